@@ -1,0 +1,1 @@
+"""The Python client of Statehold. Empty for now: it comes with a later release."""

@@ -1,0 +1,1 @@
+"""The core: sessions, their lifecycle and their records. Knows no protocol."""

@@ -1,0 +1,240 @@
+"""Everything a session can refuse or fail with.
+
+    SessionError                    code, retryable, recovery
+     ├── SessionNotFound            unknown, foreign or purged id: all the same
+     ├── SessionExpired             its lifetime or retention ran out
+     ├── SessionClosed              closed by request
+     ├── SessionPaused              paused, and resuming is not automatic
+     ├── SessionFailed              in error, and not recovered
+     ├── SessionBusy                open in another process, or at its own limit
+     ├── SessionLimit               a quota or the live budget is used up
+     ├── ServiceUnavailable         a service cannot be opened
+     ├── ServiceNotBound            the session does not use that service
+     ├── CallTimedOut               the call took longer than allowed
+     ├── ConnectionLost             the live connection is gone, nothing was sent
+     ├── OutcomeUnknown             the connection died during the call
+     ├── StateConflict, StateInvalid
+     ├── NameTaken
+     ├── InvalidArgument
+     └── NotAllowed
+
+`code` and `recovery` are what a client sees; see design section 5. A message never holds a secret, a traceback or a path
+of this machine.
+"""
+
+from __future__ import annotations
+
+
+class SessionError(Exception):
+    """Base of everything a caller can act on. Raised as one of its subclasses only."""
+
+    code: str = "session_failed"
+    retryable: bool = False
+    recovery: str = "Call session_info to see the state of the session."
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        session_id: str | None = None,
+        recovery: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.session_id = session_id
+        self.retry_after = retry_after
+        """Seconds after which trying again makes sense, where that is known."""
+        if recovery is not None:
+            self.recovery = recovery
+
+    def details(self) -> dict[str, object]:
+        """The value of `_meta["statehold/error"]`."""
+        found: dict[str, object] = {
+            "code": self.code,
+            "retryable": self.retryable,
+            "recovery": self.recovery,
+            "session_id": self.session_id,
+        }
+        if self.retry_after is not None:
+            found["retry_after_seconds"] = self.retry_after
+        return found
+
+
+class SessionNotFound(SessionError):
+    """Raised for an unknown, a foreign and a purged id alike, so that nobody can tell them apart."""
+
+    code = "session_not_found"
+    recovery = "Call session_list to see your sessions, or session_create to make one."
+
+    def __init__(self) -> None:
+        super().__init__("There is no such session.")
+
+
+class SessionExpired(SessionError):
+    """Raised when a session was closed by one of its timeouts."""
+
+    code = "session_expired"
+    recovery = "Call session_create to make a new session."
+
+
+class SessionClosed(SessionError):
+    """Raised when a session was closed on request."""
+
+    code = "session_closed"
+    recovery = "Call session_create to make a new session."
+
+
+class SessionPaused(SessionError):
+    """Raised when a call needs a session that stays paused until it is resumed."""
+
+    code = "session_paused"
+    retryable = True
+    recovery = "Call session_resume with this session_id, then try again."
+
+
+class SessionFailed(SessionError):
+    """Raised when a session is in error and was not recovered."""
+
+    code = "session_failed"
+    recovery = "Call session_restart with this session_id, or session_create to make a new session."
+
+
+class SessionBusy(SessionError):
+    """Raised when another process holds the session open, or it has too many calls in flight."""
+
+    code = "session_busy"
+    retryable = True
+    recovery = (
+        "Wait for the other calls, or close the process that holds the session, then try again."
+    )
+
+
+class SessionLimit(SessionError):
+    """Raised when a quota or the budget of live connections is used up."""
+
+    code = "session_limit"
+    retryable = True
+    recovery = "Close or pause a session you no longer need, or try again later."
+
+
+class ServiceUnavailable(SessionError):
+    """Raised when a service could not be opened for a session."""
+
+    code = "service_unavailable"
+    retryable = True
+    recovery = "Try again later; session_info shows the last error of each service."
+
+
+class ServiceNotBound(SessionError):
+    """Raised when a session is asked for a tool of a service that it does not use."""
+
+    code = "service_not_bound"
+    recovery = "Call session_bind with this session_id and the name of the service."
+
+
+class CallTimedOut(SessionError):
+    """Raised when a call took longer than its limit; it was cancelled."""
+
+    code = "call_timeout"
+    recovery = "The call may have had an effect: look before you repeat it."
+
+
+class ConnectionLost(SessionError):
+    """Raised when the live connection was gone before the call was sent; nothing ran."""
+
+    code = "connection_lost"
+    retryable = True
+    recovery = "Try the call again: it was not sent."
+
+
+class OutcomeUnknown(SessionError):
+    """Raised when the connection died during a call, so nobody knows whether it took effect."""
+
+    code = "outcome_unknown"
+    recovery = "The call may or may not have run: look at its effect before you repeat it."
+
+
+class StateConflict(SessionError):
+    """Raised when `if_version` is not the version of the state."""
+
+    code = "state_conflict"
+    retryable = True
+    recovery = "Read the state again and apply the change to the newer version."
+
+
+class StateInvalid(SessionError):
+    """Raised when a state is too large, not JSON, or does not fit the session's schema."""
+
+    code = "state_invalid"
+    recovery = "Correct the values and try again."
+
+
+class NameTaken(SessionError):
+    """Raised when the caller already has an open session of that name."""
+
+    code = "name_taken"
+    recovery = "Use the session that has the name (session_list shows it), or choose another name."
+
+
+class InvalidArgument(SessionError):
+    """Raised when an argument of one of our own tools is not acceptable."""
+
+    code = "invalid_argument"
+    recovery = "Correct the argument and try again."
+
+
+class NotAllowed(SessionError):
+    """Raised when the configuration or the caller's rights forbid the operation."""
+
+    code = "not_allowed"
+    recovery = "Ask whoever runs this server."
+
+
+class IllegalTransition(Exception):
+    """Raised when an event cannot happen in a status; a bug of ours, never a caller's."""
+
+    def __init__(self, status: str | None, event: str) -> None:
+        super().__init__(f"{event!r} cannot happen to a session that is {status or 'not there'!r}")
+        self.status = status
+        self.event = event
+
+
+class Fenced(Exception):
+    """Raised when a write was refused because another node owns the session by now.
+
+    The holder drops its live connections of that session and writes nothing more for it.
+    """
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"session {session_id} is owned by another node")
+        self.session_id = session_id
+
+
+class StoreUnavailable(Exception):
+    """Raised when the store cannot be opened, read or written. Its message says why and what to do."""
+
+
+__all__ = [
+    "SessionError",
+    "SessionNotFound",
+    "SessionExpired",
+    "SessionClosed",
+    "SessionPaused",
+    "SessionFailed",
+    "SessionBusy",
+    "SessionLimit",
+    "ServiceUnavailable",
+    "ServiceNotBound",
+    "CallTimedOut",
+    "ConnectionLost",
+    "OutcomeUnknown",
+    "StateConflict",
+    "StateInvalid",
+    "NameTaken",
+    "InvalidArgument",
+    "NotAllowed",
+    "IllegalTransition",
+    "Fenced",
+    "StoreUnavailable",
+]

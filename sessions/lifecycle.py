@@ -1,0 +1,127 @@
+"""The state machine of a session.
+
+Everything that decides what may happen to a session stands in this file, as one table. It does no I/O, knows no clock and
+no protocol: the registry applies an event, gets the next status, and then does the work the row describes.
+
+A session is `creating` until every eager service is connected, `idle` while it is open with nothing in flight and `active`
+while at least one call is in flight. A `paused` session has given up its live connections, or keeps them only as long as
+the budget allows; its record, state and snapshots stay. `error` means that a live connection was lost and is being
+recovered. `closing` always ends in `closed`, even when a child hangs. A closed session is kept for its retention and then
+purged; its id is never used again.
+
+The codes T01 to T20 are those of the documentation. One code may stand for several rows: T13 leaves any open status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from .errors import IllegalTransition
+
+
+class Status(StrEnum):
+    """Where a session stands."""
+
+    CREATING = "creating"
+    IDLE = "idle"
+    ACTIVE = "active"
+    PAUSED = "paused"
+    ERROR = "error"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class Event(StrEnum):
+    """What can happen to a session."""
+
+    CREATED = "created"
+    OPENED = "opened"
+    OPEN_FAILED = "open_failed"
+    CALL_ADMITTED = "call_admitted"
+    CALLS_SETTLED = "calls_settled"
+    STATE_UPDATED = "state_updated"
+    IDLE_TIMED_OUT = "idle_timed_out"
+    PAUSE_REQUESTED = "pause_requested"
+    RESUMED = "resumed"
+    PAUSED_TIMED_OUT = "paused_timed_out"
+    IDLE_EXPIRED = "idle_expired"
+    CLOSE_REQUESTED = "close_requested"
+    CLOSE_FORCED = "close_forced"
+    CONNECTION_LOST = "connection_lost"
+    RECOVERED = "recovered"
+    RECOVERY_FAILED = "recovery_failed"
+    LIFETIME_OVER = "lifetime_over"
+    RELEASED = "released"
+    PURGED = "purged"
+    ADOPTED = "adopted"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One row of the table. A source or target of None is a session that is not there."""
+
+    code: str
+    source: Status | None
+    event: Event
+    target: Status | None
+
+
+LIVE: Final = frozenset({Status.IDLE, Status.ACTIVE})
+"""Statuses in which a call is admitted at once."""
+
+OPEN: Final = frozenset({Status.CREATING, Status.IDLE, Status.ACTIVE, Status.PAUSED, Status.ERROR})
+"""Statuses of a session that is neither closing nor closed."""
+
+
+def _rows() -> list[Transition]:
+    s, e = Status, Event
+    rows = [
+        Transition("T01", None, e.CREATED, s.CREATING),
+        Transition("T02", s.CREATING, e.OPENED, s.IDLE),
+        Transition("T03", s.CREATING, e.OPEN_FAILED, s.CLOSED),
+        Transition("T04", s.IDLE, e.CALL_ADMITTED, s.ACTIVE),
+        Transition("T05", s.ACTIVE, e.CALLS_SETTLED, s.IDLE),
+        Transition("T06", s.IDLE, e.STATE_UPDATED, s.IDLE),
+        Transition("T06", s.ACTIVE, e.STATE_UPDATED, s.ACTIVE),
+        Transition("T07", s.IDLE, e.IDLE_TIMED_OUT, s.PAUSED),
+        Transition("T08", s.IDLE, e.PAUSE_REQUESTED, s.PAUSED),
+        Transition("T09", s.PAUSED, e.RESUMED, s.IDLE),
+        Transition("T10", s.PAUSED, e.PAUSED_TIMED_OUT, s.CLOSING),
+        Transition("T11", s.IDLE, e.IDLE_EXPIRED, s.CLOSING),
+        Transition("T15", s.ERROR, e.RECOVERED, s.IDLE),
+        Transition("T16", s.ERROR, e.RECOVERY_FAILED, s.CLOSING),
+        Transition("T18", s.CLOSING, e.RELEASED, s.CLOSED),
+        Transition("T19", s.CLOSED, e.PURGED, None),
+    ]
+    for source in (s.IDLE, s.ACTIVE, s.PAUSED, s.ERROR):
+        rows.append(Transition("T12", source, e.CLOSE_REQUESTED, s.CLOSING))
+    for source in (s.CREATING, s.IDLE, s.ACTIVE, s.PAUSED, s.ERROR):
+        rows.append(Transition("T13", source, e.CLOSE_FORCED, s.CLOSING))
+        rows.append(Transition("T17", source, e.LIFETIME_OVER, s.CLOSING))
+    for source in (s.IDLE, s.ACTIVE, s.PAUSED):
+        rows.append(Transition("T14", source, e.CONNECTION_LOST, s.ERROR))
+    for source in (s.IDLE, s.ACTIVE, s.ERROR):
+        rows.append(Transition("T20", source, e.ADOPTED, s.PAUSED))
+    return rows
+
+
+TABLE: Final[Mapping[tuple[Status | None, Event], Transition]] = MappingProxyType(
+    {(row.source, row.event): row for row in _rows()}
+)
+"""Every transition there is, by status and event."""
+
+
+def transition(status: Status | None, event: Event) -> Transition:
+    """Return the row for an event in a status.
+
+    Raises:
+        IllegalTransition: when the table has no such row.
+    """
+    row = TABLE.get((status, event))
+    if row is None:
+        raise IllegalTransition(status, event)
+    return row

@@ -1,0 +1,193 @@
+"""What is stored of a session, and what is shown of it.
+
+Times are seconds since 1970 in UTC, as floats. Durations are seconds. A record is a value: nothing in it is live.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from .lifecycle import Status
+
+
+class Principal(BaseModel):
+    """Who calls: a token's issuer, subject and client, or `local`.
+
+    `key` is what the store keeps as the owner of a session. Two principals are the same exactly when their keys are.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    issuer: str = ""
+    subject: str = "local"
+    client_id: str = ""
+
+    @property
+    def key(self) -> str:
+        if not self.issuer and not self.client_id:
+            return self.subject
+        # Lengths make the key injective: no part can be shifted into its neighbour.
+        return ":".join(f"{len(p)}.{p}" for p in (self.issuer, self.subject, self.client_id))
+
+
+LOCAL = Principal()
+"""The caller on stdio and on an unauthenticated loopback address."""
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", validate_assignment=False)
+
+
+class Timeouts(Record):
+    """The clocks of one session, in seconds. 0 means never."""
+
+    idle: float = Field(default=900.0, ge=0)
+    paused: float = Field(default=86_400.0, ge=0)
+    lifetime: float = Field(default=604_800.0, ge=0)
+
+
+class SessionRecord(Record):
+    """One session as the store keeps it.
+
+    `status` is the durable one: a store never holds `active`, which only the owning node can know.
+    `epoch` is the fencing number: it rises by one whenever a node becomes the owner and is never reset.
+    `due_at` is when the reaper has to look at the session next, or None for never.
+    """
+
+    id: str
+    owner: str
+    namespace: str = ""
+    name: str | None = None
+    status: Status = Status.CREATING
+    reason: str | None = None
+    created_at: float
+    used_at: float
+    status_at: float
+    """Since when the session has its status."""
+    closed_at: float | None = None
+    due_at: float | None = None
+    timeouts: Timeouts = Field(default_factory=Timeouts)
+    lifetime_ends_at: float | None = None
+    metadata: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    parent: str | None = None
+    node: str | None = None
+    epoch: int = 0
+    services: list[str] = Field(default_factory=list[str])
+    """Names of the bound services, in the order they were bound."""
+
+
+class BindingStatus(StrEnum):
+    """How a session's use of a service stands."""
+
+    UNOPENED = "unopened"
+    OPEN = "open"
+    PAUSED = "paused"
+    """The live connection was given up; a snapshot may exist."""
+    KEPT = "kept"
+    """The session is paused and the live connection still stands."""
+    LOST = "lost"
+    """The live connection is gone and nobody has been told yet."""
+    FAILED = "failed"
+    """The last attempt to open it failed."""
+
+
+class BindingRecord(Record):
+    """One service used by one session."""
+
+    session_id: str
+    service: str
+    status: BindingStatus = BindingStatus.UNOPENED
+    generation: int = 0
+    """Rises by one whenever a live connection is opened; 0 before the first."""
+    told_generation: int = 0
+    """The newest generation a caller has been told of. Lower than `generation`: a notice is due."""
+    config_hash: str = ""
+    last_error: str | None = None
+    since: float = 0.0
+
+
+class SnapshotRecord(Record):
+    """What a service saved of one connection. The store keeps the last two per binding."""
+
+    session_id: str
+    service: str
+    seq: int
+    taken_at: float
+    epoch: int
+    data: bytes
+
+
+class StateRecord(Record):
+    """The JSON object a session carries, with its version: 0 for the one given at create."""
+
+    session_id: str
+    version: int = 0
+    value: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    json_schema: dict[str, JsonValue] | None = None
+
+
+class JournalKind(StrEnum):
+    CALL = "call"
+    TRANSITION = "transition"
+    MESSAGE = "message"
+
+
+class JournalRecord(Record):
+    """One entry of the ordered record of a session.
+
+    A call has `tool`, `service`, `status` (`ok`, `error`, `cancelled`, or the code of a SessionError), times, generation,
+    request and result. A transition has `tool=None`, its table code and cause in `request`. Sizes are capped by the writer.
+    """
+
+    session_id: str
+    seq: int
+    """Position in the session, from 1, without gaps as long as entries are not compacted."""
+    kind: JournalKind
+    epoch: int
+    service: str | None = None
+    tool: str | None = None
+    status: str | None = None
+    run: str | None = None
+    role: str | None = None
+    operation_id: str | None = None
+    started_at: float
+    ended_at: float | None = None
+    generation: int = 0
+    request: Any = None
+    result: Any = None
+    error: str | None = None
+
+
+class NodeState(StrEnum):
+    UP = "up"
+    DRAINING = "draining"
+    DEAD = "dead"
+    """Final: a node that was declared dead never comes back under its id."""
+
+
+class NodeRecord(Record):
+    """One incarnation of one Statehold process."""
+
+    id: str
+    proof_key: str
+    """Where its lock file lies, so that only a process which sees the same file system may test it."""
+    address: str = ""
+    """What to tell a caller whose session is open there: `stdio, pid 123` or `http://127.0.0.1:8931, pid 123`."""
+    state: NodeState = NodeState.UP
+    started_at: float
+    pid: int = 0
+
+
+class SessionFilter(Record):
+    """Which sessions to list. Fields that are None do not filter."""
+
+    owner: str | None = None
+    namespace: str | None = None
+    name_prefix: str | None = None
+    statuses: list[Status] | None = None
+    limit: int = Field(default=100, ge=1, le=1000)
+    cursor: str | None = None
+    """The value `list_sessions` returned with the page before."""

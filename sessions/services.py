@@ -1,0 +1,225 @@
+"""The seams between a session and what it keeps alive.
+
+A Service is a configured kind of live connection; it lives as long as the process. A Connection is one live connection of
+one service for one session; exactly one task, its owner, opens and closes it, and any task may call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+import anyio
+
+JSON: TypeAlias = dict[str, Any]
+"""A JSON object as parsed: str, int, float, bool, None, list and dict only."""
+
+PausePolicy = Literal["snapshot", "keep", "release"]
+"""What pausing a session does to a connection: save and close it, leave it open while the budget allows, or close it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """One tool of a service, as the service describes it.
+
+    `definition` is the JSON of an MCP `Tool`: name, inputSchema, and whatever else it came with.
+    """
+
+    name: str
+    definition: JSON
+
+    def hint(self, name: str) -> bool:
+        annotations = self.definition.get("annotations")
+        return isinstance(annotations, dict) and annotations.get(name) is True  # pyright: ignore[reportUnknownMemberType]
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether running it twice does no harm, by its own declaration (readOnlyHint or idempotentHint)."""
+        return self.hint("readOnlyHint") or self.hint("idempotentHint")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a service saved of a connection: JSON plus named blobs. Secret: never logged, never shown."""
+
+    data: JSON = field(default_factory=dict[str, Any])
+    blobs: dict[str, bytes] = field(default_factory=dict[str, bytes])
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What opening a connection brought back, in words a model can use. Empty strings: nothing to say."""
+
+    restored: str = ""
+    lost: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """What a service may know of the session it opens a connection for."""
+
+    id: str
+    name: str | None
+    namespace: str
+    owner: str
+    generation: int
+    """The generation the connection being opened will have."""
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(slots=True)
+class CallResult:
+    """The JSON of an MCP `CallToolResult`, or an `InputRequiredResult` when `input_required`."""
+
+    payload: JSON
+
+    @property
+    def is_error(self) -> bool:
+        return self.payload.get("isError") is True
+
+    @property
+    def input_required(self) -> bool:
+        return self.payload.get("resultType") == "input_required"
+
+
+class CallContext(Protocol):
+    """What a connection may use of the request it serves. Valid until the call returns.
+
+    All methods may be called at any time during the call; after it they do nothing.
+    """
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """The caller's `_meta` as it may be forwarded: without the keys that belong to its own hop."""
+        ...
+
+    @property
+    def wants_progress(self) -> bool: ...
+
+    @property
+    def log_level(self) -> str | None:
+        """The lowest level of log messages the caller asked for, None for none."""
+        ...
+
+    @property
+    def capabilities(self) -> JSON:
+        """The JSON of the caller's MCP `ClientCapabilities`, empty when unknown."""
+        ...
+
+    @property
+    def input_responses(self) -> JSON | None:
+        """The caller's answers when this request continues an `InputRequiredResult` (SEP-2322), else None."""
+        ...
+
+    @property
+    def request_state(self) -> str | None:
+        """The upstream's `requestState` that belongs to `input_responses`."""
+        ...
+
+    @property
+    def can_return_input_required(self) -> bool:
+        """Whether an `InputRequiredResult` may be returned to this caller as it is (2026-07-28)."""
+        ...
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
+
+    async def log(self, params: JSON) -> None:
+        """Pass on a `notifications/message`; `params` are its MCP params."""
+        ...
+
+    async def ask(self, method: str, params: JSON) -> JSON:
+        """Put `elicitation/create`, `sampling/createMessage` or `roots/list` to the caller; return its result.
+
+        Raises:
+            NotAllowed: when the caller did not declare that it can answer.
+        """
+        ...
+
+
+class Connection(Protocol):
+    """One live connection. `call` may run concurrently up to the service's `concurrency`."""
+
+    lost: anyio.Event
+    """Set when the far side is gone, whoever noticed. Never set by aclose()."""
+
+    reason: str | None
+    """Why it was lost: exit code or signal, stderr tail. For logs and `last_error`; secrets removed."""
+
+    opened: Restored
+    """What the snapshot it was opened with brought back."""
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
+        """Run one tool. Cancelling the caller cancels it upstream.
+
+        Raises:
+            OutcomeUnknown: the connection died after the request was sent.
+            ConnectionLost: the connection was dead before it was sent.
+            InvalidArgument: the far side answered with a JSON-RPC error for the request itself.
+        """
+        ...
+
+    async def snapshot(self) -> Snapshot | None:
+        """Save what can be restored, leaving the connection usable. None: this service saves nothing."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close within a bound, whatever the far side does. May be called twice, and while calls are in flight."""
+        ...
+
+
+class Forwarding(Protocol):
+    """A connection that also answers MCP requests other than tools/call (resources, prompts, completion)."""
+
+    async def request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
+        """Forward one request and return its result. Raises as Connection.call does."""
+        ...
+
+
+class Service(Protocol):
+    """A configured kind of live connection. Its attributes do not change while the process runs."""
+
+    name: str
+    config_hash: str
+    """Changes when the configuration changes in a way that makes old snapshots or tool lists doubtful."""
+    pause: PausePolicy
+    scope: Literal["session", "shared"]
+    concurrency: int
+    """How many calls of one session may run at once; 1 means in order."""
+    eager: bool
+    """Whether session_create opens it, instead of the first call."""
+    connect_seconds: float
+    call_seconds: float
+    checkpoint_seconds: float | None
+    """How often at most a snapshot is taken after a call, None for never."""
+
+    async def tools(self) -> Sequence[ToolSpec]:
+        """Return its tools: probed once, then remembered. Raises ServiceUnavailable."""
+        ...
+
+    async def open(self, session: SessionView, snapshot: Snapshot | None) -> Connection:
+        """Open a connection for a session. The task that called it is the owner and will call aclose().
+
+        Raises:
+            ServiceUnavailable: with the cause, and the far side's last words where it has any.
+        """
+        ...
+
+    def repeatable(self, tool: str) -> bool:
+        """Whether a call whose outcome is unknown may be sent again (ToolSpec.repeatable)."""
+        ...
+
+
+__all__ = [
+    "JSON",
+    "CallContext",
+    "CallResult",
+    "Connection",
+    "Forwarding",
+    "PausePolicy",
+    "Restored",
+    "Service",
+    "SessionView",
+    "Snapshot",
+    "ToolSpec",
+]

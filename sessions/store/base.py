@@ -1,0 +1,186 @@
+"""The seam between the sessions of this node and where they are kept.
+
+Above it: the registry, which decides. Below it: one SQL implementation for every database. A store does what it is told and
+refuses only what a fence, a unique name or a missing row forbids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..records import (
+    BindingRecord,
+    JournalRecord,
+    NodeRecord,
+    SessionFilter,
+    SessionRecord,
+    SnapshotRecord,
+    StateRecord,
+)
+
+
+@dataclass(slots=True)
+class Write:
+    """One unit of durable change to one session, applied as a whole or not at all.
+
+    It is fenced: it takes effect only while `node` owns the session with this `epoch`. `session` maps column names of
+    SessionRecord to new values (`timeouts`, `metadata` and `services` as their models or plain JSON values). Setting
+    `node` to None there releases the session. Bindings, state and snapshots are upserted; of snapshots the last two per
+    binding are kept. `unbind` names services whose binding and snapshots go.
+    """
+
+    session_id: str
+    node: str
+    epoch: int
+    session: dict[str, Any] = field(default_factory=dict[str, Any])
+    bindings: Sequence[BindingRecord] = ()
+    unbind: Sequence[str] = ()
+    state: StateRecord | None = None
+    snapshots: Sequence[SnapshotRecord] = ()
+    journal: Sequence[JournalRecord] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A session with everything needed to bring it to life, read after it was claimed."""
+
+    session: SessionRecord
+    bindings: list[BindingRecord]
+    state: StateRecord
+    last_seq: int
+    """The highest journal position in use, 0 for none."""
+
+
+class Store(Protocol):
+    """Durable sessions. Opened once per process as an async context manager, closed in the same task.
+
+    Every method may be called from any task. A cancelled caller does not undo a write that was already taken by the
+    writer. Closing flushes what was written behind, within a bound. Every method raises StoreUnavailable when the database
+    cannot be reached.
+    """
+
+    async def __aenter__(self) -> Store: ...
+    async def __aexit__(self, *exc: object) -> None: ...
+
+    # One node: this process.
+    async def join(self, node: NodeRecord) -> None:
+        """Make this process known as a node. Called once, before any claim."""
+        ...
+
+    async def leave(self, node: str) -> None:
+        """Declare the node itself dead: nothing of it is left running."""
+        ...
+
+    async def nodes(self) -> list[NodeRecord]:
+        """Return the nodes that are not dead."""
+        ...
+
+    async def declare_dead(self, node: str) -> bool:
+        """Mark a node dead, for good. Only on proof. False when it was dead already."""
+        ...
+
+    async def adopt(self, dead: Sequence[str], now: float) -> list[str]:
+        """Pause every session that dead nodes left open (T20) and return their ids.
+
+        Sessions left `creating` are closed with reason `server_restart`, `closing` ones are closed; those are not
+        returned. The epoch rises, the owner becomes None, `due_at` follows the paused timeout, open bindings become
+        `lost`, and each transition is in the journal. One transaction, in time proportional to what it changes.
+        """
+        ...
+
+    # Sessions.
+    async def create(
+        self,
+        session: SessionRecord,
+        state: StateRecord,
+        bindings: Sequence[BindingRecord],
+        *,
+        per_owner: int,
+    ) -> None:
+        """Insert a new session owned by `session.node` at epoch 1, durable on return.
+
+        Raises:
+            NameTaken: when an open session of the same owner and namespace has the name. A closed one gives its name up.
+            SessionLimit: when the owner has `per_owner` open sessions already (0: no limit).
+        """
+        ...
+
+    async def get(self, session_id: str) -> SessionRecord | None: ...
+
+    async def find(self, owner: str, namespace: str, name: str) -> SessionRecord | None:
+        """Return the open session of that name, else None."""
+        ...
+
+    async def list_sessions(self, wanted: SessionFilter) -> tuple[list[SessionRecord], str | None]:
+        """Return a page, newest use first, and the cursor of the next page or None."""
+        ...
+
+    async def counts(self) -> dict[str, int]:
+        """Return the number of sessions by status."""
+        ...
+
+    async def claim(self, session_id: str, node: str, now: float) -> Loaded | None:
+        """Make `node` the owner, if the session is open and has no owner, or a dead one, or this node already.
+
+        One statement raises the epoch. Returns None when another node owns it, or it is closed or gone. Concurrent
+        claims have one winner.
+        """
+        ...
+
+    async def write(self, write: Write) -> None:
+        """Apply one unit of change, durable on return. Writes that wait together share one transaction.
+
+        Raises:
+            Fenced: when the session is not owned by `write.node` with `write.epoch`.
+            NameTaken: when it sets a name that another open session of the owner has.
+        """
+        ...
+
+    def append(self, entry: JournalRecord, node: str) -> None:
+        """Write one journal entry behind: never blocks, durable within 50 ms. Fenced like a write, silently.
+
+        At most `journal_backlog` entries wait (default 10,000); past that the oldest waiting ones are dropped and counted.
+        """
+        ...
+
+    async def flush(self) -> None:
+        """Return when everything appended before is durable."""
+        ...
+
+    # Reading.
+    async def bindings(self, session_id: str) -> list[BindingRecord]: ...
+
+    async def state(self, session_id: str) -> StateRecord | None: ...
+
+    async def snapshot(self, session_id: str, service: str) -> SnapshotRecord | None:
+        """Return the newest snapshot of a binding."""
+        ...
+
+    async def journal(
+        self, session_id: str, *, last: int = 100, after: int = 0
+    ) -> list[JournalRecord]:
+        """Return the last entries with `seq > after`, oldest first."""
+        ...
+
+    # Time.
+    async def due(self, now: float, limit: int = 100) -> list[SessionRecord]:
+        """Return ownerless sessions with `due_at <= now`, the most overdue first (paused: T10, closed: T19)."""
+        ...
+
+    async def next_due(self) -> float | None:
+        """Return the earliest `due_at` of an ownerless session."""
+        ...
+
+    async def purge(self, session_id: str) -> bool:
+        """Delete everything of a closed session in one transaction. False when it is open or gone."""
+        ...
+
+    # Health.
+    async def check(self) -> list[str]:
+        """Return what is wrong with the database, one line each; empty when it is sound."""
+        ...
+
+
+__all__ = ["Loaded", "Store", "Write"]

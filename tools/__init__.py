@@ -1,0 +1,1 @@
+"""What a caller can invoke: session tools, and services that open connections."""

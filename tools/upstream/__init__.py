@@ -1,0 +1,1 @@
+"""Any MCP server as a service: stdio, HTTP+SSE and Streamable HTTP."""
