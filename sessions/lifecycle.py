@@ -97,15 +97,18 @@ def _rows() -> list[Transition]:
         Transition("T18", s.CLOSING, e.RELEASED, s.CLOSED),
         Transition("T19", s.CLOSED, e.PURGED, None),
     ]
-    for source in (s.IDLE, s.ACTIVE, s.PAUSED, s.ERROR):
-        rows.append(Transition("T12", source, e.CLOSE_REQUESTED, s.CLOSING))
-    for source in (s.CREATING, s.IDLE, s.ACTIVE, s.PAUSED, s.ERROR):
-        rows.append(Transition("T13", source, e.CLOSE_FORCED, s.CLOSING))
-        rows.append(Transition("T17", source, e.LIFETIME_OVER, s.CLOSING))
-    for source in (s.IDLE, s.ACTIVE, s.PAUSED):
-        rows.append(Transition("T14", source, e.CONNECTION_LOST, s.ERROR))
-    for source in (s.IDLE, s.ACTIVE, s.ERROR):
-        rows.append(Transition("T20", source, e.ADOPTED, s.PAUSED))
+    several = [
+        ("T12", (s.IDLE, s.ACTIVE, s.PAUSED, s.ERROR), e.CLOSE_REQUESTED, s.CLOSING),
+        ("T13", OPEN, e.CLOSE_FORCED, s.CLOSING),
+        ("T14", (s.IDLE, s.ACTIVE, s.PAUSED), e.CONNECTION_LOST, s.ERROR),
+        ("T17", OPEN, e.LIFETIME_OVER, s.CLOSING),
+        ("T20", (s.IDLE, s.ACTIVE, s.ERROR), e.ADOPTED, s.PAUSED),
+    ]
+    rows += [
+        Transition(code, source, event, target)
+        for code, sources, event, target in several
+        for source in sources
+    ]
     return rows
 
 
