@@ -1,0 +1,70 @@
+"""Time as the sessions see it, injected so that tests never wait."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from itertools import count
+from typing import Protocol
+
+import anyio
+import anyio.lowlevel
+
+
+class Clock(Protocol):
+    """Seconds since 1970 in UTC that never run backwards, and a way to wait for them."""
+
+    def now(self) -> float: ...
+
+    async def sleep_until(self, when: float) -> None:
+        """Return at `when` or later. Cancelling it leaves nothing behind."""
+        ...
+
+
+class SystemClock:
+    """Wall time at start, carried on by a clock that no time server moves.
+
+    It counts time spent suspended where the system can (CLOCK_BOOTTIME on Linux), so a laptop that sleeps overnight finds
+    its idle sessions due.
+    """
+
+    def __init__(self) -> None:
+        self._id = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+        self._offset = time.time() - time.clock_gettime(self._id)
+
+    def now(self) -> float:
+        return self._offset + time.clock_gettime(self._id)
+
+    async def sleep_until(self, when: float) -> None:
+        # An hour at most: a suspended machine's timers do not count the suspension.
+        while (left := when - self.now()) > 0:  # noqa: ASYNC110
+            await anyio.sleep(min(left, 3600.0))
+
+
+class ManualClock:
+    """A clock that moves only when told to."""
+
+    def __init__(self, start: float = 1_800_000_000.0) -> None:
+        self._now = start
+        self._waiting: list[tuple[float, int, anyio.Event]] = []
+        self._order = count()
+
+    def now(self) -> float:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Move on and wake whoever waited for a time that has come."""
+        self._now += seconds
+        while self._waiting and self._waiting[0][0] <= self._now:
+            heapq.heappop(self._waiting)[2].set()
+
+    async def sleep_until(self, when: float) -> None:
+        if when <= self._now:
+            await anyio.lowlevel.checkpoint()
+            return
+        woken = anyio.Event()
+        heapq.heappush(self._waiting, (when, next(self._order), woken))
+        await woken.wait()
+
+
+__all__ = ["Clock", "ManualClock", "SystemClock"]

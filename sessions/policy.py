@@ -1,0 +1,54 @@
+"""The numbers and choices that the sessions of one process live by. All times are seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .records import Timeouts
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Defaults and bounds for every session of a process. See design section 4."""
+
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    longest: Timeouts = field(default_factory=lambda: Timeouts(idle=0, paused=0, lifetime=0))
+    """What a session may ask for at most; 0 means no bound."""
+    on_idle: Literal["pause", "close"] = "pause"
+    auto_resume: bool = True
+    """Whether a call resumes a paused session, instead of getting session_paused."""
+    retention: float = 604_800.0
+    """How long a closed session is kept; 0 keeps it for ever."""
+    close_grace: float = 5.0
+    recovery_backoff: tuple[float, ...] = (0.2, 1.0, 5.0)
+    """Waits before each attempt; as many attempts as there are waits. Empty: recover only on session_restart."""
+    live_sessions: int = 100
+    sessions_per_principal: int = 1000
+    calls_per_session: int = 1000
+    queue: int = 1000
+    queue_seconds: float = 30.0
+    journal_sync: bool = False
+    journal_bytes: int = 4096
+    """How much of a request and of a result an entry keeps."""
+    redact: frozenset[str] = frozenset(
+        {
+            "password",
+            "passwd",
+            "secret",
+            "token",
+            "access_token",
+            "refresh_token",
+            "api_key",
+            "apikey",
+            "authorization",
+            "cookie",
+            "set-cookie",
+            "private_key",
+            "client_secret",
+        }
+    )
+    """Argument names, in lower case, whose values never reach the journal."""
+
+
+__all__ = ["Policy"]
