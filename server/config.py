@@ -1,0 +1,320 @@
+"""The settings of one Statehold process: what can be configured, its defaults, and the rules between settings.
+
+A Config is a value. `config_load.load` builds it from flags, environment and files; code and tests may construct it
+directly, which reads neither. Times are seconds.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from platformdirs import user_data_dir
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from ..sessions.records import Timeouts
+from ..tools.upstream.config import UpstreamConfig
+
+Toolset = Literal["core", "lifecycle", "state", "history", "branch", "admin"]
+TOOLSETS: tuple[Toolset, ...] = get_args(Toolset)
+DEFAULT_PORT = 8931
+
+
+class ConfigError(Exception):
+    """Raised when a setting is wrong. Its text is one line: what is wrong, where, and what to do. No secret is in it."""
+
+
+def _not_bool(value: object) -> object:
+    if isinstance(value, bool):  # a bool is an int in Python, but never a time or a count
+        raise PydanticCustomError("number", "Input should be a number, not true or false")
+    return value
+
+
+def _split(value: object) -> object:
+    """Let an environment variable or a flag give a list as `a,b`."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+Seconds = Annotated[float, BeforeValidator(_not_bool), Field(ge=0, le=3.2e9, allow_inf_nan=False)]
+SomeSeconds = Annotated[
+    float, BeforeValidator(_not_bool), Field(gt=0, le=86_400, allow_inf_nan=False)
+]
+Count = Annotated[int, BeforeValidator(_not_bool), Field(ge=0, le=10_000_000)]
+Names = Annotated[list[str], BeforeValidator(_split)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TimeoutSettings(Section):
+    """How long things last."""
+
+    idle: Seconds = Field(
+        default=900.0,
+        description="Idle time after which a session is paused (see `on_idle`). 0: never.",
+    )
+    paused: Seconds = Field(
+        default=86_400.0, description="Time paused after which a session is closed. 0: never."
+    )
+    lifetime: Seconds = Field(
+        default=604_800.0,
+        description="Age at which a session is closed, whatever it does. 0: never, refused when callers are "
+        "unauthenticated over an address that is not loopback.",
+    )
+    max_idle: Seconds = Field(
+        default=86_400.0, description="Longest `idle_seconds` a caller may ask for. 0: any."
+    )
+    max_paused: Seconds = Field(
+        default=2_592_000.0, description="Longest `paused_seconds` a caller may ask for. 0: any."
+    )
+    max_lifetime: Seconds = Field(
+        default=2_592_000.0, description="Longest `lifetime_seconds` a caller may ask for. 0: any."
+    )
+    retention: Seconds = Field(
+        default=604_800.0,
+        description="How long the record and journal of a closed session are kept before they are purged. 0: for ever.",
+    )
+    call: SomeSeconds = Field(
+        default=300.0,
+        description="Longest duration of one tool call. A service may set its own `call_seconds`.",
+    )
+    connect: SomeSeconds = Field(
+        default=30.0,
+        description="Longest time to open a connection. A service may set its own `connect_seconds`.",
+    )
+    close_grace: Annotated[Seconds, Field(le=3600)] = Field(
+        default=5.0,
+        description="Time running calls get to finish when their session is closed or the process stops.",
+    )
+
+    def session(self) -> Timeouts:
+        """Return the clocks of a session whose caller asks for nothing."""
+        return Timeouts(idle=self.idle, paused=self.paused, lifetime=self.lifetime)
+
+    def maximum(self) -> Timeouts:
+        """Return the longest clocks a caller may ask for, never below the defaults. 0: no maximum."""
+
+        def longest(default: float, most: float) -> float:
+            return 0.0 if default == 0 or most == 0 else max(default, most)
+
+        return Timeouts(
+            idle=longest(self.idle, self.max_idle),
+            paused=longest(self.paused, self.max_paused),
+            lifetime=longest(self.lifetime, self.max_lifetime),
+        )
+
+
+class LimitSettings(Section):
+    """How much there may be of everything."""
+
+    live_sessions: Annotated[Count, Field(ge=1)] = Field(
+        default=100,
+        description="Sessions with live connections at a time. At the limit the least recently used idle one is paused.",
+    )
+    sessions_per_principal: Count = Field(
+        default=1000, description="Open sessions one caller may have. 0: no limit."
+    )
+    calls_per_session: Annotated[Count, Field(ge=1)] = Field(
+        default=32, description="Calls of one session in flight at a time; more get `session_busy`."
+    )
+    queue: Count = Field(
+        default=100,
+        description="Calls that may wait for a live connection when none can be paused.",
+    )
+    queue_seconds: Seconds = Field(
+        default=10.0, description="Longest wait in that queue; then the call gets `session_limit`."
+    )
+
+
+class RecoverySettings(Section):
+    """What happens after a live connection was lost."""
+
+    attempts: Annotated[Count, Field(le=1000)] = Field(
+        default=3,
+        description="Attempts to open a lost connection again before the session is closed.",
+    )
+    backoff: list[Seconds] = Field(
+        default=[0.2, 1.0, 5.0],
+        min_length=1,
+        description="Wait before each attempt; the last one repeats.",
+    )
+
+
+class ServerSettings(Section):
+    """The face to callers. Host, port, names and tokens matter to `statehold serve` only."""
+
+    host: str = Field(
+        default="127.0.0.1",
+        min_length=1,
+        description="Address to listen on. Anything but loopback needs `tokens`.",
+    )
+    port: Annotated[int, BeforeValidator(_not_bool), Field(ge=0, le=65_535)] = Field(
+        default=DEFAULT_PORT, description="Port to listen on. 0: any free one."
+    )
+    allowed_hosts: Names = Field(
+        default_factory=list[str],
+        description="Values of the Host header to accept besides the address itself, such as `mcp.example.org` or "
+        "`mcp.example.org:*`.",
+    )
+    allowed_origins: Names = Field(
+        default_factory=list[str],
+        description="Values of the Origin header to accept, such as `https://app.example.org`.",
+    )
+    tokens: Path | None = Field(
+        default=None,
+        description="File of static bearer tokens, readable by its owner only. With it every HTTP request needs one.",
+    )
+    session_header: bool = Field(
+        default=False,
+        description="Mark `session_id` with `x-mcp-header`, so that modern clients also send it as a header that a proxy "
+        "can route by.",
+    )
+    session: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="Name of the one session of a pinned server: tools have no `session_id` argument and every call goes "
+        "to it.",
+    )
+    auto_session: bool = Field(
+        default=False,
+        description="Give each connection of an older client a session of its own when it names none.",
+    )
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach the address."""
+        name = self.host.strip("[]").lower()
+        if name == "localhost":
+            return True
+        try:
+            return ip_address(name).is_loopback
+        except ValueError:
+            return False
+
+
+class LogSettings(Section):
+    """Logs are lines on stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Lowest level that is written."
+    )
+    format: Literal["text", "json"] = Field(
+        default="text", description="One readable line or one JSON object per event."
+    )
+
+
+def _default_data() -> Path:
+    return Path(user_data_dir("statehold", appauthor=False))
+
+
+class Config(Section):
+    """Everything that can be configured."""
+
+    data: Path = Field(
+        default_factory=_default_data,
+        description="Folder of the database and everything else that is kept. Nothing is written outside it. Default: the "
+        "user's data folder of the platform.",
+    )
+    ephemeral: bool = Field(
+        default=False, description="Keep everything in memory: sessions end with the process."
+    )
+    toolsets: Annotated[list[Toolset], BeforeValidator(_split)] = Field(
+        default_factory=lambda: [t for t in TOOLSETS if t != "admin"],
+        description="Groups of Statehold's own tools to offer.",
+    )
+    on_idle: Literal["pause", "close"] = Field(
+        default="pause", description="What happens to a session after `timeouts.idle`."
+    )
+    journal: Literal["async", "sync"] = Field(
+        default="async",
+        description="`async`: journal entries are durable within 50 ms; `sync`: before the reply.",
+    )
+    namespace: Annotated[str, Field(max_length=200)] = Field(
+        default="", description="Namespace of sessions whose caller names none."
+    )
+    timeouts: TimeoutSettings = Field(default_factory=TimeoutSettings)
+    limits: LimitSettings = Field(default_factory=LimitSettings)
+    recovery: RecoverySettings = Field(default_factory=RecoverySettings)
+    server: ServerSettings = Field(default_factory=ServerSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
+    services: dict[str, UpstreamConfig] = Field(
+        default_factory=dict[str, UpstreamConfig],
+        description="The services, by name: any MCP server.",
+    )
+
+    def upstreams(self) -> dict[str, UpstreamConfig]:
+        """Return the enabled services in the order given, with the global timeouts where they set none."""
+        return {
+            name: service.model_copy(update=self._times_of(service))
+            for name, service in self.services.items()
+            if not service.disabled
+        }
+
+    def _times_of(self, service: UpstreamConfig) -> dict[str, float]:
+        times: dict[str, float] = {}
+        if "connect_seconds" not in service.model_fields_set:
+            times["connect_seconds"] = self.timeouts.connect
+        if service.call_seconds is None:
+            times["call_seconds"] = self.timeouts.call
+        return times
+
+    @model_validator(mode="after")
+    def _check_exposure(self) -> Config:
+        if self.server.loopback or self.server.tokens is not None:
+            return self
+        problem = f"listening on {self.server.host} without authentication is refused"
+        if self.timeouts.lifetime == 0:
+            problem += ", all the more with timeouts.lifetime = 0 (unlimited)"
+        raise wrong(
+            ("server", "host"),
+            f"{problem}; give server.tokens (--token-file FILE), or listen on 127.0.0.1",
+        )
+
+    @model_validator(mode="after")
+    def _check_modes(self) -> Config:
+        if self.server.session is not None and self.server.auto_session:
+            raise wrong(
+                ("server", "auto_session"),
+                "a pinned session and auto_session exclude each other; drop one of the two",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_services(self) -> Config:
+        for name, service in self.services.items():
+            problem = _problem_of(name, service)
+            if problem:
+                raise wrong(("services", name), problem)
+        return self
+
+
+def wrong(key: tuple[str, ...], message: str) -> PydanticCustomError:
+    """Return an error that a validator raises about the setting `key`."""
+    context: dict[str, Any] = {"message": message, "key": key}
+    return PydanticCustomError("statehold", "{message}", context)
+
+
+def _problem_of(name: str, service: UpstreamConfig) -> str | None:
+    if not name.strip() or len(name) > 128 or not name.isprintable():
+        return "the name of a service needs 1 to 128 printable characters; rename it"
+    if service.disabled:
+        return None
+    if service.command and service.url:
+        return "has both `command` and `url`; keep `command` for a local program, `url` for a server elsewhere"
+    if service.command:
+        if service.type not in (None, "stdio"):
+            return f'type = "{service.type}" needs a `url`, not a `command`; correct one of the two'
+        return None
+    if not service.url:
+        return "needs a `command` (a local program) or a `url` (a server elsewhere); give one"
+    if service.type == "stdio":
+        return 'type = "stdio" needs a `command`, not a `url`; correct one of the two'
+    if not service.url.lower().startswith(("http://", "https://")):
+        return "`url` should start with http:// or https://; correct it"
+    return None
