@@ -1,0 +1,247 @@
+"""What the tests run against: real servers, a second Python environment, a browser, a login site, and a count of leaks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import psutil
+import pytest
+from _pytest.capture import CaptureManager
+
+TESTS = Path(__file__).resolve().parent
+UPSTREAMS = TESTS / "upstreams"
+PEERS = TESTS / "peers"
+
+INSTALLED_BY = {"npm_peers": "npm", "peers_python": "python", "chromium": "chromium"}
+"""Fixture to the part of tests/peers/install.py that it needs."""
+
+_prepared = pytest.StashKey[dict[str, str]]()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Install what the selected tests need before the first one starts, outside of any test's time limit."""
+    if session.config.option.collectonly:
+        return
+    needed = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    for fixture, part in INSTALLED_BY.items():
+        if fixture in needed:
+            with _visible(session.config):
+                _prepare(session.config, part)
+
+
+@contextmanager
+def _visible(config: pytest.Config) -> Generator[None]:
+    capture = config.pluginmanager.getplugin("capturemanager")
+    if not isinstance(capture, CaptureManager):
+        yield
+        return
+    with capture.global_and_fixture_disabled():
+        yield
+
+
+def _prepare(config: pytest.Config, part: str) -> str:
+    """Run the installer of one part once per process. Returns what it printed, or `!` and the problem."""
+    known = config.stash.setdefault(_prepared, {})
+    if part not in known:
+        command = [sys.executable, str(PEERS / "install.py"), part]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+        ) as installer:
+            assert installer.stdout is not None
+            assert installer.stderr is not None
+            said: list[str] = []
+            for line in installer.stderr:
+                sys.stderr.write(line if said else f"\n{line}")
+                sys.stderr.flush()
+                said.append(line)
+            printed = installer.stdout.read().strip()
+        known[part] = printed if installer.returncode == 0 else "!" + "".join(said).strip()
+    return known[part]
+
+
+def _needed(config: pytest.Config, part: str) -> str:
+    said = _prepare(config, part)
+    if said.startswith("!"):
+        pytest.fail(said[1:], pytrace=False)
+    return said
+
+
+@pytest.fixture(scope="session")
+def upstream() -> Callable[..., list[str]]:
+    """`upstream("counter", "--era", "legacy")` is the command that starts tests/upstreams/counter.py."""
+
+    def command(name: str, *arguments: str) -> list[str]:
+        program = UPSTREAMS / f"{name}.py"
+        assert program.exists(), f"there is no upstream {program}"
+        return [sys.executable, str(program), *arguments]
+
+    return command
+
+
+@pytest.fixture(scope="session")
+def counter_command(upstream: Callable[..., list[str]]) -> list[str]:
+    """The command of the counting server over stdio, both eras."""
+    return upstream("counter")
+
+
+@pytest.fixture(scope="session")
+def npm_peers(pytestconfig: pytest.Config) -> Path:
+    """The node_modules folder with the npm servers of tests/peers/package-lock.json."""
+    _needed(pytestconfig, "npm")
+    return PEERS / "node_modules"
+
+
+@pytest.fixture(scope="session")
+def peers_python(pytestconfig: pytest.Config) -> str:
+    """The interpreter of the environment with mcp 1.30 and langchain-mcp-adapters."""
+    _needed(pytestconfig, "python")
+    return str(PEERS / "python" / ".venv" / "bin" / "python")
+
+
+@pytest.fixture(scope="session")
+def chromium(pytestconfig: pytest.Config) -> str:
+    """The path of a Chromium."""
+    return _needed(pytestconfig, "chromium")
+
+
+@contextmanager
+def listening(command: list[str], *, timeout: float = 30.0) -> Generator[int]:
+    """Run a program that prints `{"port": N}` and yield the port; the program is stopped at the end, by its own pid."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, f"{command} ended with exit code {process.wait(timeout)} before it listened"
+        yield int(json.loads(line)["port"])
+    finally:
+        process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(5)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def login_site() -> Generator[str]:
+    """The address of the local login site, as http://127.0.0.1:PORT."""
+    with listening([sys.executable, str(TESTS / "site" / "app.py"), "--port", "0"]) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture
+def counter_server(upstream: Callable[..., list[str]]) -> Generator[Callable[..., str]]:
+    """`counter_server("http")` starts the counting server over http or sse and returns its URL; stopped after the test."""
+    from contextlib import ExitStack
+
+    with ExitStack() as running:
+
+        def start(transport: str, *arguments: str) -> str:
+            command = upstream("counter", "--transport", transport, *arguments)
+            port = running.enter_context(listening(command))
+            return f"http://127.0.0.1:{port}/{'mcp' if transport == 'http' else 'sse'}"
+
+        yield start
+
+
+Task: TypeAlias = asyncio.Task[Any]
+
+
+@dataclass
+class Leaks:
+    """What this process held when the test began. `check()` fails with what has been added since."""
+
+    children: set[int]
+    files: set[str]
+    tasks: set[Task] = field(default_factory=set[Task])
+
+    @classmethod
+    def baseline(cls) -> Leaks:
+        return cls(children=set(_children()), files=set(_files()), tasks=set(_tasks()))
+
+    async def check(self, *, within: float = 5.0) -> None:
+        """Wait until nothing is left over, at most `within` seconds, then fail naming it."""
+        import anyio
+
+        with anyio.move_on_after(within):
+            while self.left():  # noqa: ASYNC110 - the kernel tells nobody when a child is gone
+                await anyio.sleep(0.02)
+        self.check_now()
+
+    def check_now(self) -> None:
+        left = self.left()
+        assert not left, "left behind:\n  " + "\n  ".join(left)
+
+    def left(self) -> list[str]:
+        """Describe every child process, open file and task that was not there at the beginning."""
+        new_children = [v for k, v in _children().items() if k not in self.children]
+        new_files = [f"fd {k} -> {v}" for k, v in _files().items() if k not in self.files]
+        new_tasks = [v for k, v in _tasks().items() if k not in self.tasks]
+        return [*new_children, *new_files, *new_tasks]
+
+
+def _children() -> dict[int, str]:
+    found: dict[int, str] = {}
+    for child in psutil.Process().children(recursive=True):
+        try:
+            found[child.pid] = (
+                f"pid {child.pid} ({child.status()}) {' '.join(child.cmdline())[:120]}"
+            )
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def _files() -> dict[str, str]:
+    """Open descriptors by number and target, so that a number that was used again counts."""
+    found: dict[str, str] = {}
+    try:
+        numbers = os.listdir("/proc/self/fd")
+    except FileNotFoundError:
+        return {str(n): "?" for n in range(psutil.Process().num_fds())}
+    for number in numbers:
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")
+        except OSError:
+            continue
+        if not target.startswith("/proc/"):
+            found[f"{number} {target}"] = target
+    return found
+
+
+def _tasks() -> dict[Task, str]:
+    try:
+        tasks = asyncio.all_tasks()
+    except RuntimeError:
+        return {}
+    described = {
+        task: f"task {task.get_name()} {task.get_coro()}" for task in tasks if not task.done()
+    }
+    return {task: said for task, said in described.items() if "TestRunner" not in said}
+
+
+@pytest.fixture
+async def leaks() -> Leaks:
+    """The baseline of this test; call `await leaks.check()` when everything should be closed.
+
+    Ask for it last: what fixtures before it opened belongs to the baseline.
+    """
+    return Leaks.baseline()
+
+
+@pytest.fixture
+def process_leaks() -> Leaks:
+    """The same for a test that is not async: children and files only."""
+    return Leaks.baseline()

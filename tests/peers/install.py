@@ -1,0 +1,178 @@
+"""Puts the real peers in place: `python tests/peers/install.py [npm] [python] [chromium]`, all of them by default.
+
+Idempotent, and safe when several processes run it at once: a part is installed again only when its lock file changed.
+Messages go to stderr; `chromium` prints the path of the browser on stdout. Exit 1 with one line that names the remedy.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BROWSERS = (
+    "chromium",
+    "chromium-browser",
+    "chromium-headless-shell",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+)
+APPLICATIONS = (
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+)
+PLAYWRIGHT_OWN = (
+    "chromium_headless_shell-*/*/headless_shell",
+    "chromium_headless_shell-*/*/chrome-headless-shell",
+    "chromium-*/*/chrome",
+    "chromium-*/*/Chromium.app/Contents/MacOS/Chromium",
+)
+
+
+class Missing(Exception):
+    """Raised when a part cannot be put in place. Its message names the remedy."""
+
+
+def npm() -> None:
+    """Install the npm servers of package-lock.json into node_modules, without their browsers and scripts."""
+    locked = [HERE / "package.json", HERE / "package-lock.json"]
+    with _held(locked[1]):
+        stamp = HERE / "node_modules" / ".statehold-installed"
+        if _is_current(stamp, locked):
+            return
+        program = _program("npm", "Install Node.js 20 or newer with npm.")
+        _say("installing the npm servers into tests/peers/node_modules")
+        command = [program, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+        environment = {**os.environ, "PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD": "1"}
+        _run(command, "Check that the npm registry can be reached.", environment)
+        stamp.write_text(_digest(locked))
+
+
+def python() -> None:
+    """Bring the second Python environment (mcp 1, langchain-mcp-adapters) to its lock file."""
+    folder = HERE / "python"
+    locked = [folder / "pyproject.toml", folder / "uv.lock"]
+    with _held(locked[1]):
+        stamp = folder / ".venv" / ".statehold-installed"
+        if _is_current(stamp, locked):
+            return
+        program = _program("uv", "Install uv (python -m pip install uv).")
+        _say("installing the second Python environment into tests/peers/python/.venv")
+        environment = {k: v for k, v in os.environ.items() if k not in _OTHER_ENVIRONMENT}
+        command = [program, "sync", "--frozen", "--project", str(folder)]
+        _run(command, "Check that the Python package index can be reached.", environment)
+        stamp.write_text(_digest(locked))
+
+
+_OTHER_ENVIRONMENT = {"VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "PYTHONPATH", "PYTHONHOME"}
+
+
+def chromium() -> Path:
+    """Find a Chromium; as root on Debian install one."""
+    found = _found_chromium()
+    if found is not None:
+        return found
+    remedy = "Install Chromium (Debian: apt-get install chromium), or set STATEHOLD_CHROMIUM to its path."
+    apt = shutil.which("apt-get")
+    if apt is None or os.geteuid() != 0:
+        raise Missing(f"no Chromium found. {remedy}")
+    with _held(Path(__file__)):
+        found = _found_chromium()
+        if found is None:
+            _say("installing chromium with apt")
+            environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+            _run([apt, "update", "-q"], remedy, environment)
+            install = [apt, "install", "-q", "-y", "--no-install-recommends", "chromium"]
+            _run(install, remedy, environment)
+            found = _found_chromium()
+    if found is None:
+        raise Missing(f"no Chromium found after apt installed one. {remedy}")
+    return found
+
+
+def _found_chromium() -> Path | None:
+    named = os.environ.get("STATEHOLD_CHROMIUM")
+    if named:
+        return Path(named)
+    for name in BROWSERS:
+        if path := shutil.which(name):
+            return Path(path)
+    for application in APPLICATIONS:
+        if os.path.exists(application):
+            return Path(application)
+    for cache in (Path.home() / ".cache", Path.home() / "Library" / "Caches"):
+        for pattern in PLAYWRIGHT_OWN:
+            for path in sorted((cache / "ms-playwright").glob(pattern), reverse=True):
+                return path
+    return None
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Hold a lock on an existing file, so that parallel test processes install once."""
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _is_current(stamp: Path, locked: list[Path]) -> bool:
+    return stamp.exists() and stamp.read_text() == _digest(locked)
+
+
+def _digest(paths: list[Path]) -> str:
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()
+
+
+def _program(name: str, remedy: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise Missing(f"{name} is not installed. {remedy}")
+    return found
+
+
+def _run(command: list[str], remedy: str, environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        command,
+        cwd=HERE,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    if done.returncode != 0:
+        sys.stderr.buffer.write(done.stdout)
+        raise Missing(f"{' '.join(command)} failed with exit code {done.returncode}. {remedy}")
+
+
+def _say(what: str) -> None:
+    print(f"tests/peers: {what} ...", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def main(parts: list[str]) -> int:
+    known = {"npm": npm, "python": python, "chromium": chromium}
+    unknown = sorted(set(parts) - set(known))
+    if unknown:
+        _say(f"unknown part {', '.join(unknown)}; there are {', '.join(known)}")
+        return 2
+    for part in parts or known:
+        try:
+            result = known[part]()
+        except Missing as problem:
+            print(f"tests/peers: {problem}", file=sys.stderr)  # noqa: T201
+            return 1
+        if result is not None:
+            print(result)  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
