@@ -1,0 +1,110 @@
+"""Static bearer tokens."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from statehold.server.config import ConfigError
+from statehold.server.tokens import StaticTokens
+from statehold.sessions.records import Principal
+
+ALICE = "alice-0123456789abcdef"
+BOB = "bob-0123456789abcdef=="
+
+
+def write(folder: Path, text: str, mode: int = 0o600) -> Path:
+    path = folder / "tokens"
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_lines_give_a_principal_for_each_token(tmp_path: Path) -> None:
+    tokens = StaticTokens.read(
+        write(
+            tmp_path,
+            f"# who is who\n{ALICE} alice\n\n{BOB} bob client_id=app issuer=https://i # b\n",
+        )
+    )
+    assert len(tokens) == 2
+    assert tokens.principal(ALICE) == Principal(subject="alice")
+    assert tokens.principal(BOB) == Principal(subject="bob", client_id="app", issuer="https://i")
+
+
+def test_toml_gives_a_principal_for_each_token(tmp_path: Path) -> None:
+    text = f'[[token]]\ntoken = "{ALICE}"\nsubject = "alice"\n[[token]]\ntoken="{BOB}"\nsubject="b b"\nclient_id="c"\n'
+    tokens = StaticTokens.read(write(tmp_path, text))
+    assert tokens.principal(ALICE) == Principal(subject="alice")
+    assert tokens.principal(BOB) == Principal(subject="b b", client_id="c")
+
+
+def test_hashed_token_is_known_by_the_token_and_not_by_its_hash(tmp_path: Path) -> None:
+    hashed = f"sha256:{hashlib.sha256(ALICE.encode()).hexdigest()}"
+    tokens = StaticTokens.read(write(tmp_path, f"{hashed} alice\n"))
+    assert tokens.principal(ALICE) == Principal(subject="alice")
+    assert tokens.principal(hashed) is None
+
+
+@pytest.mark.parametrize(
+    "token", ["", "x", ALICE[:-1], ALICE + "x", "\ud800", "ä" * 20, "x" * 100_000]
+)
+def test_any_other_token_is_nobody(tmp_path: Path, token: str) -> None:
+    tokens = StaticTokens.read(write(tmp_path, f"{ALICE} alice\n{BOB} bob\n"))
+    assert tokens.principal(token) is None
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644, 0o666, 0o610])
+def test_file_that_others_may_touch_is_refused_with_the_remedy(tmp_path: Path, mode: int) -> None:
+    path = write(tmp_path, f"{ALICE} alice\n", mode)
+    with pytest.raises(ConfigError, match=f"chmod 600 {path}"):
+        StaticTokens.read(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", "holds no token"),
+        ("# nothing\n", "holds no token"),
+        (f"{ALICE}\n", "line 1: should be TOKEN SUBJECT"),
+        (f"{ALICE} alice admin\n", "line 1: should be TOKEN SUBJECT"),
+        (f"{ALICE} alice role=admin\n", "line 1: has something besides"),
+        (f"\n{ALICE} a\n{ALICE} b\n", "line 3: the same token stands there twice"),
+        ("secret alice\n", "line 1: a token needs at least 16"),
+        ("sécret-0123456789abcdef alice\n", "line 1: a token needs at least 16"),
+        ("sha256:secret alice\n", "line 1: sha256: should be followed by 64"),
+        (f'[[token]]\ntoken = "{ALICE}"\n', "token 1: says of nobody whose it is"),
+        (f'[[token]]\ntoken = "{ALICE}"\nsubject = 5\n', "token 1: .* should be strings"),
+        ('[[token]]\nsubject = "a"\n', "token 1: a token needs at least 16"),
+        (f'[[token]]\ntoken = "{ALICE}\n', "line 2: is not TOML"),
+        (f'[token]\ntoken = "{ALICE}"\n', r"should hold \[\[token\]\] tables only"),
+        (f'token = "{ALICE}"\n', r"should hold \[\[token\]\] tables only"),
+        (f'token = ["{ALICE}"]\n', r"should hold \[\[token\]\] tables only"),
+        (f'[[tokens]]\ntoken = "{ALICE}"\n', r"should hold \[\[token\]\] tables only"),
+    ],
+)
+def test_mistake_is_one_line_without_the_token(tmp_path: Path, text: str, found: str) -> None:
+    with pytest.raises(ConfigError, match=found) as caught:
+        StaticTokens.read(write(tmp_path, text))
+    message = str(caught.value)
+    assert "\n" not in message
+    assert ALICE not in message
+    assert "secret" not in message
+    assert caught.value.__cause__ is None
+
+
+def test_missing_file_folder_and_bytes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        StaticTokens.read(tmp_path / "none")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        StaticTokens.read(tmp_path)
+    path = write(tmp_path, "")
+    path.write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        StaticTokens.read(path)
+
+
+def test_tokens_are_not_shown_by_repr(tmp_path: Path) -> None:
+    assert ALICE not in repr(StaticTokens.read(write(tmp_path, f"{ALICE} alice\n")))
