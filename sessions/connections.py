@@ -120,6 +120,8 @@ class LiveConnection:
             await self._open()
             if self._connection is not None:
                 await self._hold(self._connection)
+        except Exception:
+            logger.exception("the owner of %s failed", self.service.name)
         finally:
             self._settled.set()
             self.closed.set()

@@ -1,0 +1,276 @@
+"""The changes of a session that take time: pausing, resuming and closing it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+
+from .clock import Clock
+from .errors import SessionBusy, SessionError, StoreUnavailable
+from .lifecycle import LIVE, Event, Status
+from .limits import Budget
+from .links import Links
+from .policy import Policy
+from .records import BindingRecord, BindingStatus, SnapshotRecord
+from .session import Binding, Session
+
+logger = logging.getLogger("statehold.sessions")
+
+
+class Changes:
+    """Pauses, resumes and closes the sessions of one registry; it lives as long as the registry.
+
+    Only one change of a session runs at a time. A change that has begun is finished even when whoever asked for it is
+    cancelled.
+    """
+
+    def __init__(
+        self,
+        *,
+        spawn: Callable[..., None],
+        links: Links,
+        budget: Budget,
+        clock: Clock,
+        policy: Policy,
+        forget: Callable[[Session], None],
+        schedule: Callable[[Session], None],
+    ) -> None:
+        self._spawn = spawn
+        self._links = links
+        self._budget = budget
+        self._clock = clock
+        self._policy = policy
+        self._forget = forget
+        self._schedule = schedule
+
+    # Pausing.
+
+    async def pause(
+        self, session: Session, event: Event, *, cause: str, release: bool = False
+    ) -> bool:
+        """Pause an idle session (T07, T08); `release` also gives up connections that its services would keep.
+
+        Returns False when it is not idle, or no longer.
+
+        Raises:
+            StoreUnavailable: it could not be recorded; the session goes on as it was.
+        """
+        with anyio.CancelScope(shield=True):
+            async with session.changing:
+                return await self._pause_if_idle(session, event, cause, release)
+        raise AssertionError("unreachable: a shield is never cancelled")
+
+    async def _pause_if_idle(
+        self, session: Session, event: Event, cause: str, release: bool
+    ) -> bool:
+        if session.gone.is_set() or session.in_flight:
+            return False
+        if session.status is Status.PAUSED:
+            return await self._let_go(session) if release else True
+        if session.status is not Status.IDLE:
+            return False
+        session.apply(event, cause=cause)
+        await self._pause(session, release)
+        return True
+
+    async def _pause(self, session: Session, release: bool) -> None:
+        snapshots = await self._snapshots(session)
+        kept = [] if release else [b for b in _open(session) if b.service.pause == "keep"]
+        closing = [b for b in _open(session) if b not in kept]
+        records = _marked(kept, BindingStatus.KEPT) + _marked(closing, BindingStatus.PAUSED)
+        columns = self._paused_columns(session, owned=bool(kept))
+        try:
+            await session.save(bindings=records, snapshots=snapshots, **columns)
+        except StoreUnavailable:
+            session.apply(Event.RESUMED, cause="the store is unavailable")
+            _marked(_open(session), BindingStatus.OPEN)
+            raise
+        finally:
+            if session.fenced:
+                await self.drop(session)
+        await self._links.close(session, closing)
+        if kept:
+            self._budget.mark_first(session.id)
+            self._schedule(session)
+        else:
+            self._forget(session)
+
+    async def _let_go(self, session: Session) -> bool:
+        """Give up the connections a paused session kept, and the session with them."""
+        kept = _open(session)
+        await session.save(
+            bindings=_marked(kept, BindingStatus.PAUSED),
+            **self._paused_columns(session, owned=False),
+        )
+        await self._links.close(session, kept)
+        self._forget(session)
+        return True
+
+    def _paused_columns(self, session: Session, *, owned: bool) -> dict[str, Any]:
+        columns: dict[str, Any] = {
+            "status": Status.PAUSED,
+            "status_at": session.record.status_at,
+            "used_at": session.idle_since if session.idle_since else session.record.used_at,
+            "due_at": session.deadline(),
+        }
+        if not owned:
+            columns["node"] = None
+        return columns
+
+    async def _snapshots(self, session: Session) -> list[SnapshotRecord]:
+        found: list[SnapshotRecord] = []
+
+        async def take(binding: Binding) -> None:
+            record = await self._links.snapshot(session, binding)
+            if record is not None:
+                found.append(record)
+
+        async with anyio.create_task_group() as tasks:
+            for binding in _open(session):
+                tasks.start_soon(take, binding)
+        return found
+
+    # Resuming.
+
+    async def resume(self, session: Session, *, cause: str) -> None:
+        """Take a paused session back to idle (T09). Connections are opened by whoever needs them."""
+        with anyio.CancelScope(shield=True):
+            async with session.changing:
+                if session.gone.is_set() or session.status is not Status.PAUSED:
+                    return
+                session.apply(Event.RESUMED, cause=cause)
+                records = _marked(_open(session), BindingStatus.OPEN)
+                await session.save(
+                    bindings=records,
+                    status=Status.IDLE,
+                    status_at=session.record.status_at,
+                    due_at=None,
+                )
+        self._budget.mark_idle(session.id)
+        self._schedule(session)
+
+    # Closing.
+
+    async def close(
+        self, session: Session, event: Event, *, reason: str, force: bool = False
+    ) -> None:
+        """Close a session and return when it is closed, within the grace and the bounds of its connections.
+
+        Calls in flight get `close_grace` seconds, none with `force`, and are then cancelled. A second close waits for
+        the first; with `force` it ends the first one's grace.
+        """
+        if session.gone.is_set():
+            return
+        if session.status in (Status.CLOSING, Status.CLOSED):
+            if force:
+                cancel_calls(session)
+            await session.gone.wait()
+            return
+        if session.status is Status.CREATING and event is Event.CLOSE_REQUESTED:
+            event = Event.CLOSE_FORCED
+        session.apply(event, cause=reason)
+        session.record.reason = reason
+        self._budget.mark_busy(session.id)
+        self._spawn(self._finish, session, reason, 0.0 if force else self._policy.close_grace)
+        await session.gone.wait()
+
+    async def _finish(self, session: Session, reason: str, grace: float) -> None:
+        try:
+            if session.in_flight:
+                with anyio.move_on_after(grace):
+                    await session.quiet.wait()
+            cancel_calls(session)
+            records = _marked(list(session.bindings.values()), BindingStatus.PAUSED)
+            await self._links.close(session, session.bindings.values())
+            # Their results are on their way: the journal must have them before the session is given up.
+            with anyio.move_on_after(1.0):
+                await session.quiet.wait()
+            await self._record_closed(session, reason, records)
+        finally:
+            self._forget(session)
+
+    async def _record_closed(
+        self, session: Session, reason: str, records: list[BindingRecord]
+    ) -> None:
+        session.apply(Event.RELEASED, cause=reason)
+        now = self._clock.now()
+        retention = self._policy.retention
+        try:
+            await session.save(
+                bindings=records,
+                status=Status.CLOSED,
+                status_at=now,
+                reason=reason,
+                closed_at=now,
+                used_at=session.idle_since,
+                due_at=now + retention if retention else None,
+                node=None,
+            )
+        except (SessionError, StoreUnavailable) as error:
+            # Its connections are gone, so it is closed for everybody here; the next start finds it as paused.
+            logger.error("session %s was closed but not recorded as closed: %s", session.id, error)
+
+    async def drop(self, session: Session) -> None:
+        """Give up a session that another node took: close its connections and write nothing."""
+        cancel_calls(session)
+        await self._links.close(session, session.bindings.values())
+        self._forget(session)
+
+    # Ending.
+
+    async def drain(self, session: Session, grace_over: anyio.Event) -> None:
+        """Pause or close one session because the process ends."""
+        while session.in_flight and not grace_over.is_set():
+            async with anyio.create_task_group() as race:
+
+                async def wait(event: anyio.Event, scope: anyio.CancelScope) -> None:
+                    await event.wait()
+                    scope.cancel()
+
+                race.start_soon(wait, session.quiet, race.cancel_scope)
+                race.start_soon(wait, grace_over, race.cancel_scope)
+        cancel_calls(session)
+        with anyio.move_on_after(1.0):
+            await session.quiet.wait()
+        event = Event.ADOPTED if session.status is Status.ERROR else Event.PAUSE_REQUESTED
+        try:
+            if session.status is Status.ERROR:
+                session.apply(event, cause="shutdown")
+                await self._pause(session, release=True)
+            elif not await self.pause(session, event, cause="shutdown", release=True):
+                await self.close(session, Event.CLOSE_FORCED, reason="shutdown", force=True)
+        except (SessionError, StoreUnavailable) as error:
+            logger.error("session %s was not paused: %s", session.id, error)
+            await self.drop(session)
+
+
+def cancel_calls(session: Session) -> None:
+    for scope in list(session.calls):
+        scope.cancel()
+
+
+def _open(session: Session) -> list[Binding]:
+    return [
+        b for b in session.bindings.values() if b.live is not None and b.service.scope == "session"
+    ]
+
+
+def _marked(bindings: list[Binding], status: BindingStatus) -> list[BindingRecord]:
+    before = (BindingStatus.OPEN, BindingStatus.KEPT, BindingStatus.PAUSED)
+    return [b.changed(status=status) if b.record.status in before else b.record for b in bindings]
+
+
+def busy(session: Session) -> SessionBusy:
+    count = session.in_flight
+    what = (
+        f"{count} call{'s' if count != 1 else ''} in flight"
+        if session.status in LIVE
+        else session.status
+    )
+    return SessionBusy(f"The session has {what}.", session_id=session.id)
+
+
+__all__ = ["Changes", "busy", "cancel_calls"]

@@ -1,0 +1,341 @@
+"""Opening, losing, recovering, saving and closing the connections of the sessions of this node."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Callable, Iterable
+
+import anyio
+import orjson
+from anyio.abc import TaskGroup
+
+from .clock import Clock
+from .connections import LiveConnection
+from .errors import SessionClosed, SessionError, StoreUnavailable
+from .lifecycle import Event, Status
+from .limits import Budget
+from .policy import Policy
+from .records import BindingRecord, BindingStatus, SnapshotRecord
+from .services import Restored, Snapshot
+from .session import Binding, Session
+from .store.base import Store
+
+logger = logging.getLogger("statehold.sessions")
+
+SNAPSHOT_BOUND = 20.0
+"""Seconds a service may take to save a connection."""
+
+
+class Links:
+    """The connections of all sessions of this node. It lives as long as the registry, which owns the task group.
+
+    A connection is opened at most once at a time per session and service, whoever asks. `spawn` starts background work that
+    may fail without taking the registry along; `on_failed` is called with a session that could not be recovered.
+    """
+
+    def __init__(
+        self,
+        *,
+        tasks: TaskGroup,
+        spawn: Callable[..., None],
+        store: Store,
+        clock: Clock,
+        policy: Policy,
+        budget: Budget,
+        on_failed: Callable[[Session], None],
+    ) -> None:
+        self._tasks = tasks
+        self._spawn = spawn
+        self._store = store
+        self._clock = clock
+        self._policy = policy
+        self._budget = budget
+        self._on_failed = on_failed
+        self._shared: dict[str, LiveConnection] = {}
+
+    # Opening.
+
+    async def connect(self, session: Session, binding: Binding) -> LiveConnection:
+        """Return the live connection of a binding, opening it when there is none.
+
+        Raises:
+            ServiceUnavailable: it could not be opened.
+            SessionLimit: no place for another live session became free in time.
+        """
+        if binding.service.scope == "shared":
+            return await self._connect_shared(session, binding)
+        live = binding.live
+        if live is None or live.phase in ("failed", "closed"):
+            live = await self._start(session, binding)
+        elif live.phase in ("closing", "lost"):
+            await live.closed.wait()
+            return await self.connect(session, binding)
+        try:
+            await live.opened()
+        except SessionError as error:
+            self._open_failed(session, binding, live, error)
+            raise
+        self._note_opened(binding, live)
+        return live
+
+    async def _start(self, session: Session, binding: Binding) -> LiveConnection:
+        if session.status in (Status.CLOSING, Status.CLOSED) or session.gone.is_set():
+            raise SessionClosed("The session is being closed.", session_id=session.id)
+        await self._budget.acquire(session.id)
+        snapshot = await self._saved(session, binding)
+        # Somebody else may have started it while this task waited for a place or the snapshot.
+        if binding.live is not None and binding.live.phase not in ("failed", "closed"):
+            return binding.live
+        generation = binding.record.generation + 1
+
+        def lost(live: LiveConnection) -> None:
+            self._lost(session, binding, live)
+
+        live = LiveConnection(binding.service, session.view(generation), snapshot, on_lost=lost)
+        binding.live = live
+        live.start(self._tasks)
+        self._spawn(self._opened, session, binding, live)
+        return live
+
+    async def _opened(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+        """Record what became of an opening, whoever still waits for it."""
+        try:
+            await live.opened()
+        except SessionError as error:
+            self._open_failed(session, binding, live, error)
+            return
+        self._note_opened(binding, live)
+        await self._save_quietly(session, [binding.record])
+
+    def _note_opened(self, binding: Binding, live: LiveConnection) -> None:
+        before, generation = binding.record, live.view.generation
+        if before.generation >= generation:
+            return
+        if before.generation:
+            binding.notice = replaced(before, generation, live.connection.opened)
+        binding.changed(
+            status=BindingStatus.OPEN,
+            generation=generation,
+            config_hash=binding.service.config_hash,
+            since=self._clock.now(),
+        )
+
+    def _open_failed(
+        self, session: Session, binding: Binding, live: LiveConnection, error: SessionError
+    ) -> None:
+        if binding.live is not live:
+            return
+        binding.live = None
+        binding.changed(
+            status=BindingStatus.FAILED, last_error=error.message, since=self._clock.now()
+        )
+        error.session_id = session.id
+        if not session.holds_connection:
+            self._budget.release(session.id)
+
+    async def _connect_shared(self, session: Session, binding: Binding) -> LiveConnection:
+        name = binding.service.name
+        live = self._shared.get(name)
+        if live is None or live.phase not in ("opening", "open"):
+            live = LiveConnection(binding.service, session.view(1), None, on_lost=lambda _: None)
+            self._shared[name] = live
+            live.start(self._tasks)
+        await live.opened()
+        binding.live = live
+        if binding.record.status is not BindingStatus.OPEN:
+            binding.changed(status=BindingStatus.OPEN, generation=1, told_generation=1)
+        return live
+
+    async def _saved(self, session: Session, binding: Binding) -> Snapshot | None:
+        if binding.service.pause != "snapshot" or not (
+            binding.record.generation or session.record.parent
+        ):
+            return None
+        record = await self._store.snapshot(session.id, binding.service.name)
+        return None if record is None else unpacked(record.data)
+
+    # Losing and recovering.
+
+    def _lost(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+        if binding.live is not live or session.status in (Status.CLOSING, Status.CLOSED):
+            return
+        reason = live.reason or "the connection ended"
+        logger.warning(
+            "session %s lost %s generation %d: %s",
+            session.id,
+            binding.service.name,
+            live.view.generation,
+            reason,
+        )
+        binding.losses = 0 if live.calls else binding.losses + 1
+        binding.live = None
+        binding.changed(status=BindingStatus.LOST, last_error=reason, since=self._clock.now())
+        if session.status in (Status.IDLE, Status.ACTIVE, Status.PAUSED):
+            session.apply(Event.CONNECTION_LOST, cause=f"{binding.service.name}: {reason}"[:1000])
+            self._budget.mark_busy(session.id)
+            self._spawn(self._recover, session)
+
+    async def _recover(self, session: Session) -> None:
+        """Bring a session out of error by itself, within the attempts it has (T15, T16)."""
+        await self._save_quietly(session, [b.record for b in session.bindings.values()])
+        if not self._policy.recovery_backoff:
+            return
+        for wait in self._policy.recovery_backoff:
+            await self._clock.sleep_until(self._clock.now() + wait)
+            async with session.changing:
+                if session.status is not Status.ERROR:
+                    return
+                if self._gave_up(session):
+                    break
+                if await self._reopen(session):
+                    return
+        if session.status is Status.ERROR:
+            self._on_failed(session)
+
+    def _gave_up(self, session: Session) -> bool:
+        return any(b.losses > len(self._policy.recovery_backoff) for b in session.bindings.values())
+
+    async def _reopen(self, session: Session) -> bool:
+        for binding in session.bindings.values():
+            if binding.record.status in (BindingStatus.LOST, BindingStatus.FAILED):
+                try:
+                    await self.connect(session, binding)
+                except (SessionError, StoreUnavailable) as error:
+                    logger.warning("session %s not recovered yet: %s", session.id, error)
+                    return False
+        if session.status is not Status.ERROR:
+            return False
+        await self.recovered(session, cause="automatic")
+        return True
+
+    async def recovered(self, session: Session, *, cause: str) -> None:
+        """Take a session out of error (T15), under `session.changing`."""
+        session.apply(Event.RECOVERED, cause=cause)
+        if session.in_flight:
+            session.apply(Event.CALL_ADMITTED)
+        else:
+            self._budget.mark_idle(session.id)
+        await self._save_quietly(session, [b.record for b in session.bindings.values()])
+
+    async def restart(self, session: Session, bindings: Iterable[Binding]) -> None:
+        """Replace live connections by fresh ones, without what they held, under `session.changing`."""
+        for binding in bindings:
+            live, binding.live = binding.live, None
+            if live is not None:
+                await live.aclose()
+            if binding.record.generation:
+                binding.changed(status=BindingStatus.LOST, last_error="restarted on request")
+            await self.connect(session, binding)
+
+    # Saving.
+
+    async def snapshot(self, session: Session, binding: Binding) -> SnapshotRecord | None:
+        """Have a service save a connection; None when it saves nothing or cannot."""
+        live = binding.live
+        if binding.service.pause != "snapshot" or live is None or not live.usable:
+            return None
+        async with binding.saving:
+            try:
+                with anyio.fail_after(SNAPSHOT_BOUND):
+                    async with live.slots:
+                        saved = await live.connection.snapshot()
+            except (SessionError, TimeoutError) as error:
+                logger.warning(
+                    "session %s: %s not saved: %s", session.id, binding.service.name, error
+                )
+                return None
+        if saved is None:
+            return None
+        now = self._clock.now()
+        binding.checkpointed_at = now
+        return SnapshotRecord(
+            session_id=session.id,
+            service=binding.service.name,
+            seq=int(now * 1000),
+            taken_at=now,
+            epoch=session.record.epoch,
+            data=packed(saved),
+        )
+
+    def checkpoint_soon(self, session: Session, binding: Binding) -> None:
+        """Save a connection after a call, at most every `checkpoint_seconds`, without keeping anybody waiting."""
+        if binding.service.checkpoint_seconds is not None and not binding.dirty:
+            binding.dirty = True
+            self._spawn(self._checkpoint, session, binding)
+
+    async def _checkpoint(self, session: Session, binding: Binding) -> None:
+        live = binding.live
+        seconds = binding.service.checkpoint_seconds or 0.0
+        await self._clock.sleep_until(binding.checkpointed_at + seconds)
+        # Before it is taken: a call that ends while it is being taken needs another one.
+        binding.dirty = False
+        if live is None or binding.live is not live:
+            return
+        record = await self.snapshot(session, binding)
+        if record is not None and not session.gone.is_set():
+            await self._save_quietly(session, [], [record])
+
+    # Closing.
+
+    async def close(self, session: Session, bindings: Iterable[Binding]) -> None:
+        """Close the connections of some bindings at once, each within its bound."""
+        async with anyio.create_task_group() as tasks:
+            for binding in bindings:
+                live, binding.live = binding.live, None
+                if live is not None and binding.service.scope == "session":
+                    tasks.start_soon(live.aclose)
+        if not session.holds_connection:
+            self._budget.release(session.id)
+
+    async def close_shared(self) -> None:
+        for live in self._shared.values():
+            live.close_nowait()
+        for live in self._shared.values():
+            await live.aclose()
+
+    async def _save_quietly(
+        self,
+        session: Session,
+        bindings: list[BindingRecord],
+        snapshots: list[SnapshotRecord] | None = None,
+    ) -> None:
+        try:
+            await session.save(
+                bindings=bindings, snapshots=snapshots or (), status=durable(session.status)
+            )
+        except (SessionError, StoreUnavailable) as error:
+            logger.warning("session %s not recorded: %s", session.id, error)
+
+
+def durable(status: Status) -> Status:
+    """Return the status as the store holds it: `active` is for the owner alone."""
+    return Status.IDLE if status is Status.ACTIVE else status
+
+
+def replaced(before: BindingRecord, generation: int, opened: Restored) -> str:
+    """Return the words a caller gets with the first result over a replaced connection."""
+    why = "it was paused"
+    if before.status in (BindingStatus.LOST, BindingStatus.FAILED):
+        why = (before.last_error or "it was lost").splitlines()[0][:200]
+    found = (
+        f"Note from Statehold: the connection to {before.service} was replaced "
+        f"(generation {max(before.told_generation, 1)} to {generation}; {why})."
+    )
+    if opened.restored:
+        found += f" Restored: {opened.restored}."
+    return found + f" Lost: {opened.lost or 'nothing that is known'}."
+
+
+def packed(snapshot: Snapshot) -> bytes:
+    blobs = {name: base64.b64encode(blob).decode() for name, blob in snapshot.blobs.items()}
+    return orjson.dumps({"data": snapshot.data, "blobs": blobs})
+
+
+def unpacked(data: bytes) -> Snapshot:
+    found = orjson.loads(data)
+    blobs = {name: base64.b64decode(text) for name, text in found["blobs"].items()}
+    return Snapshot(found["data"], blobs)
+
+
+__all__ = ["Links", "durable", "packed", "replaced", "unpacked"]

@@ -1,0 +1,221 @@
+"""One call: admit, connect, send, settle, journal.
+
+The way of a call that finds its session idle and connected does no I/O but the call itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+
+from .connections import LiveConnection
+from .errors import (
+    CallTimedOut,
+    ConnectionLost,
+    NotAllowed,
+    OutcomeUnknown,
+    ServiceNotBound,
+    SessionClosed,
+    SessionError,
+)
+from .journal import call_entry
+from .records import Principal
+from .registry import Registry
+from .services import JSON, CallContext, CallResult
+from .session import Binding, Session
+from .store.base import Store
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a caller gets: the result, the session's summary after the call, and what has to be said first."""
+
+    payload: JSON
+    session: dict[str, Any]
+    notice: str | None = None
+
+
+@dataclass(slots=True)
+class Request:
+    """One call as it comes in."""
+
+    principal: Principal
+    session: str
+    """An id, or a name of the principal's."""
+    service: str
+    tool: str
+    arguments: Mapping[str, Any]
+    operation_id: str | None = None
+    namespace: str = ""
+
+
+class Router:
+    """Runs the calls of one registry. Any number may run at once; it keeps nothing between them."""
+
+    def __init__(self, registry: Registry, store: Store, node: str) -> None:
+        self._registry = registry
+        self._store = store
+        self._node = node
+
+    async def call(self, request: Request, ctx: CallContext) -> Answer:
+        """Run one tool call in a session and return its result.
+
+        Cancelling the caller cancels the call upstream.
+
+        Raises:
+            SessionError: one of the codes of design section 5; the call had no result.
+            UpstreamRefused: the far side answered with a JSON-RPC error.
+        """
+        registry = self._registry
+        session = registry.live(request.principal, request.session)
+        if session is None:
+            session = await registry.ready(request.principal, request.session, request.namespace)
+        # No await between the look and begin(): nothing can change the session in between.
+        binding = session.bindings.get(request.service)
+        if binding is None:
+            raise ServiceNotBound(
+                f"The session does not use the service {request.service}.", session_id=session.id
+            )
+        registry.begin(session)
+        try:
+            result = await self._journaled(session, binding, request, ctx)
+        except SessionError as error:
+            error.session_id = session.id
+            raise
+        finally:
+            registry.settle(session)
+        return Answer(result.payload, session.summary(), notice(binding))
+
+    async def forward(
+        self, request: Request, method: str, params: JSON, ctx: CallContext
+    ) -> tuple[JSON, Session]:
+        """Forward an MCP request other than tools/call to a service of a session (resources, prompts).
+
+        Raises:
+            NotAllowed: the service answers nothing but tool calls.
+        """
+        registry = self._registry
+        session = await registry.ready(request.principal, request.session, request.namespace)
+        binding = session.bindings.get(request.service)
+        if binding is None:
+            raise ServiceNotBound(
+                f"The session does not use the service {request.service}.", session_id=session.id
+            )
+        registry.begin(session)
+        try:
+            live = await self._registry.links.connect(session, binding)
+            send = getattr(live.connection, "request", None)
+            if send is None:
+                raise NotAllowed(f"{request.service} has neither resources nor prompts.")
+            with anyio.fail_after(binding.service.call_seconds):
+                return await send(method, params, ctx), session
+        except TimeoutError:
+            raise self._timed_out(session, binding, method) from None
+        finally:
+            registry.settle(session)
+
+    async def _journaled(
+        self, session: Session, binding: Binding, request: Request, ctx: CallContext
+    ) -> CallResult:
+        policy = self._registry.policy
+        started = self._registry.clock.now()
+        outcome: CallResult | BaseException = SessionClosed("unfinished")
+        try:
+            outcome = await self._bounded(session, binding, request, ctx)
+            return outcome
+        except BaseException as error:
+            outcome = error
+            raise
+        finally:
+            self._store.append(
+                call_entry(
+                    session_id=session.id,
+                    epoch=session.record.epoch,
+                    seq=session.next_seq(),
+                    service=request.service,
+                    tool=request.tool,
+                    arguments=request.arguments,
+                    started=started,
+                    ended=self._registry.clock.now(),
+                    generation=binding.record.generation,
+                    outcome=outcome,
+                    operation_id=request.operation_id,
+                    limit=policy.journal_bytes,
+                    keys=policy.redact,
+                ),
+                self._node,
+            )
+            if policy.journal_sync:
+                with anyio.CancelScope(shield=True):
+                    await self._store.flush()
+
+    async def _bounded(
+        self, session: Session, binding: Binding, request: Request, ctx: CallContext
+    ) -> CallResult:
+        """Run the call within its time, ended early when the session is closed."""
+        with anyio.CancelScope() as closing:
+            session.calls.add(closing)
+            try:
+                return await self._sent(session, binding, request, ctx)
+            finally:
+                session.calls.discard(closing)
+        if session.fenced:
+            raise OutcomeUnknown("Another process took the session over during the call.")
+        raise SessionClosed("The session was closed during the call.", session_id=session.id)
+
+    async def _sent(
+        self, session: Session, binding: Binding, request: Request, ctx: CallContext
+    ) -> CallResult:
+        try:
+            return await self._send(session, binding, request, ctx)
+        except ConnectionLost:
+            # Nothing was sent: sending it over the next connection repeats nothing.
+            pass
+        except OutcomeUnknown:
+            if not binding.service.repeatable(request.tool):
+                raise
+        return await self._send(session, binding, request, ctx)
+
+    async def _send(
+        self, session: Session, binding: Binding, request: Request, ctx: CallContext
+    ) -> CallResult:
+        live = binding.live
+        if live is None or not live.usable:
+            await self._registry.steady(session)
+            live = await self._registry.links.connect(session, binding)
+        try:
+            with anyio.fail_after(binding.service.call_seconds):
+                async with live.slots:
+                    result = await live.connection.call(request.tool, request.arguments, ctx)
+        except TimeoutError:
+            raise self._timed_out(session, binding, request.tool) from None
+        self._answered(session, binding, live, request.tool)
+        return result
+
+    def _answered(
+        self, session: Session, binding: Binding, live: LiveConnection, tool: str
+    ) -> None:
+        live.calls += 1
+        binding.losses = 0
+        if binding.service.checkpoint_seconds is not None:
+            self._registry.links.checkpoint_soon(session, binding)
+
+    def _timed_out(self, session: Session, binding: Binding, what: str) -> CallTimedOut:
+        return CallTimedOut(
+            f"{what} took longer than {binding.service.call_seconds:g} seconds and was cancelled.",
+            session_id=session.id,
+        )
+
+
+def notice(binding: Binding) -> str | None:
+    """Take what the next result has to say about a replaced connection, once."""
+    found, binding.notice = binding.notice, None
+    if found is not None:
+        binding.changed(told_generation=binding.record.generation)
+    return found
+
+
+__all__ = ["Answer", "Request", "Router", "notice"]

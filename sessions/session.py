@@ -1,0 +1,303 @@
+"""One session while this node owns it: its record, its status, its bindings and what is in flight.
+
+Nothing here waits on the world except save(). The registry decides what happens to a session, the links open and close its
+connections, the router runs its calls.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+
+from .clock import Clock
+from .connections import LiveConnection
+from .errors import Fenced, SessionBusy
+from .journal import transition_entry
+from .lifecycle import Event, Status, Transition, transition
+from .records import (
+    BindingRecord,
+    BindingStatus,
+    JournalRecord,
+    SessionRecord,
+    SnapshotRecord,
+    StateRecord,
+)
+from .services import Service, SessionView
+from .store.base import Store, Write
+
+logger = logging.getLogger("statehold.sessions")
+
+_QUIET = frozenset({Event.CALL_ADMITTED, Event.CALLS_SETTLED, Event.STATE_UPDATED})
+"""Events that the journal's entries of calls and of state already show."""
+
+
+class Binding:
+    """One service as one session uses it."""
+
+    __slots__ = (
+        "checkpointed_at",
+        "dirty",
+        "live",
+        "losses",
+        "notice",
+        "record",
+        "saving",
+        "service",
+    )
+
+    def __init__(self, record: BindingRecord, service: Service) -> None:
+        self.record = record
+        self.service = service
+        self.live: LiveConnection | None = None
+        self.losses = 0
+        """Connections lost in a row without a call having been answered."""
+        self.notice: str | None = None
+        """What the next result has to say about a replaced connection."""
+        self.dirty = False
+        self.checkpointed_at = float("-inf")
+        self.saving = anyio.Lock()
+
+    def changed(self, **values: Any) -> BindingRecord:
+        self.record = self.record.model_copy(update=values)
+        return self.record
+
+
+class Session:
+    """A session this node owns. It lives from create or claim until it is closed, or paused without a live connection.
+
+    Everything but save() is synchronous, so a caller that does not await sees one consistent session. Changes that take
+    time (pause, resume, recovery, close, bind) hold `changing`; a call that finds the session idle or active does not.
+    """
+
+    def __init__(
+        self,
+        record: SessionRecord,
+        state: StateRecord,
+        *,
+        store: Store,
+        node: str,
+        clock: Clock,
+        last_seq: int = 0,
+        status: Status | None = None,
+    ) -> None:
+        self.record = record
+        self.state = state
+        self.status: Status = status or record.status
+        self.bindings: dict[str, Binding] = {}
+        self.in_flight = 0
+        self.calls: set[anyio.CancelScope] = set()
+        self.idle_since = record.used_at
+        self.used_saved_at = record.used_at
+        self.changing = anyio.Lock()
+        self.quiet = anyio.Event()
+        """Set while nothing is in flight."""
+        self.quiet.set()
+        self.steady = anyio.Event()
+        """Set while the session is not in error."""
+        self.steady.set()
+        self.gone = anyio.Event()
+        """Set when this node no longer holds the session."""
+        self.fenced = False
+        self._store = store
+        self._node = node
+        self._clock = clock
+        self._seq = last_seq
+        self._entries: list[JournalRecord] = []
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id} {self.status} in_flight={self.in_flight} epoch={self.record.epoch}>"
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def generation(self) -> int:
+        """The highest generation among its bindings."""
+        return max((b.record.generation for b in self.bindings.values()), default=0)
+
+    @property
+    def holds_connection(self) -> bool:
+        return any(b.live and b.service.scope == "session" for b in self.bindings.values())
+
+    def view(self, generation: int) -> SessionView:
+        record = self.record
+        return SessionView(
+            record.id, record.name, record.namespace, record.owner, generation, record.metadata
+        )
+
+    def next_seq(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    def apply(self, event: Event, *, cause: str | None = None) -> Transition:
+        """Take one row of the lifecycle table; the next save() makes it durable.
+
+        Raises:
+            IllegalTransition: the table has no such row.
+        """
+        row = transition(self.status, event)
+        assert row.target is not None
+        now = self._clock.now()
+        if event not in _QUIET:
+            source = None if row.source is None else row.source.value
+            self._entries.append(
+                transition_entry(
+                    session_id=self.id,
+                    epoch=self.record.epoch,
+                    seq=self.next_seq(),
+                    at=now,
+                    code=row.code,
+                    event=event.value,
+                    source=source,
+                    target=row.target.value,
+                    cause=cause,
+                )
+            )
+        self.status = row.target
+        self.record.status_at = now
+        if row.target is Status.IDLE:
+            self.idle_since = now
+        if row.target is Status.ERROR:
+            self.steady = anyio.Event()
+        else:
+            self.steady.set()
+        return row
+
+    async def save(
+        self,
+        *,
+        bindings: Sequence[BindingRecord] = (),
+        unbind: Sequence[str] = (),
+        state: StateRecord | None = None,
+        snapshots: Sequence[SnapshotRecord] = (),
+        **columns: Any,
+    ) -> None:
+        """Make changes and the transitions applied since the last save durable; not interrupted by cancellation.
+
+        Raises:
+            SessionBusy: another node owns the session by now. Its connections here are to be dropped.
+            StoreUnavailable: nothing was written; the transitions wait for the next save.
+        """
+        if self.fenced:
+            raise self._taken()
+        entries, self._entries = self._entries, []
+        write = Write(
+            self.id,
+            self._node,
+            self.record.epoch,
+            session=columns,
+            bindings=bindings,
+            unbind=unbind,
+            state=state,
+            snapshots=snapshots,
+            journal=entries,
+        )
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._store.write(write)
+        except Fenced:
+            self.fenced = True
+            raise self._taken() from None
+        except BaseException:
+            self._entries = entries + self._entries
+            raise
+        for name, value in columns.items():
+            setattr(self.record, name, value)
+
+    def _taken(self) -> SessionBusy:
+        return SessionBusy("The session was taken over by another process.", session_id=self.id)
+
+    def deadline(self) -> float | None:
+        """When the reaper has to look at it next, by the status it has now; None for never."""
+        times = self.record.timeouts
+        found: list[float] = []
+        if self.record.lifetime_ends_at is not None:
+            found.append(self.record.lifetime_ends_at)
+        if self.status is Status.IDLE and times.idle:
+            found.append(self.idle_since + times.idle)
+        if self.status is Status.PAUSED and times.paused:
+            found.append(self.record.status_at + times.paused)
+        return min(found, default=None)
+
+    def summary(self) -> dict[str, Any]:
+        """The value of `_meta["statehold/session"]`."""
+        return {
+            "id": self.id,
+            "name": self.record.name,
+            "status": self.status.value,
+            "generation": self.generation,
+            "expires_at": timestamp(expiry(self.record, self.status, self.idle_since)),
+        }
+
+    def info(self) -> dict[str, Any]:
+        """Everything a caller may know of it, as JSON."""
+        found = describe(self.record, self.status, self.idle_since)
+        found["in_flight"] = self.in_flight
+        found["generation"] = self.generation
+        found["state_version"] = self.state.version
+        found["services"] = [describe_binding(b.record, b.live) for b in self.bindings.values()]
+        return found
+
+
+def timestamp(seconds: float | None) -> str | None:
+    """Return a time as ISO 8601 in UTC with milliseconds, None for None."""
+    if seconds is None:
+        return None
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def expiry(record: SessionRecord, status: Status, idle_since: float) -> float | None:
+    """When a session that nobody uses any more will be closed; None for never."""
+    times = record.timeouts
+    found = [] if record.lifetime_ends_at is None else [record.lifetime_ends_at]
+    if status is Status.PAUSED:
+        if times.paused:
+            found.append(record.status_at + times.paused)
+    elif status is not Status.CLOSED and times.idle and times.paused:
+        found.append(idle_since + times.idle + times.paused)
+    return min(found, default=None)
+
+
+def describe(record: SessionRecord, status: Status, idle_since: float) -> dict[str, Any]:
+    """Return a record as a caller sees it: times in ISO 8601, no owner, no node."""
+    times = record.timeouts
+    return {
+        "session_id": record.id,
+        "name": record.name,
+        "namespace": record.namespace,
+        "status": status.value,
+        "reason": record.reason,
+        "created_at": timestamp(record.created_at),
+        "used_at": timestamp(max(record.used_at, idle_since)),
+        "expires_at": timestamp(expiry(record, status, idle_since)),
+        "closed_at": timestamp(record.closed_at),
+        "idle_seconds": times.idle,
+        "paused_seconds": times.paused,
+        "lifetime_seconds": times.lifetime,
+        "metadata": record.metadata,
+        "parent": record.parent,
+    }
+
+
+def describe_binding(record: BindingRecord, live: LiveConnection | None = None) -> dict[str, Any]:
+    """Return one binding as a caller sees it."""
+    status = record.status
+    if live is not None and live.phase == "opening":
+        return {**describe_binding(record), "status": "opening"}
+    return {
+        "service": record.service,
+        "status": status.value,
+        "connected": status in (BindingStatus.OPEN, BindingStatus.KEPT),
+        "generation": record.generation,
+        "last_error": record.last_error,
+        "since": timestamp(record.since) if record.since else None,
+    }
+
+
+__all__ = ["Binding", "Session", "describe", "describe_binding", "expiry", "timestamp"]
