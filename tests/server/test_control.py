@@ -1,0 +1,248 @@
+"""The control socket of a node."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from statehold.server.control import (
+    REQUEST_BYTES,
+    ControlRefused,
+    ControlUnavailable,
+    ask,
+    forget,
+    serve_control,
+    socket_path,
+)
+from statehold.sessions.errors import SessionNotFound
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="Unix sockets")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "nodes"
+    found.mkdir(mode=0o700)
+    return found
+
+
+@pytest.fixture
+async def served(folder: Path) -> AsyncIterator[list[dict[str, Any]]]:
+    """A node whose handler echoes the request; what it was asked is collected."""
+    asked: list[dict[str, Any]] = []
+
+    async def handler(request: dict[str, Any]) -> dict[str, Any]:
+        asked.append(request)
+        if request["session"] == "unknown":
+            raise SessionNotFound
+        if request["session"] == "broken":
+            raise RuntimeError("secret inside")
+        return {"session": {"id": request["session"]}}
+
+    async with serve_control(folder, "n1", handler):
+        yield asked
+
+
+async def raw(folder: Path, data: bytes) -> dict[str, Any]:
+    with anyio.fail_after(10):
+        async with await anyio.connect_unix(socket_path(folder, "n1")) as stream:
+            await stream.send(data)
+            found = b""
+            while not found.endswith(b"\n"):
+                found += await stream.receive()
+    return json.loads(found)
+
+
+async def test_request_reaches_the_handler_and_its_answer_comes_back(
+    folder: Path, served: list[dict[str, Any]]
+) -> None:
+    found = await ask(folder, "n1", {"op": "close", "session": "sh_1", "force": True, "junk": 1})
+    assert found == {"session": {"id": "sh_1"}}
+    assert served == [{"op": "close", "session": "sh_1", "force": True}]
+
+
+async def test_many_requests_at_once_are_all_answered(
+    folder: Path, served: list[dict[str, Any]]
+) -> None:
+    async def one(number: int) -> None:
+        found = await ask(folder, "n1", {"op": "show", "session": f"s{number}"})
+        assert found == {"session": {"id": f"s{number}"}}
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            for number in range(100):
+                tasks.start_soon(one, number)
+    assert len(served) == 100
+
+
+async def test_session_error_comes_back_with_its_code_and_recovery(
+    folder: Path, served: list[dict[str, Any]]
+) -> None:
+    with pytest.raises(ControlRefused) as caught:
+        await ask(folder, "n1", {"op": "show", "session": "unknown"})
+    assert caught.value.code == "session_not_found"
+    assert caught.value.recovery == SessionNotFound().recovery
+
+
+async def test_fault_of_the_handler_is_reported_without_its_text(
+    folder: Path, served: list[dict[str, Any]]
+) -> None:
+    with pytest.raises(ControlRefused) as caught:
+        await ask(folder, "n1", {"op": "show", "session": "broken"})
+    assert caught.value.code == "internal"
+    assert "secret" not in str(caught.value)
+    assert await ask(folder, "n1", {"op": "list"})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\n",
+        b"{\n",
+        b"[]\n",
+        b"\xff\n",
+        b"{}\n",
+        b'{"op": "drop"}\n',
+        b'{"op": ["list"]}\n',
+        b'{"op": "show"}\n',
+        b'{"op": "show", "session": 1}\n',
+        b'{"op": "close", "session": "a", "force": 1}\n',
+        b"[" * 10_000 + b"\n",
+        b"x" * (REQUEST_BYTES + 10) + b"\n",
+    ],
+)
+async def test_malformed_request_is_an_invalid_argument(
+    folder: Path, served: list[dict[str, Any]], line: bytes
+) -> None:
+    assert (await raw(folder, line))["error"]["code"] == "invalid_argument"
+    assert served == []
+
+
+async def test_client_that_hangs_up_disturbs_nobody(
+    folder: Path, served: list[dict[str, Any]]
+) -> None:
+    for data in (b"", b'{"op"'):
+        async with await anyio.connect_unix(socket_path(folder, "n1")) as stream:
+            if data:
+                await stream.send(data)
+    assert await ask(folder, "n1", {"op": "list"}) == {"session": {"id": None}}
+
+
+async def test_handler_that_hangs_is_given_up_in_time(folder: Path) -> None:
+    async def handler(request: dict[str, Any]) -> dict[str, Any]:
+        await anyio.sleep_forever()
+        return {}
+
+    with anyio.fail_after(10):
+        async with serve_control(folder, "n1", handler, seconds=0.05):
+            with pytest.raises(ControlRefused) as caught:
+                await ask(folder, "n1", {"op": "list"})
+            assert caught.value.code == "call_timeout"
+
+
+async def test_leaving_cancels_what_is_being_answered(folder: Path) -> None:
+    started, ended = anyio.Event(), anyio.Event()
+
+    async def handler(request: dict[str, Any]) -> dict[str, Any]:
+        started.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.set()
+        return {}
+
+    async def client() -> None:
+        with pytest.raises(ControlUnavailable):
+            await ask(folder, "n1", {"op": "list"})
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks, serve_control(folder, "n1", handler):
+            tasks.start_soon(client)
+            await started.wait()
+    assert ended.is_set()
+
+
+async def test_socket_is_private_and_gone_afterwards(
+    folder: Path, served: list[dict[str, Any]]
+) -> None:
+    async def handler(request: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    async with serve_control(folder, "n2", handler) as path:
+        assert path == folder / "n2.sock"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert not path.exists()
+    with pytest.raises(ControlUnavailable, match="cannot be reached"):
+        await ask(folder, "n2", {"op": "list"})
+
+
+async def test_socket_of_a_killed_node_is_no_answer_and_can_be_forgotten(folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(folder / "n3.sock"))
+    with pytest.raises(ControlUnavailable):
+        await ask(folder, "n3", {"op": "list"})
+    forget(folder, "n3")
+    forget(folder, "n3")
+    assert os.listdir(folder) == []
+
+
+async def test_path_too_long_for_a_socket_is_served_from_the_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ("x" * 120)
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+
+    async def handler(request: dict[str, Any]) -> dict[str, Any]:
+        return {"n": 1}
+
+    async with serve_control(folder, "n1", handler) as path:
+        assert path.parent == temporary / f"statehold-{os.getuid()}"
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        # A client with another temporary folder finds it all the same.
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "other"))
+        assert await ask(folder, "n1", {"op": "list"}) == {"n": 1}
+    assert not path.exists()
+    assert os.listdir(folder) == []
+
+
+async def test_temporary_folder_of_somebody_else_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    trap = tmp_path / f"statehold-{os.getuid()}"
+    trap.mkdir()
+    trap.chmod(0o777)
+
+    async def handler(request: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    with pytest.raises(PermissionError):
+        async with serve_control(tmp_path / ("x" * 120), "n1", handler):
+            pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts /proc/self/fd")
+async def test_no_descriptor_is_left(folder: Path) -> None:
+    async def handler(request: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    async def round_trip() -> None:
+        async with serve_control(folder, "n1", handler):
+            await ask(folder, "n1", {"op": "list"})
+
+    await round_trip()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        await round_trip()
+    assert len(os.listdir("/proc/self/fd")) == before
