@@ -6,6 +6,7 @@ directly, which reads neither. Times are seconds.
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -14,6 +15,7 @@ from platformdirs import user_data_dir
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from ..sessions.policy import Policy
 from ..sessions.records import Timeouts
 from ..tools.upstream.config import UpstreamConfig
 
@@ -39,12 +41,23 @@ def _split(value: object) -> object:
     return value
 
 
+def _name(value: object) -> object:
+    if isinstance(value, str) and (not re.fullmatch(r"[^\x00-\x1f\x7f/\\]{1,128}", value)):
+        raise PydanticCustomError(
+            "name", "Input should have 1 to 128 characters without slashes or control characters"
+        )
+    if isinstance(value, str) and (value in (".", "..") or value.startswith("sh_")):
+        raise PydanticCustomError("name", "Input should be a name, not an id or a folder")
+    return value
+
+
 Seconds = Annotated[float, BeforeValidator(_not_bool), Field(ge=0, le=3.2e9, allow_inf_nan=False)]
 SomeSeconds = Annotated[
     float, BeforeValidator(_not_bool), Field(gt=0, le=86_400, allow_inf_nan=False)
 ]
 Count = Annotated[int, BeforeValidator(_not_bool), Field(ge=0, le=10_000_000)]
 Names = Annotated[list[str], BeforeValidator(_split)]
+Name = Annotated[str, BeforeValidator(_name)]
 
 
 class Section(BaseModel):
@@ -120,14 +133,15 @@ class LimitSettings(Section):
         default=1000, description="Open sessions one caller may have. 0: no limit."
     )
     calls_per_session: Annotated[Count, Field(ge=1)] = Field(
-        default=32, description="Calls of one session in flight at a time; more get `session_busy`."
+        default=1000,
+        description="Calls of one session in flight at a time; more get `session_busy`.",
     )
     queue: Count = Field(
-        default=100,
+        default=1000,
         description="Calls that may wait for a live connection when none can be paused.",
     )
     queue_seconds: Seconds = Field(
-        default=10.0, description="Longest wait in that queue; then the call gets `session_limit`."
+        default=30.0, description="Longest wait in that queue; then the call gets `session_limit`."
     )
 
 
@@ -136,7 +150,8 @@ class RecoverySettings(Section):
 
     attempts: Annotated[Count, Field(le=1000)] = Field(
         default=3,
-        description="Attempts to open a lost connection again before the session is closed.",
+        description="Attempts to open a lost connection again before the session is closed. 0: only "
+        "`session_restart` does.",
     )
     backoff: list[Seconds] = Field(
         default=[0.2, 1.0, 5.0],
@@ -174,10 +189,8 @@ class ServerSettings(Section):
         description="Mark `session_id` with `x-mcp-header`, so that modern clients also send it as a header that a proxy "
         "can route by.",
     )
-    session: str | None = Field(
+    session: Name | None = Field(
         default=None,
-        min_length=1,
-        max_length=200,
         description="Name of the one session of a pinned server: tools have no `session_id` argument and every call goes "
         "to it.",
     )
@@ -235,8 +248,16 @@ class Config(Section):
         default="async",
         description="`async`: journal entries are durable within 50 ms; `sync`: before the reply.",
     )
-    namespace: Annotated[str, Field(max_length=200)] = Field(
+    auto_resume: bool = Field(
+        default=True,
+        description="Resume a paused session when it is called. `false`: the call gets `session_paused`.",
+    )
+    namespace: Name | Literal[""] = Field(
         default="", description="Namespace of sessions whose caller names none."
+    )
+    redact: Names = Field(
+        default_factory=lambda: sorted(Policy().redact),
+        description="Names of tool arguments, in any case, whose values never reach the journal.",
     )
     timeouts: TimeoutSettings = Field(default_factory=TimeoutSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
@@ -245,8 +266,30 @@ class Config(Section):
     log: LogSettings = Field(default_factory=LogSettings)
     services: dict[str, UpstreamConfig] = Field(
         default_factory=dict[str, UpstreamConfig],
+        repr=False,  # it holds secrets
         description="The services, by name: any MCP server.",
     )
+
+    def policy(self) -> Policy:
+        """Return what the sessions of this process live by."""
+        waits = self.recovery.backoff
+        attempts = self.recovery.attempts
+        return Policy(
+            timeouts=self.timeouts.session(),
+            longest=self.timeouts.maximum(),
+            on_idle=self.on_idle,
+            auto_resume=self.auto_resume,
+            retention=self.timeouts.retention,
+            close_grace=self.timeouts.close_grace,
+            recovery_backoff=tuple(waits[min(n, len(waits) - 1)] for n in range(attempts)),
+            live_sessions=self.limits.live_sessions,
+            sessions_per_principal=self.limits.sessions_per_principal,
+            calls_per_session=self.limits.calls_per_session,
+            queue=self.limits.queue,
+            queue_seconds=self.limits.queue_seconds,
+            journal_sync=self.journal == "sync",
+            redact=frozenset(name.lower() for name in self.redact),
+        )
 
     def upstreams(self) -> dict[str, UpstreamConfig]:
         """Return the enabled services in the order given, with the global timeouts where they set none."""
