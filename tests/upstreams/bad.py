@@ -1,0 +1,253 @@
+"""MCP servers that misbehave: `python bad.py MODE [ARGUMENT ...] [--log FILE]`, always over stdio.
+
+hang-at-start                  reads nothing and says nothing
+slow-start SECONDS             sleeps, then serves
+exit-at-start                  says why on stderr and exits with 7
+flood-stdout [bytes|lines] [MIB]   the tool `flood` writes junk (1 GiB) to stdout, without a newline or in lines
+flood-at-start [bytes|lines] [MIB] the same before the first answer
+flood-stderr [MIB]             writes 1 GiB to stderr while it serves; the tool `flood` does it again
+invalid-schema                 lists tools with broken schemas around a good one
+lying                          one tool for each lie, see Lying
+stubborn                       ignores EOF and SIGTERM, and so does its child; the tool `family` tells their pids
+dies-on-unknown-first-message  exits with 5 unless the first message is `initialize`
+crash-loop                     starts well, lists its tools, and exits with 6 at a call or shortly after
+mute                           starts well and answers no call
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from quick import JSON, Quick, Refused, option, text, tool
+
+STUBBORN_CHILD = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    "signal.signal(signal.SIGHUP, signal.SIG_IGN); print('ready', flush=True)\n"
+    "while True: time.sleep(60)"
+)
+
+
+def flood(descriptor: int, kind: str, mib: int) -> None:
+    """Write junk; ends early when nobody reads any more."""
+    piece = (b"j" * 1023 + b"\n" if kind == "lines" else b"j" * 1024) * 1024
+    try:
+        for _ in range(mib):
+            left = memoryview(piece)
+            while left:
+                left = left[os.write(descriptor, left) :]
+    except OSError:
+        return
+
+
+class FloodsStdout(Quick):
+    """Floods in the middle of a call, and answers it afterwards."""
+
+    def __init__(self, kind: str, mib: int, log: str | None) -> None:
+        super().__init__(log)
+        self.kind = kind
+        self.mib = mib
+        self.tools.append(tool("flood"))
+
+    def tool_flood(self, *_: object) -> JSON:
+        with self.writing:
+            flood(1, self.kind, self.mib)
+        return text("flooded")
+
+
+class FloodsStderr(Quick):
+    def __init__(self, mib: int, log: str | None) -> None:
+        super().__init__(log)
+        self.mib = mib
+        self.tools.append(tool("flood"))
+        threading.Thread(target=flood, args=(2, "lines", mib), daemon=True).start()
+
+    def tool_flood(self, *_: object) -> JSON:
+        flood(2, "bytes", self.mib)
+        return text("flooded")
+
+
+class InvalidSchema(Quick):
+    def __init__(self, log: str | None) -> None:
+        super().__init__(log)
+        good = self.tools[:2]
+        self.tools = [
+            {"name": "no_schema", "description": "has no inputSchema"},
+            {"name": "array_schema", "inputSchema": {"type": "array"}},
+            {"name": "wrong_type", "inputSchema": {"type": 42, "properties": "none"}},
+            {"name": "empty_schema", "inputSchema": {}},
+            *good,
+            {"name": "bad_properties", "inputSchema": {"type": "object", "properties": ["a"]}},
+            {**tool("bad_hints"), "annotations": {"readOnlyHint": "perhaps"}},
+            {"description": "has no name", "inputSchema": {"type": "object"}},
+            "not even an object",  # pyright: ignore[reportAttributeAccessIssue]
+        ]
+
+
+class Lying(Quick):
+    """Each tool tells one lie; `get` is honest, to see whether the connection is still good."""
+
+    LIES = (
+        "no_content",
+        "null_content",
+        "text_result",
+        "unknown_block",
+        "broken_block",
+        "list_structured",
+        "wrong_id",
+        "twice",
+        "stray_progress",
+        "unknown_notification",
+        "not_json",
+        "unasked_request",
+    )
+
+    def __init__(self, log: str | None) -> None:
+        super().__init__(log)
+        self.tools += [tool(name) for name in self.LIES]
+
+    def tool_no_content(self, *_: object) -> JSON:
+        return {}
+
+    def tool_null_content(self, *_: object) -> JSON:
+        return {"content": None}
+
+    def tool_text_result(self, *_: object) -> JSON:
+        return "just a string"  # pyright: ignore[reportReturnType]
+
+    def tool_unknown_block(self, *_: object) -> JSON:
+        return {
+            "content": [{"type": "hologram", "data": "?"}, {"type": "text", "text": "and text"}]
+        }
+
+    def tool_broken_block(self, *_: object) -> JSON:
+        return {"content": [{"type": "text"}, {"type": "image", "data": 5}, "loose"]}
+
+    def tool_list_structured(self, *_: object) -> JSON:
+        return {"content": [], "structuredContent": [1, 2, 3]}
+
+    def tool_wrong_id(self, *_: object) -> JSON:
+        self.write({"jsonrpc": "2.0", "id": "never-sent", "result": text("for nobody")})
+        return text("for you")
+
+    def tool_twice(self, _given: JSON, _params: JSON, request_id: Any) -> JSON:
+        self.write({"jsonrpc": "2.0", "id": request_id, "result": text("first")})
+        return text("second")
+
+    def tool_stray_progress(self, *_: object) -> JSON:
+        progress: JSON = {"progressToken": "never-given", "progress": 1, "total": 2}
+        self.write({"jsonrpc": "2.0", "method": "notifications/progress", "params": progress})
+        return text("done")
+
+    def tool_unknown_notification(self, *_: object) -> JSON:
+        self.write({"jsonrpc": "2.0", "method": "notifications/made_up", "params": {"a": 1}})
+        return text("done")
+
+    def tool_not_json(self, *_: object) -> JSON:
+        with self.writing:
+            os.write(1, b'Listening on port 3000\n{"jsonrpc": "2.0", "id"\n[]\n42\n\xff\xfe\n\n')
+        return text("done")
+
+    def tool_unasked_request(self, *_: object) -> JSON:
+        params: JSON = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+        self.write({"jsonrpc": "2.0", "id": 1, "method": "elicitation/create", "params": params})
+        return text("done")
+
+
+class Stubborn(Quick):
+    def __init__(self, log: str | None) -> None:
+        super().__init__(log)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        child = subprocess.Popen(
+            [sys.executable, "-c", STUBBORN_CHILD], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        )
+        assert child.stdout is not None
+        child.stdout.readline()
+        self.children.append(child)
+        self.tools.append(tool("family"))
+
+    def tool_family(self, *_: object) -> JSON:
+        return text("family", {"pid": os.getpid(), "child": self.children[0].pid})
+
+    def run(self) -> None:
+        super().run()
+        while True:
+            time.sleep(60)
+
+
+class DiesOnUnknownFirstMessage(Quick):
+    def arrived(self, message: JSON) -> None:
+        if self.seen == 1 and message.get("method") != "initialize":
+            sys.stderr.write("bad: expected initialize\n")
+            sys.stderr.flush()
+            os._exit(5)
+
+
+class CrashLoop(Quick):
+    def notified(self, method: str, params: JSON) -> None:
+        if method == "notifications/initialized":
+            threading.Timer(0.2, self.die).start()
+
+    def call(self, name: str, given: JSON, params: JSON, request_id: Any) -> JSON:
+        self.die()
+        raise Refused(-32603, "unreachable")
+
+    def die(self) -> None:
+        sys.stderr.write("bad: crashing again\n")
+        sys.stderr.flush()
+        os._exit(6)
+
+
+class Mute(Quick):
+    def answer(self, message: JSON, params: JSON) -> None:
+        if message["method"] != "tools/call":
+            super().answer(message, params)
+
+
+def made(mode: str, rest: list[str], log: str | None) -> Quick:
+    """Build the server of a mode; some modes end the process here."""
+    if mode == "hang-at-start":
+        while True:
+            time.sleep(60)
+    if mode == "slow-start":
+        time.sleep(float(rest[0]))
+        return Quick(log)
+    if mode == "exit-at-start":
+        sys.stderr.write("bad: API_KEY is not set\n")
+        sys.exit(7)
+    if mode in {"flood-stdout", "flood-at-start"}:
+        kind, mib = (rest[0] if rest else "bytes"), int(rest[1]) if len(rest) > 1 else 1024
+        if mode == "flood-at-start":
+            flood(1, kind, mib)
+        return FloodsStdout(kind, mib, log)
+    if mode == "flood-stderr":
+        return FloodsStderr(int(rest[0]) if rest else 1024, log)
+    return MODES[mode](log)
+
+
+MODES: dict[str, Callable[[str | None], Quick]] = {
+    "invalid-schema": InvalidSchema,
+    "lying": Lying,
+    "stubborn": Stubborn,
+    "dies-on-unknown-first-message": DiesOnUnknownFirstMessage,
+    "crash-loop": CrashLoop,
+    "mute": Mute,
+}
+
+
+def main() -> None:
+    given = sys.argv[1:]
+    log = option(given, "--log")
+    rest = given[1:] if log is None else given[1 : given.index("--log")]
+    made(given[0], rest, log).run()
+
+
+if __name__ == "__main__":
+    main()
