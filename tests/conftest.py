@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -245,3 +245,39 @@ async def leaks() -> Leaks:
 def process_leaks() -> Leaks:
     """The same for a test that is not async: children and files only."""
     return Leaks.baseline()
+
+
+JSON: TypeAlias = dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def mcp130(peers_python: str) -> Callable[[JSON, list[JSON]], Awaitable[list[JSON]]]:
+    """`await mcp130(settings, commands)` runs commands on an mcp 1.30 client; see peers/python/mcp130_client.py."""
+
+    async def run(settings: JSON, commands: list[JSON]) -> list[JSON]:
+        given = "".join(json.dumps(line) + "\n" for line in [settings, *commands])
+        said = await _run_peer(peers_python, "mcp130_client.py", given)
+        return [json.loads(line) for line in said.splitlines()]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def langchain(peers_python: str) -> Callable[[JSON], Awaitable[JSON]]:
+    """`await langchain({"servers": ..., "calls": ...})`; see peers/python/langchain_client.py."""
+
+    async def run(given: JSON) -> JSON:
+        return json.loads(await _run_peer(peers_python, "langchain_client.py", json.dumps(given)))
+
+    return run
+
+
+async def _run_peer(python: str, program: str, given: str) -> bytes:
+    import anyio
+
+    command = [python, str(PEERS / "python" / program)]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("COVERAGE")}
+    with anyio.fail_after(50):
+        done = await anyio.run_process(command, input=given.encode(), env=environment, check=False)
+    assert done.returncode == 0, f"{program} failed:\n{done.stderr.decode()[-4000:]}"
+    return done.stdout
