@@ -1,0 +1,87 @@
+"""Inserting new sessions, many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, String, bindparam, func, insert, select
+
+from ..errors import NameTaken, SessionLimit
+from ..lifecycle import OPEN
+from . import schema
+from .dialect import among, packed
+from .rows import Row
+
+_s = schema.session.c
+_open = _s.status.in_(sorted(OPEN))
+
+
+@dataclass(slots=True)
+class Creation:
+    """A new session as rows."""
+
+    session: Row
+    state: Row
+    bindings: Sequence[Row]
+    per_owner: int
+
+
+@dataclass(slots=True)
+class _Owner:
+    """What an owner has open, counting what this batch adds."""
+
+    count: int
+    names: set[tuple[str, str]]
+
+
+def create(connection: Connection, works: Sequence[Creation]) -> list[Exception | None]:
+    """Insert the sessions that may be created, and return for each why not, or None."""
+    owners = _owners(connection, works)
+    refused = [_admit(owners[work.session["owner"]], work) for work in works]
+    new = [work for work, error in zip(works, refused, strict=True) if error is None]
+    for table, rows in (
+        (schema.session, [work.session for work in new]),
+        (schema.state, [work.state for work in new]),
+        (schema.binding, [row for work in new for row in work.bindings]),
+    ):
+        if rows:
+            connection.execute(insert(table), rows)
+    return refused
+
+
+def _admit(owner: _Owner, work: Creation) -> Exception | None:
+    name = work.session["name"]
+    key = (work.session["namespace"], name)
+    if name is not None and key in owner.names:
+        return NameTaken(f"There is an open session named {name!r} already.")
+    if work.per_owner and owner.count >= work.per_owner:
+        return SessionLimit(f"There are {owner.count} open sessions already, the most allowed.")
+    owner.count += 1
+    if name is not None:
+        owner.names.add(key)
+    return None
+
+
+_COUNT = select(func.count()).where(_s.owner == bindparam("owner", type_=String()), _open)
+_NAMES = select(_s.namespace, _s.name).where(
+    _s.owner == bindparam("owner", type_=String()), _open, among(_s.name, "names")
+)
+
+
+def _owners(connection: Connection, works: Sequence[Creation]) -> dict[str, _Owner]:
+    found: dict[str, _Owner] = {}
+    for work in works:
+        owner = work.session["owner"]
+        if owner in found:
+            continue
+        mine = [other for other in works if other.session["owner"] == owner]
+        names = [other.session["name"] for other in mine if other.session["name"] is not None]
+        count, taken = 0, set[tuple[str, str]]()
+        if any(other.per_owner for other in mine):
+            count = connection.scalar(_COUNT, {"owner": owner}) or 0
+        if names:
+            rows = connection.execute(_NAMES, {"owner": owner, "names": packed(names)})
+            taken = {(row[0], row[1]) for row in rows}
+        found[owner] = _Owner(count, taken)
+    return found

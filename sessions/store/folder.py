@@ -1,0 +1,109 @@
+"""The data folder of an embedded database: its permissions, its opening lock and the identity of its file."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from ..errors import StoreUnavailable
+from .dialect import FILE_NAME
+
+
+class DataFolder:
+    """A folder that only its user can read, with the database in it. Holds nothing open itself."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = path / FILE_NAME
+        self._identity: tuple[int, int] | None = None
+
+    @asynccontextmanager
+    async def locked(self, seconds: float) -> AsyncGenerator[None]:
+        """Hold the folder's lock, so that only one process at a time makes or upgrades the database.
+
+        Raises:
+            StoreUnavailable: when the folder cannot be used, or another process keeps the lock for longer.
+        """
+        handle = self._lock_file()
+        try:
+            with anyio.move_on_after(seconds) as waiting:
+                while not _taken(handle):  # noqa: ASYNC110  another process sets no event
+                    await anyio.sleep(0.01)
+            if waiting.cancelled_caught:
+                raise StoreUnavailable(
+                    f"{FILE_NAME} is being opened or upgraded by another process. Try again later."
+                )
+            yield
+        finally:
+            os.close(handle)
+
+    def _lock_file(self) -> int:
+        try:
+            self._make()
+            return os.open(self.path / f"{FILE_NAME}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise _unusable(error) from error
+
+    def _make(self) -> None:
+        fresh = not self.path.exists()
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A folder with other people's files in it was a mistake to name; its mode is not ours to change.
+        if not fresh and (self.file.exists() or not any(self.path.iterdir())):
+            self.path.chmod(0o700)
+
+    def make_file(self) -> None:
+        """Create the file with its permissions, which SQLite gives to the files it puts beside it.
+
+        Only under the lock: closing a file drops the locks that this process holds on it.
+        """
+        try:
+            os.close(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            self.file.chmod(0o600)
+        except OSError as error:
+            raise _unusable(error) from error
+
+    def remember(self) -> None:
+        """Note which file was opened."""
+        self._identity = self._current()
+
+    def check(self) -> None:
+        """Refuse to go on with a file that is not there any more, into which writes would vanish.
+
+        Raises:
+            StoreUnavailable: when the file was removed or replaced since it was opened.
+        """
+        if self._identity is not None and self._current() != self._identity:
+            raise StoreUnavailable(
+                f"{FILE_NAME} was removed or replaced while in use. Restart Statehold to use the new one."
+            )
+
+    def _current(self) -> tuple[int, int] | None:
+        try:
+            found = self.file.stat()
+        except OSError:
+            return None
+        return (found.st_dev, found.st_ino)
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        raise _unusable(error) from error
+    return True
+
+
+def _unusable(error: OSError) -> StoreUnavailable:
+    reason = (error.strerror or type(error).__name__).lower()
+    return StoreUnavailable(
+        f"{FILE_NAME} cannot be opened: {reason}. Choose a data folder on a local disk that you can write to."
+    )

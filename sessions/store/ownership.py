@@ -1,0 +1,181 @@
+"""Who owns a session: nodes, claims, and what a dead node leaves behind.
+
+Each function runs in a transaction of the writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    null,
+    select,
+    update,
+)
+
+from ..lifecycle import OPEN, Event, Status
+from ..records import BindingStatus, JournalKind, NodeState
+from . import queries, schema
+from .base import Loaded
+from .dialect import among, earlier, packed
+from .rows import Row, dumps
+
+_s = schema.session.c
+_n = schema.node.c
+_j = schema.journal.c
+
+RESTART = "server_restart"
+
+
+def join(connection: Connection, row: Row) -> None:
+    connection.execute(insert(schema.node), row)
+
+
+def declare_dead(connection: Connection, node: str) -> bool:
+    """Mark a node dead. True when it was not dead before."""
+    done = connection.execute(
+        update(schema.node)
+        .where(_n.id == node, _n.state != NodeState.DEAD.value)
+        .values(state=NodeState.DEAD.value)
+    )
+    return done.rowcount > 0
+
+
+_living = exists().where(_n.id == _s.node, _n.state != NodeState.DEAD.value)
+_left = _s.node.is_not(None) & ~_living
+"""Sessions whose owner is dead. A node that is not in the table is dead too: its row went when nothing named it."""
+
+
+def claim(
+    connection: Connection, session_id: str, node: str, now: float, retention: float
+) -> Loaded | None:
+    """Make a node the owner, after taking the session off a dead one."""
+    this = _s.id == session_id
+    if connection.scalar(select(_s.id).where(this, _left)) is not None:
+        _release(connection, _left & this, now, retention)
+    up = exists().where(_n.id == node, _n.state == NodeState.UP.value)
+    done = connection.execute(
+        update(schema.session)
+        .where(this, _s.status.in_(sorted(OPEN)), _s.node.is_(None) | (_s.node == node), up)
+        .values(node=node, epoch=_s.epoch + 1, used_at=now)
+    )
+    return queries.loaded(connection, session_id) if done.rowcount else None
+
+
+def adopt(connection: Connection, dead: Sequence[str], now: float, retention: float) -> list[str]:
+    """Release what dead nodes left, and forget the dead nodes that own nothing any more."""
+    if dead:
+        connection.execute(
+            update(schema.node).where(among(_n.id)).values(state=NodeState.DEAD.value),
+            {"ids": packed(dead)},
+        )
+    found = _release(connection, _left, now, retention)
+    connection.execute(delete(schema.node).where(_n.state == NodeState.DEAD.value))
+    return found
+
+
+_PAUSED_BY_RESTART = (Status.IDLE, Status.ACTIVE, Status.ERROR)
+_CLOSED_BY_RESTART = (Status.CREATING, Status.CLOSING)
+
+
+def _release(
+    connection: Connection, left: ColumnElement[bool], now: float, retention: float
+) -> list[str]:
+    rows = (connection.execute(select(_s.id, _s.status).where(left))).all()
+    if not rows:
+        return []
+    connection.execute(_journal(left, now))
+    binding = schema.binding.c
+    connection.execute(
+        update(schema.binding)
+        .where(
+            binding.session_id.in_(select(_s.id).where(left)),
+            binding.status.in_([BindingStatus.OPEN.value, BindingStatus.KEPT.value]),
+        )
+        .values(status=BindingStatus.LOST.value, since=now)
+    )
+    connection.execute(update(schema.session).where(left).values(_released(now, retention)))
+    gone = (Status.CLOSED, *_CLOSED_BY_RESTART)
+    return [row.id for row in rows if row.status not in gone]
+
+
+def _journal(left: ColumnElement[bool], now: float) -> Any:
+    """One insert that writes the transition of every session left in a status it cannot keep."""
+    latest = (
+        select(func.coalesce(func.max(_j.seq), 0) + 1)
+        .where(_j.session_id == _s.id)
+        .correlate(schema.session)
+        .scalar_subquery()
+    )
+    request = case(
+        *((_s.status == status.value, _transition(status)) for status in _TRANSITIONS),
+    )
+    values: dict[str, Any] = {
+        "session_id": _s.id,
+        "seq": latest,
+        "kind": literal(JournalKind.TRANSITION.value),
+        "epoch": _s.epoch + 1,
+        "started_at": literal(now),
+        "ended_at": literal(now),
+        "generation": literal(0),
+        "request": request,
+    }
+    rows = select(*values.values()).where(
+        left, _s.status.in_([status.value for status in _TRANSITIONS])
+    )
+    return insert(schema.journal).from_select(list(values), rows)
+
+
+_TRANSITIONS = {
+    Status.IDLE: ("T20", Event.ADOPTED, Status.PAUSED),
+    Status.ACTIVE: ("T20", Event.ADOPTED, Status.PAUSED),
+    Status.ERROR: ("T20", Event.ADOPTED, Status.PAUSED),
+    Status.CREATING: ("T03", Event.OPEN_FAILED, Status.CLOSED),
+    Status.CLOSING: ("T18", Event.RELEASED, Status.CLOSED),
+}
+
+
+def _transition(status: Status) -> str:
+    code, event, target = _TRANSITIONS[status]
+    return dumps({"code": code, "event": event, "from": status, "to": target, "cause": RESTART})
+
+
+def _released(now: float, retention: float) -> dict[str, Any]:
+    paused = _s.status.in_([status.value for status in _PAUSED_BY_RESTART])
+    closed = _s.status.in_([status.value for status in _CLOSED_BY_RESTART])
+    timeout = case((_s.paused_seconds > 0, _s.paused_seconds + now), else_=null())
+    ends = _s.lifetime_ends_at
+    due = func.coalesce(earlier(timeout, ends), timeout, ends)
+    purge = literal(now + retention) if retention else null()
+    return {
+        "node": None,
+        "epoch": _s.epoch + 1,
+        "status": case(
+            (paused, Status.PAUSED.value), (closed, Status.CLOSED.value), else_=_s.status
+        ),
+        "status_at": case((paused | closed, now), else_=_s.status_at),
+        "reason": case((closed, func.coalesce(_s.reason, RESTART)), else_=_s.reason),
+        "closed_at": case((closed, now), else_=_s.closed_at),
+        "due_at": case((paused, due), (closed, purge), else_=_s.due_at),
+    }
+
+
+def purge(connection: Connection, session_id: str) -> bool:
+    """Delete every row of a closed session."""
+    done = connection.execute(
+        delete(schema.session).where(_s.id == session_id, _s.status == Status.CLOSED.value)
+    )
+    if not done.rowcount:
+        return False
+    for table in (schema.binding, schema.state, schema.journal, schema.snapshot):
+        connection.execute(delete(table).where(table.c.session_id == session_id))
+    return True

@@ -1,0 +1,166 @@
+"""Reading the store. Each function runs single statements on the connection it is given."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from sqlalchemy import Connection, and_, func, or_, select
+
+from ..errors import InvalidArgument
+from ..lifecycle import OPEN
+from ..records import (
+    BindingRecord,
+    JournalRecord,
+    NodeRecord,
+    NodeState,
+    SessionFilter,
+    SessionRecord,
+    SnapshotRecord,
+    StateRecord,
+)
+from . import rows, schema
+from .base import Loaded
+from .dialect import check_storage
+from .rows import mapping
+
+_s = schema.session.c
+_open = _s.status.in_(sorted(OPEN))
+
+
+def nodes(connection: Connection) -> list[NodeRecord]:
+    statement = select(schema.node).where(schema.node.c.state != NodeState.DEAD.value)
+    found = connection.execute(statement.order_by(schema.node.c.started_at))
+    return [rows.node_record(mapping(row)) for row in found]
+
+
+def get(connection: Connection, session_id: str) -> SessionRecord | None:
+    found = connection.execute(select(schema.session).where(_s.id == session_id))
+    row = found.first()
+    return None if row is None else rows.session_record(mapping(row))
+
+
+def find(connection: Connection, owner: str, namespace: str, name: str) -> SessionRecord | None:
+    statement = select(schema.session).where(
+        _s.owner == owner, _s.namespace == namespace, _s.name == name, _open
+    )
+    row = (connection.execute(statement)).first()
+    return None if row is None else rows.session_record(mapping(row))
+
+
+def _cursor(record: SessionRecord) -> str:
+    text = rows.dumps([record.used_at, record.id])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def position(cursor: str) -> tuple[float, str]:
+    """Read a cursor.
+
+    Raises:
+        InvalidArgument: when it was not made by `page`.
+    """
+    try:
+        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+        used_at, session_id = rows.loads(text)
+        return float(used_at), str(session_id)
+    except (ValueError, TypeError, binascii.Error) as error:
+        raise InvalidArgument("This is not the cursor of a page of sessions.") from error
+
+
+def page(
+    connection: Connection, wanted: SessionFilter, after: tuple[float, str] | None
+) -> tuple[list[SessionRecord], str | None]:
+    statement = select(schema.session)
+    if wanted.owner is not None:
+        statement = statement.where(_s.owner == wanted.owner)
+    if wanted.namespace is not None:
+        statement = statement.where(_s.namespace == wanted.namespace)
+    if wanted.name_prefix:
+        prefix = wanted.name_prefix
+        statement = statement.where(func.substr(_s.name, 1, len(prefix)) == prefix)
+    if wanted.statuses is not None:
+        statement = statement.where(_s.status.in_([status.value for status in wanted.statuses]))
+    if after is not None:
+        used_at, session_id = after
+        later = and_(_s.used_at == used_at, _s.id < session_id)
+        statement = statement.where(or_(_s.used_at < used_at, later))
+    statement = statement.order_by(_s.used_at.desc(), _s.id.desc()).limit(wanted.limit + 1)
+    found = [rows.session_record(mapping(row)) for row in connection.execute(statement)]
+    more = len(found) > wanted.limit
+    found = found[: wanted.limit]
+    return found, _cursor(found[-1]) if more else None
+
+
+def counts(connection: Connection) -> dict[str, int]:
+    found = connection.execute(select(_s.status, func.count()).group_by(_s.status))
+    return {row[0]: row[1] for row in found}
+
+
+def bindings(connection: Connection, session_id: str) -> list[BindingRecord]:
+    table = schema.binding
+    statement = select(table).where(table.c.session_id == session_id).order_by(table.c.service)
+    return [rows.binding_record(mapping(row)) for row in connection.execute(statement)]
+
+
+def state(connection: Connection, session_id: str) -> StateRecord | None:
+    table = schema.state
+    found = connection.execute(select(table).where(table.c.session_id == session_id))
+    row = found.first()
+    return None if row is None else rows.state_record(mapping(row))
+
+
+def snapshot(connection: Connection, session_id: str, service: str) -> SnapshotRecord | None:
+    c = schema.snapshot.c
+    statement = select(schema.snapshot).where(c.session_id == session_id, c.service == service)
+    row = (connection.execute(statement.order_by(c.seq.desc()).limit(1))).first()
+    return None if row is None else rows.snapshot_record(mapping(row))
+
+
+def journal(connection: Connection, session_id: str, last: int, after: int) -> list[JournalRecord]:
+    c = schema.journal.c
+    statement = select(schema.journal).where(c.session_id == session_id, c.seq > after)
+    found = connection.execute(statement.order_by(c.seq.desc()).limit(last))
+    return [rows.journal_record(mapping(row)) for row in reversed(found.all())]
+
+
+def loaded(connection: Connection, session_id: str) -> Loaded:
+    """Read all of a session that is there, in the transaction that claimed it."""
+    session = get(connection, session_id)
+    assert session is not None
+    seq = select(func.max(schema.journal.c.seq)).where(schema.journal.c.session_id == session_id)
+    return Loaded(
+        session=session,
+        bindings=bindings(connection, session_id),
+        state=state(connection, session_id) or StateRecord(session_id=session_id),
+        last_seq=connection.scalar(seq) or 0,
+    )
+
+
+_due = (_s.node.is_(None), _s.due_at.is_not(None))
+
+
+def due(connection: Connection, now: float, limit: int) -> list[SessionRecord]:
+    statement = select(schema.session).where(*_due, _s.due_at <= now)
+    found = connection.execute(statement.order_by(_s.due_at).limit(limit))
+    return [rows.session_record(mapping(row)) for row in found]
+
+
+def next_due(connection: Connection) -> float | None:
+    return connection.scalar(select(func.min(_s.due_at)).where(*_due))
+
+
+def check(connection: Connection) -> list[str]:
+    """Ask the database to check itself, then look for rows that belong to no session."""
+    wrong = check_storage(connection)
+    if wrong:
+        return wrong
+    for table in (schema.binding, schema.state, schema.journal, schema.snapshot):
+        orphan = select(func.count()).where(table.c.session_id.not_in(select(_s.id)))
+        count = connection.scalar(orphan)
+        if count:
+            wrong.append(f"{table.name}: {count} rows belong to no session")
+    stateless = select(func.count()).where(_s.id.not_in(select(schema.state.c.session_id)))
+    count = connection.scalar(stateless)
+    if count:
+        wrong.append(f"session: {count} rows have no state")
+    return wrong

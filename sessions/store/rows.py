@@ -1,0 +1,184 @@
+"""Records as rows of plain values, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from pydantic_core import from_json, to_json
+
+from ..records import (
+    BindingRecord,
+    JournalRecord,
+    NodeRecord,
+    SessionRecord,
+    SnapshotRecord,
+    StateRecord,
+    Timeouts,
+)
+from . import schema
+from .base import Write
+
+Row = dict[str, Any]
+
+
+def dumps(value: object) -> str:
+    """Write JSON in which every integer stays exact."""
+    try:
+        return to_json(value).decode()
+    except ValueError:
+        return json.dumps(value)  # half a surrogate pair, which only escapes can hold
+
+
+def loads(text: str) -> Any:
+    try:
+        return from_json(text)
+    except ValueError:
+        return json.loads(text)
+
+
+def _optional(value: object) -> str | None:
+    return None if value is None else dumps(value)
+
+
+def _parsed(text: str | None) -> Any:
+    return None if text is None else loads(text)
+
+
+_TIMEOUTS = {"idle": "idle_seconds", "paused": "paused_seconds", "lifetime": "lifetime_seconds"}
+_SETTABLE = frozenset(SessionRecord.model_fields) - {"id", "epoch"}
+
+
+def session_columns(values: Mapping[str, Any]) -> Row:
+    """Turn fields of a SessionRecord into columns.
+
+    Raises:
+        ValueError: when there is no such field, or only a claim may change it.
+    """
+    row: Row = {}
+    for key, value in values.items():
+        if key not in _SETTABLE:
+            raise ValueError(f"a write cannot set {key!r} of a session")
+        if key == "timeouts":
+            times = value if isinstance(value, Timeouts) else Timeouts.model_validate(value)
+            row.update({column: getattr(times, name) for name, column in _TIMEOUTS.items()})
+        elif key in ("metadata", "services"):
+            row[key] = dumps(value)
+        else:
+            row[key] = str(value) if key == "status" else value
+    return row
+
+
+def session_row(record: SessionRecord) -> Row:
+    fields = {key: getattr(record, key) for key in _SETTABLE}
+    return {"id": record.id, "epoch": record.epoch, **session_columns(fields)}
+
+
+def session_record(row: Mapping[str, Any]) -> SessionRecord:
+    values = dict(row)
+    values["timeouts"] = {name: values.pop(column) for name, column in _TIMEOUTS.items()}
+    values["metadata"] = loads(values["metadata"])
+    values["services"] = loads(values["services"])
+    return SessionRecord.model_validate(values)
+
+
+def node_row(record: NodeRecord) -> Row:
+    return {**record.model_dump(mode="json"), "beat": 0, "lease_ends_at": None}
+
+
+def node_record(row: Mapping[str, Any]) -> NodeRecord:
+    return NodeRecord.model_validate({key: row[key] for key in NodeRecord.model_fields})
+
+
+def binding_row(record: BindingRecord) -> Row:
+    return {**record.__dict__, "status": str(record.status)}
+
+
+def binding_record(row: Mapping[str, Any]) -> BindingRecord:
+    return BindingRecord.model_validate(dict(row))
+
+
+def state_row(record: StateRecord) -> Row:
+    return {
+        "session_id": record.session_id,
+        "version": record.version,
+        "value": dumps(record.value),
+        "json_schema": _optional(record.json_schema),
+    }
+
+
+def state_record(row: Mapping[str, Any]) -> StateRecord:
+    schema_ = _parsed(row["json_schema"])
+    return StateRecord.model_validate({**row, "value": loads(row["value"]), "json_schema": schema_})
+
+
+def snapshot_row(record: SnapshotRecord) -> Row:
+    return dict(record.__dict__)
+
+
+def snapshot_record(row: Mapping[str, Any]) -> SnapshotRecord:
+    return SnapshotRecord.model_validate(dict(row))
+
+
+_JOURNAL = tuple(column.name for column in schema.journal.c)
+
+
+def journal_row(record: JournalRecord) -> Row:
+    row = dict(record.__dict__)
+    row["kind"] = str(record.kind)
+    row["request"] = _optional(record.request)
+    row["result"] = _optional(record.result)
+    return row
+
+
+def journal_record(row: Mapping[str, Any]) -> JournalRecord:
+    values = {**row, "request": _parsed(row["request"]), "result": _parsed(row["result"])}
+    return JournalRecord.model_validate(values)
+
+
+@dataclass(slots=True)
+class Change:
+    """A Write as rows, made where it was asked for: what cannot be written fails there, not in a batch."""
+
+    session_id: str
+    node: str
+    epoch: int
+    session: Row = field(default_factory=dict[str, Any])
+    bindings: Sequence[Row] = ()
+    unbind: Sequence[str] = ()
+    state: Row | None = None
+    snapshots: Sequence[Row] = ()
+    journal: Sequence[Row] = ()
+
+
+def change(write: Write) -> Change:
+    """Turn a write into rows.
+
+    Raises:
+        ValueError: when it names another session's rows, or something that is not JSON.
+    """
+    states = () if write.state is None else (write.state,)
+    parts = [*write.bindings, *write.snapshots, *write.journal, *states]
+    if any(part.session_id != write.session_id for part in parts):
+        raise ValueError("a write changes one session only")
+    node = write.session.get("node", write.node)
+    if node is not None and node != write.node:
+        raise ValueError("a write can release a session, not give it to another node")
+    return Change(
+        session_id=write.session_id,
+        node=write.node,
+        epoch=write.epoch,
+        session=session_columns(write.session),
+        bindings=[binding_row(item) for item in write.bindings],
+        unbind=tuple(write.unbind),
+        state=None if write.state is None else state_row(write.state),
+        snapshots=[snapshot_row(item) for item in write.snapshots],
+        journal=[journal_row(item) for item in write.journal],
+    )
+
+
+def mapping(row: Any) -> Mapping[str, Any]:
+    """The columns of a result row by name."""
+    return cast("Mapping[str, Any]", row._mapping)

@@ -1,0 +1,171 @@
+"""The tables, as the newest migration leaves them.
+
+Columns are text, 64-bit integer and double only (plus the bytes of a snapshot), so that no value needs a converter on its
+way to any database. JSON is text. A change here needs a migration and a new HEAD; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    Index,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    text,
+)
+
+HEAD: Final = "0001"
+"""The revision this program reads and writes."""
+
+metadata: Final = MetaData()
+
+
+def _name(key: str, *, primary: bool = False) -> Column[str]:
+    return Column(key, String(128), primary_key=primary, nullable=False)
+
+
+def _text(key: str, *, null: bool = False) -> Column[str]:
+    return Column(key, Text, nullable=null)
+
+
+def _integer(key: str, *, primary: bool = False) -> Column[int]:
+    return Column(key, BigInteger, primary_key=primary, autoincrement=False, nullable=False)
+
+
+def _time(key: str, *, null: bool = False) -> Column[float]:
+    return Column(key, Double, nullable=null)
+
+
+node: Final = Table(
+    "node",
+    metadata,
+    _name("id", primary=True),
+    _text("proof_key"),
+    _text("address"),
+    _text("state"),
+    _time("started_at"),
+    _integer("pid"),
+    # For nodes on other machines, whose death only a lease can show.
+    _integer("beat"),
+    _time("lease_ends_at", null=True),
+)
+
+session: Final = Table(
+    "session",
+    metadata,
+    _name("id", primary=True),
+    _text("owner"),
+    _text("namespace"),
+    _text("name", null=True),
+    _text("status"),
+    _text("reason", null=True),
+    _time("created_at"),
+    _time("used_at"),
+    _time("status_at"),
+    _time("closed_at", null=True),
+    _time("due_at", null=True),
+    _time("idle_seconds"),
+    _time("paused_seconds"),
+    _time("lifetime_seconds"),
+    _time("lifetime_ends_at", null=True),
+    _text("metadata"),
+    _text("parent", null=True),
+    _text("node", null=True),
+    _integer("epoch"),
+    _text("services"),
+)
+
+_OPEN: Final = text("status NOT IN ('closing', 'closed')")
+
+
+def _partial(where: Any) -> dict[str, Any]:
+    return {"sqlite_where": where, "postgresql_where": where}
+
+
+Index(
+    "session_name",
+    session.c.owner,
+    session.c.namespace,
+    session.c.name,
+    unique=True,
+    **_partial(_OPEN),
+)
+Index("session_open", session.c.owner, **_partial(_OPEN))
+Index("session_used", session.c.owner, session.c.used_at)
+Index("session_due", session.c.due_at, **_partial(text("node IS NULL")))
+Index("session_node", session.c.node, **_partial(text("node IS NOT NULL")))
+
+binding: Final = Table(
+    "binding",
+    metadata,
+    _name("session_id", primary=True),
+    _name("service", primary=True),
+    _text("status"),
+    _integer("generation"),
+    _integer("told_generation"),
+    _text("config_hash"),
+    _text("last_error", null=True),
+    _time("since"),
+)
+
+state: Final = Table(
+    "state",
+    metadata,
+    _name("session_id", primary=True),
+    _integer("version"),
+    _text("value"),
+    _text("json_schema", null=True),
+)
+
+journal: Final = Table(
+    "journal",
+    metadata,
+    _name("session_id", primary=True),
+    _integer("seq", primary=True),
+    _text("kind"),
+    _integer("epoch"),
+    _text("service", null=True),
+    _text("tool", null=True),
+    _text("status", null=True),
+    _text("run", null=True),
+    _text("role", null=True),
+    _text("operation_id", null=True),
+    _time("started_at"),
+    _time("ended_at", null=True),
+    _integer("generation"),
+    _text("request", null=True),
+    _text("result", null=True),
+    _text("error", null=True),
+)
+Index(
+    "journal_operation",
+    journal.c.session_id,
+    journal.c.operation_id,
+    unique=True,
+    **_partial(text("operation_id IS NOT NULL")),
+)
+
+snapshot: Final = Table(
+    "snapshot",
+    metadata,
+    _name("session_id", primary=True),
+    _name("service", primary=True),
+    _integer("seq", primary=True),
+    _time("taken_at"),
+    _integer("epoch"),
+    Column("data", LargeBinary, nullable=False),
+)
+
+version: Final = Table(
+    "alembic_version",
+    metadata,
+    Column("version_num", String(32), primary_key=True, nullable=False),
+)
+"""Alembic's own table, so that an empty database can be made without loading Alembic."""

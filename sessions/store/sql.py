@@ -1,0 +1,224 @@
+"""The store on an SQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import TypeVar, cast
+
+import anyio
+from sqlalchemy import Connection
+
+from ..errors import StoreUnavailable
+from ..records import (
+    BindingRecord,
+    JournalRecord,
+    NodeRecord,
+    SessionFilter,
+    SessionRecord,
+    SnapshotRecord,
+    StateRecord,
+)
+from . import ownership, queries, rows
+from .base import Loaded, Write
+from .batch import Operation
+from .connections import Connections
+from .creation import Creation
+from .folder import DataFolder
+from .rows import Change
+from .writer import Writer
+
+T = TypeVar("T")
+
+CLOSE_SECONDS = 10.0
+
+
+class SQLStore:
+    """A `Store` over kept connections and a group-commit writer; see `Store` for what each method promises.
+
+    Use it as an async context manager, once. Leaving it writes what waits, for ten seconds at most, and closes every
+    connection. Afterwards every method raises StoreUnavailable.
+    """
+
+    def __init__(
+        self,
+        folder: DataFolder | None,
+        *,
+        journal_backlog: int = 10_000,
+        retention: float = 604_800.0,
+        busy_seconds: float = 5.0,
+    ) -> None:
+        self._connections = Connections(folder, busy_seconds)
+        self._writer = Writer(self._connections, backlog=journal_backlog)
+        self._retention = retention
+        self._stack = AsyncExitStack()
+        self._open = False
+
+    @classmethod
+    def sqlite(
+        cls,
+        folder: Path,
+        *,
+        journal_backlog: int = 10_000,
+        retention: float = 604_800.0,
+        busy_seconds: float = 5.0,
+    ) -> SQLStore:
+        """A store in a data folder, which may be shared with other processes of this machine.
+
+        `retention` is how long sessions that a restart closes are kept, in seconds; 0 means for ever. `busy_seconds` is
+        how long to wait for a process that holds the database.
+        """
+        return cls(
+            DataFolder(folder),
+            journal_backlog=journal_backlog,
+            retention=retention,
+            busy_seconds=busy_seconds,
+        )
+
+    @classmethod
+    def memory(cls, *, journal_backlog: int = 10_000, retention: float = 604_800.0) -> SQLStore:
+        """A store that is gone when it is closed, and behaves like any other until then."""
+        return cls(None, journal_backlog=journal_backlog, retention=retention)
+
+    @property
+    def dropped(self) -> int:
+        """How many journal entries were given up since the store was opened."""
+        return self._writer.dropped
+
+    async def __aenter__(self) -> SQLStore:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._connections.aclose)
+            await self._connections.open()
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            await tasks.start(self._writer.run)
+            stack.push_async_callback(self._writer.aclose, CLOSE_SECONDS)
+            self._stack = stack.pop_all()
+        self._open = True
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._open = False
+        await self._stack.aclose()
+
+    async def _read(self, query: Callable[[Connection], T]) -> T:
+        if not self._open:
+            raise StoreUnavailable("The store is closed.")
+        return await self._connections.read(query)
+
+    async def _submit(self, work: Change | Creation | Operation) -> object:
+        if not self._open:
+            raise StoreUnavailable("The store is closed.")
+        return await self._writer.submit(work)
+
+    async def join(self, node: NodeRecord) -> None:
+        await self._submit(partial(ownership.join, row=rows.node_row(node)))
+
+    async def leave(self, node: str) -> None:
+        await self._submit(partial(ownership.declare_dead, node=node))
+
+    async def nodes(self) -> list[NodeRecord]:
+        return await self._read(queries.nodes)
+
+    async def declare_dead(self, node: str) -> bool:
+        return bool(await self._submit(partial(ownership.declare_dead, node=node)))
+
+    async def adopt(self, dead: Sequence[str], now: float) -> list[str]:
+        operation = partial(ownership.adopt, dead=dead, now=now, retention=self._retention)
+        return cast("list[str]", await self._submit(operation))
+
+    async def create(
+        self,
+        session: SessionRecord,
+        state: StateRecord,
+        bindings: Sequence[BindingRecord],
+        *,
+        per_owner: int,
+    ) -> None:
+        session = session.model_copy(update={"epoch": 1})
+        row = rows.session_row(session)
+        bound = [rows.binding_row(binding) for binding in bindings]
+        await self._submit(Creation(row, rows.state_row(state), bound, per_owner))
+
+    async def get(self, session_id: str) -> SessionRecord | None:
+        return await self._read(partial(queries.get, session_id=session_id))
+
+    async def find(self, owner: str, namespace: str, name: str) -> SessionRecord | None:
+        query = partial(queries.find, owner=owner, namespace=namespace, name=name)
+        return await self._read(query)
+
+    async def list_sessions(self, wanted: SessionFilter) -> tuple[list[SessionRecord], str | None]:
+        after = None if wanted.cursor is None else queries.position(wanted.cursor)
+        return await self._read(partial(queries.page, wanted=wanted, after=after))
+
+    async def counts(self) -> dict[str, int]:
+        return await self._read(queries.counts)
+
+    async def claim(self, session_id: str, node: str, now: float) -> Loaded | None:
+        operation = partial(
+            ownership.claim,
+            session_id=session_id,
+            node=node,
+            now=now,
+            retention=self._retention,
+        )
+        return cast("Loaded | None", await self._submit(operation))
+
+    async def write(self, write: Write) -> None:
+        await self._submit(rows.change(write))
+
+    def append(self, entry: JournalRecord, node: str) -> None:
+        change = Change(entry.session_id, node, entry.epoch, journal=(rows.journal_row(entry),))
+        self._writer.append(change)
+
+    async def flush(self) -> None:
+        await self._submit(_nothing)
+
+    async def bindings(self, session_id: str) -> list[BindingRecord]:
+        return await self._read(partial(queries.bindings, session_id=session_id))
+
+    async def state(self, session_id: str) -> StateRecord | None:
+        return await self._read(partial(queries.state, session_id=session_id))
+
+    async def snapshot(self, session_id: str, service: str) -> SnapshotRecord | None:
+        return await self._read(partial(queries.snapshot, session_id=session_id, service=service))
+
+    async def journal(
+        self, session_id: str, *, last: int = 100, after: int = 0
+    ) -> list[JournalRecord]:
+        query = partial(queries.journal, session_id=session_id, last=last, after=after)
+        return await self._read(query)
+
+    async def due(self, now: float, limit: int = 100) -> list[SessionRecord]:
+        return await self._read(partial(queries.due, now=now, limit=limit))
+
+    async def next_due(self) -> float | None:
+        return await self._read(queries.next_due)
+
+    async def purge(self, session_id: str) -> bool:
+        return bool(await self._submit(partial(ownership.purge, session_id=session_id)))
+
+    async def check(self) -> list[str]:
+        try:
+            return await self._read(queries.check)
+        except StoreUnavailable as error:
+            return [str(error)]
+
+
+def _nothing(connection: Connection) -> None:
+    """Done when everything before it is."""
+
+
+def open_store(path_or_url: Path | str, *, journal_backlog: int = 10_000) -> SQLStore:
+    """Return the store of a data folder, or of `:memory:`; enter it to open it.
+
+    Raises:
+        ValueError: for the URL of a database that is not supported.
+    """
+    if path_or_url == ":memory:":
+        return SQLStore.memory(journal_backlog=journal_backlog)
+    if "://" in str(path_or_url):
+        scheme = str(path_or_url).split("://", 1)[0]
+        raise ValueError(f"there is no store for {scheme!r}: give a data folder or :memory:")
+    return SQLStore.sqlite(Path(path_or_url), journal_backlog=journal_backlog)

@@ -1,0 +1,64 @@
+"""Bringing the schema of a database to the one this program knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import Connection, insert, inspect, select
+
+from ..errors import StoreUnavailable
+from .dialect import FILE_NAME
+from .schema import HEAD, metadata, version
+
+
+def revision(connection: Connection) -> str | None:
+    """Return the revision of a database, or None for an empty one. Changes nothing.
+
+    Raises:
+        StoreUnavailable: when the database belongs to another program.
+    """
+    tables = inspect(connection).get_table_names()
+    if version.name in tables:
+        return connection.scalar(select(version.c.version_num))
+    if tables:
+        raise StoreUnavailable(
+            f"{FILE_NAME} is a database of another program. Move it away, or choose another data folder."
+        )
+    return None
+
+
+def upgrade(connection: Connection, found: str | None) -> None:
+    """Bring a database from a revision to HEAD, in the transaction of the connection.
+
+    Raises:
+        StoreUnavailable: when it was written by a newer program.
+    """
+    if found == HEAD:
+        return
+    if found is None:
+        metadata.create_all(connection)
+        connection.execute(insert(version).values(version_num=HEAD))
+        return
+    _migrate(connection, found)
+
+
+def _migrate(connection: Connection, found: str) -> None:
+    # Loading Alembic takes longer than everything else at start, and most starts have nothing to migrate.
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+    from alembic.util import CommandError
+
+    config = Config()
+    config.set_main_option(
+        "script_location", str(Path(__file__).parent / "migrations").replace("%", "%%")
+    )
+    config.attributes["connection"] = connection
+    try:
+        ScriptDirectory.from_config(config).get_revision(found)
+    except CommandError as error:
+        raise StoreUnavailable(
+            f"{FILE_NAME} was written by a newer Statehold (schema {found}, this program knows {HEAD}). "
+            "Upgrade Statehold, or choose another data folder."
+        ) from error
+    command.upgrade(config, HEAD)

@@ -1,0 +1,203 @@
+"""The one task that writes.
+
+It takes everything that waits, runs it in one transaction, and then tells each waiter what became of its part. So a hundred
+writers share one flush to the disk, and none of them waits for more than two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import anyio
+from anyio.abc import TaskStatus
+
+from ..errors import Fenced, StoreUnavailable
+from .batch import Operation, Unit, apply, isolate
+from .connections import Connections
+from .creation import Creation
+from .dialect import blames_value
+from .rows import Change
+
+logger = logging.getLogger(__name__)
+
+BATCH = 1000
+"""Units in one transaction at most, so that preparing them does not hold up the event loop."""
+
+LINGER = 0.02
+"""How long entries that nobody waits for may collect, in seconds."""
+
+RETRY = 1.0
+"""How long such entries rest after the database failed, unless somebody asks for something meanwhile."""
+
+
+class Writer:
+    """Lives from `run` to `aclose`. Units are applied in the order they were submitted.
+
+    A cancelled waiter does not undo its unit. Its change is applied even when it had not been taken yet; anything else is
+    then left out. Appended entries whose batch failed are kept and tried again; past `backlog` the oldest are dropped.
+    """
+
+    def __init__(self, connections: Connections, *, backlog: int) -> None:
+        self._connections = connections
+        self._backlog = backlog
+        self._waiting: OrderedDict[Unit, None] = OrderedDict()
+        self._appended: deque[Unit] = deque()
+        self._some = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._ended = anyio.Event()
+        self._closing = False
+        self._scope = anyio.CancelScope(shield=True)
+        self.dropped = 0
+        """Appended entries given up: too many were waiting, or their values could not be stored."""
+
+    async def submit(self, work: Change | Creation | Operation) -> Any:
+        """Have a unit applied, and return its value when it is durable.
+
+        Raises what refused the unit, or StoreUnavailable.
+        """
+        if self._closing:
+            raise _closed()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[Unit(work, future)] = None
+        self._some.set()
+        self._urgent.set()
+        return await future
+
+    def append(self, work: Change) -> None:
+        """Have a change applied soon. Never blocks, and tells nobody what became of it."""
+        if self._closing:
+            self.dropped += 1
+            return
+        unit = Unit(work)
+        self._waiting[unit] = None
+        self._appended.append(unit)
+        self._limit()
+        self._some.set()
+
+    def _limit(self) -> None:
+        while len(self._appended) > self._backlog:
+            del self._waiting[self._appended.popleft()]
+            self.dropped += 1
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Write until closed. Cancelling the task does not stop it, only `aclose` does."""
+        task_status.started()
+        try:
+            with self._scope:
+                while await self._wait():
+                    await self._write(self._take())
+        finally:
+            self._closing = True
+            self._give_up(list(self._waiting), _closed())
+            self._waiting.clear()
+            self._appended.clear()
+            self._ended.set()
+
+    async def _wait(self) -> bool:
+        """Wait for something to do. False when there is nothing left and the writer is closing."""
+        while not self._waiting:
+            if self._closing:
+                return False
+            self._some.clear()
+            await self._some.wait()
+        if not self._urgent.is_set():
+            with anyio.move_on_after(LINGER):
+                await self._urgent.wait()
+        return True
+
+    def _take(self) -> list[Unit]:
+        taken: list[Unit] = []
+        while self._waiting and len(taken) < BATCH:
+            unit, _ = self._waiting.popitem(last=False)
+            if unit.future is None:
+                self._appended.popleft()
+            elif unit.future.cancelled() and not isinstance(unit.work, Change):
+                continue
+            taken.append(unit)
+        if not self._waiting and not self._closing:
+            self._urgent.clear()
+        return taken
+
+    async def _write(self, units: Sequence[Unit]) -> None:
+        if not units:
+            return
+        try:
+            await self._transact(units)
+        except StoreUnavailable as error:
+            await self._hold(units, error)
+        except Exception as error:
+            logger.exception("a batch could not be written")
+            self._give_up(units, StoreUnavailable(f"The store failed ({type(error).__name__})."))
+        except BaseException:
+            self._give_up(units, _closed())
+            raise
+        else:
+            self._settle(units)
+
+    async def _transact(self, units: Sequence[Unit]) -> None:
+        try:
+            await self._connections.write(partial(apply, units=units))
+        except Exception as error:
+            if not blames_value(error):
+                raise
+            await self._connections.write(partial(isolate, units=units))
+
+    def _settle(self, units: Sequence[Unit]) -> None:
+        for unit in units:
+            if unit.future is None:
+                self._note(unit.error)
+            elif unit.future.done():
+                continue
+            elif unit.error is None:
+                unit.future.set_result(unit.value)
+            else:
+                unit.future.set_exception(unit.error)
+
+    def _note(self, error: Exception | None) -> None:
+        if error is not None and not isinstance(error, Fenced):
+            self.dropped += 1
+            logger.warning("a journal entry could not be stored: %s", error)
+
+    async def _hold(self, units: Sequence[Unit], error: StoreUnavailable) -> None:
+        """Tell those who wait, keep what nobody waits for, and let the database rest."""
+        entries = [unit for unit in units if unit.future is None]
+        if self._closing:
+            self._give_up(units, error)
+            return
+        self._give_up([unit for unit in units if unit.future is not None], error)
+        if not entries:
+            return
+        self._appended.extendleft(reversed(entries))
+        for unit in reversed(entries):
+            self._waiting[unit] = None
+            self._waiting.move_to_end(unit, last=False)
+        self._limit()
+        with anyio.move_on_after(RETRY):
+            await self._urgent.wait()
+
+    def _give_up(self, units: Sequence[Unit], error: StoreUnavailable) -> None:
+        for unit in units:
+            if unit.future is None:
+                self.dropped += 1
+            elif not unit.future.done():
+                unit.future.set_exception(error)
+
+    async def aclose(self, seconds: float) -> None:
+        """Write what waits, for so long at most, and end. What is still waiting then fails. Idempotent."""
+        self._closing = True
+        self._some.set()
+        self._urgent.set()
+        with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(seconds):
+                await self._ended.wait()
+            self._scope.cancel()
+            await self._ended.wait()
+
+
+def _closed() -> StoreUnavailable:
+    return StoreUnavailable("The store is closed.")
