@@ -1,0 +1,112 @@
+"""Drives an installed `statehold` over stdio with raw JSON-RPC lines: `python wheel_check.py STATEHOLD DATA_FOLDER`.
+
+It uses the standard library alone, puts the small server of tests/upstreams behind it, and checks that a session counts,
+that another one counts for itself, that stdout carries nothing but MCP, and that a closed stdin ends the process with 0.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+UPSTREAM = Path(__file__).resolve().parent.parent / "tests" / "upstreams" / "quick.py"
+SECONDS = 60
+
+
+class Conversation:
+    """One stdio connection. A watchdog ends the process when the whole takes too long."""
+
+    def __init__(self, command: list[str]) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd="/")
+        self.watchdog = threading.Timer(SECONDS, self.process.kill)
+        self.watchdog.daemon = True
+        self.watchdog.start()
+        self.requests = 0
+
+    def send(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Send one request and return its result; notifications before it are skipped."""
+        assert self.process.stdout is not None
+        self.requests += 1
+        self.send({"id": self.requests, "method": method, "params": params})
+        for line in self.process.stdout:
+            message = json.loads(line)
+            if message.get("id") == self.requests and "method" not in message:
+                assert "result" in message, f"{method} was refused: {message['error']}"
+                return message["result"]
+        raise AssertionError(f"no answer to {method}; exit code {self.process.wait(5)}")
+
+    def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        result = self.ask("tools/call", {"name": tool, "arguments": arguments})
+        assert not result.get("isError"), f"{tool} failed: {result['content']}"
+        return result
+
+    def close(self) -> int:
+        """Close stdin and return the exit code."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        rest = self.process.stdout.read()
+        for line in rest.splitlines():
+            json.loads(line)
+        code = self.process.wait(SECONDS)
+        self.watchdog.cancel()
+        return code
+
+
+def main(statehold: str, data: str) -> None:
+    services = Path(data) / "services.json"
+    services.parent.mkdir(parents=True, mode=0o700)
+    server = {"command": sys.executable, "args": [str(UPSTREAM)]}
+    services.write_text(json.dumps({"mcpServers": {"quick": server}}))
+
+    talk = Conversation(
+        [statehold, "--services", str(services), "--data", str(Path(data) / "kept")]
+    )
+    client = {"name": "wheel-check", "version": "1"}
+    hello = talk.ask(
+        "initialize",
+        {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client},
+    )
+    talk.send({"method": "notifications/initialized"})
+    say(
+        f"{hello['serverInfo']['name']} {hello['serverInfo']['version']}, {hello['protocolVersion']}"
+    )
+
+    tools = {tool["name"] for tool in talk.ask("tools/list", {})["tools"]}
+    assert {"session_create", "session_close", "inc"} <= tools, tools
+    first, second = (created(talk) for _ in range(2))
+    counts = [counted(talk, session) for session in (first, first, second, first)]
+    assert counts == ["1", "2", "1", "3"], counts
+    talk.call("session_close", session_id=first)
+    code = talk.close()
+    assert code == 0, f"exit code {code} after stdin was closed"
+    say(f"{len(tools)} tools, two sessions, counts {counts}, exit code 0")
+
+
+def created(talk: Conversation) -> str:
+    result = talk.call("session_create")
+    session = result["_meta"]["statehold/session"]["id"]
+    assert session.startswith("sh_"), session
+    return session
+
+
+def counted(talk: Conversation, session: str) -> str:
+    return talk.call("inc", session_id=session)["content"][-1]["text"]
+
+
+def say(what: str) -> None:
+    sys.stdout.write(f"wheel_check: {what}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
