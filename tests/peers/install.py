@@ -35,6 +35,7 @@ PLAYWRIGHT_OWN = (
     "chromium-*/*/chrome",
     "chromium-*/*/Chromium.app/Contents/MacOS/Chromium",
 )
+NODE = "Install Node.js 20 or newer with npm."
 
 
 class Missing(Exception):
@@ -48,7 +49,8 @@ def npm() -> None:
         stamp = HERE / "node_modules" / ".statehold-installed"
         if _is_current(stamp, locked):
             return
-        program = _program("npm", "Install Node.js 20 or newer with npm.")
+        program = _program("npm", NODE)
+        _check_node()
         _say("installing the npm servers into tests/peers/node_modules")
         command = [program, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
         environment = {**os.environ, "PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD": "1"}
@@ -136,6 +138,13 @@ def _program(name: str, remedy: str) -> str:
     if found is None:
         raise Missing(f"{name} is not installed. {remedy}")
     return found
+
+
+def _check_node() -> None:
+    said = subprocess.run([_program("node", NODE), "--version"], capture_output=True, text=True)
+    major = said.stdout.strip().removeprefix("v").partition(".")[0]
+    if not major.isdecimal() or int(major) < 20:
+        raise Missing(f"node {said.stdout.strip()} is too old. {NODE}")
 
 
 def _run(command: list[str], remedy: str, environment: dict[str, str]) -> None:
