@@ -8,16 +8,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Table,
+    bindparam,
+    delete,
+    literal_column,
+    select,
+    update,
+)
+from sqlalchemy.sql.dml import Update
 
 from ..errors import Fenced, InvalidArgument, NameTaken
 from . import creation, schema
 from .creation import Creation
-from .dialect import among, blames_value, packed, upsert, violated
+from .dialect import among, blames_value, execute_many, packed, upsert, violated
 from .rows import Change, Row
 
 Operation: TypeAlias = Callable[[Connection], Any]
@@ -110,97 +122,96 @@ def _change(connection: Connection, units: Sequence[Unit]) -> None:
     A change that releases the session fences those behind it, as if each had been a transaction of its own.
     """
     works = [(unit, unit.work) for unit in units if isinstance(unit.work, Change)]
-    ids = packed(sorted({work.session_id for _, work in works}))
+    ids = packed({work.session_id for _, work in works})
     found = connection.execute(_FENCES, {"ids": ids})
     owners: dict[str, tuple[str | None, int]] = {row[0]: (row[1], row[2]) for row in found}
-    merged: dict[str, _Merged] = {}
+    merged = _Merged()
     for unit, work in works:
-        held = owners.get(work.session_id) == (work.node, work.epoch)
-        unit.error = None if held else Fenced(work.session_id)
-        if held:
-            merged.setdefault(work.session_id, _Merged()).add(work)
-            if "node" in work.session:
-                owners[work.session_id] = (work.session["node"], work.epoch)
-    _store(connection, merged)
+        if owners.get(work.session_id) != (work.node, work.epoch):
+            unit.error = Fenced(work.session_id)
+            continue
+        unit.error = None
+        merged.add(work)
+        if "node" in work.session:
+            owners[work.session_id] = (work.session["node"], work.epoch)
+    merged.store(connection)
 
 
-@dataclass(slots=True)
 class _Merged:
-    """Several changes of one session as one: what is later wins."""
+    """Several changes as one: what is later wins."""
 
-    session: Row = field(default_factory=dict[str, Any])
-    bindings: dict[str, Row] = field(default_factory=dict[str, Row])
-    unbind: set[str] = field(default_factory=set[str])
-    state: Row | None = None
-    snapshots: dict[tuple[str, int], Row] = field(default_factory=dict[tuple[str, int], Row])
-    journal: dict[int, Row] = field(default_factory=dict[int, Row])
+    def __init__(self) -> None:
+        self._sessions: dict[str, Row] = {}
+        self._unbound: set[tuple[str, str]] = set()
+        self._bindings: dict[tuple[str, str], Row] = {}
+        self._states: dict[str, Row] = {}
+        self._snapshots: dict[tuple[str, str, int], Row] = {}
+        self._journal: list[Row] = []
 
     def add(self, change: Change) -> None:
-        self.session.update(change.session)
+        key = change.session_id
+        self._journal.extend(change.journal)
+        if change.session:
+            self._sessions[key] = {**self._sessions.get(key, {"b_id": key}), **change.session}
         for service in change.unbind:
-            self.unbind.add(service)
-            self.bindings.pop(service, None)
-            for key in [key for key in self.snapshots if key[0] == service]:
-                del self.snapshots[key]
-        self.bindings.update((row["service"], row) for row in change.bindings)
-        self.snapshots.update(((row["service"], row["seq"]), row) for row in change.snapshots)
-        self.journal.update((row["seq"], row) for row in change.journal)
-        self.state = change.state or self.state
+            self._unbind(key, service)
+        for row in change.bindings:
+            self._bindings[key, row["service"]] = row
+        for row in change.snapshots:
+            self._snapshots[key, row["service"], row["seq"]] = row
+        if change.state is not None:
+            self._states[key] = change.state
 
+    def _unbind(self, key: str, service: str) -> None:
+        self._unbound.add((key, service))
+        self._bindings.pop((key, service), None)
+        for found in [found for found in self._snapshots if found[:2] == (key, service)]:
+            del self._snapshots[found]
 
-_UPDATE = update(schema.session).where(schema.session.c.id == bindparam("b_id"))
-
-
-def _of_service(table: Any) -> Any:
-    return (table.c.session_id == bindparam("b_id")) & (table.c.service == bindparam("b_service"))
-
-
-_UNBIND = [delete(table).where(_of_service(table)) for table in (schema.binding, schema.snapshot)]
-
-_OLD_SNAPSHOTS = delete(schema.snapshot).where(
-    _of_service(schema.snapshot),
-    schema.snapshot.c.seq
-    <= select(schema.snapshot.c.seq)
-    .where(_of_service(schema.snapshot))
-    .order_by(schema.snapshot.c.seq.desc())
-    .offset(2)
-    .limit(1)
-    .correlate(None)
-    .scalar_subquery(),
-)
-
-
-def _store(connection: Connection, merged: dict[str, _Merged]) -> None:
-    parts = merged.values()
-    _update_sessions(connection, merged)
-    unbound = _keys((key, service) for key, part in merged.items() for service in part.unbind)
-    for statement in _UNBIND:
-        _many(connection, statement, unbound)
-    for table, rows in (
-        (schema.binding, [row for part in parts for row in part.bindings.values()]),
-        (schema.state, [part.state for part in parts if part.state is not None]),
-        (schema.snapshot, [row for part in parts for row in part.snapshots.values()]),
-        (schema.journal, [row for part in parts for row in part.journal.values()]),
-    ):
-        _many(connection, upsert(table), rows)
-    saved = {(key, service) for key, part in merged.items() for service, _ in part.snapshots}
-    _many(connection, _OLD_SNAPSHOTS, _keys(saved))
-
-
-def _update_sessions(connection: Connection, merged: dict[str, _Merged]) -> None:
-    by_columns: dict[tuple[str, ...], list[Row]] = {}
-    for key, part in merged.items():
-        if part.session:
-            columns = tuple(sorted(part.session))
-            by_columns.setdefault(columns, []).append({"b_id": key, **part.session})
-    for rows in by_columns.values():
-        _many(connection, _UPDATE, rows)
+    def store(self, connection: Connection) -> None:
+        by_columns: dict[tuple[str, ...], list[Row]] = {}
+        for row in self._sessions.values():
+            by_columns.setdefault(tuple(sorted(row)), []).append(row)
+        for columns, rows in by_columns.items():
+            execute_many(connection, _update(columns), rows)
+        for statement in _UNBIND:
+            execute_many(connection, statement, _keys(self._unbound))
+        execute_many(connection, upsert(schema.binding), [*self._bindings.values()])
+        execute_many(connection, upsert(schema.state), [*self._states.values()])
+        execute_many(connection, upsert(schema.journal), self._journal)
+        execute_many(connection, upsert(schema.snapshot), [*self._snapshots.values()])
+        saved = {found[:2] for found in self._snapshots}
+        execute_many(connection, _OLD_SNAPSHOTS, _keys(saved))
 
 
 def _keys(pairs: Iterable[tuple[str, str]]) -> list[Row]:
     return [{"b_id": key, "b_service": service} for key, service in pairs]
 
 
-def _many(connection: Connection, statement: Any, rows: list[Row]) -> None:
-    if rows:
-        connection.execute(statement, rows)
+@cache
+def _update(columns: tuple[str, ...]) -> Update:
+    values: dict[str, BindParameter[Any]] = {
+        column: bindparam(column) for column in columns if column != "b_id"
+    }
+    return update(schema.session).where(schema.session.c.id == bindparam("b_id")).values(values)
+
+
+def _of_service(table: Table) -> ColumnElement[bool]:
+    return (table.c.session_id == bindparam("b_id")) & (table.c.service == bindparam("b_service"))
+
+
+_UNBIND = [delete(table).where(_of_service(table)) for table in (schema.binding, schema.snapshot)]
+
+_seq = schema.snapshot.alias().c.seq
+
+_OLD_SNAPSHOTS = delete(schema.snapshot).where(
+    _of_service(schema.snapshot),
+    schema.snapshot.c.seq
+    <= select(_seq)
+    .where(_of_service(_seq.table))
+    .order_by(_seq.desc())
+    .offset(literal_column("2"))
+    .limit(literal_column("1"))
+    .scalar_subquery(),
+)
+"""Of the snapshots of a binding, all but the last two."""

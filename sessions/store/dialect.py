@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from sqlalchemy import (
     URL,
+    ClauseElement,
     ColumnElement,
     Connection,
     Double,
@@ -26,8 +28,10 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
+from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import Insert
 
 from ..errors import StoreUnavailable
@@ -90,13 +94,33 @@ def upsert(table: Table) -> Insert:
     return statement.on_conflict_do_update(index_elements=keys, set_=rest)
 
 
+@cache
+def _compiled(statement: ClauseElement) -> tuple[str, Callable[[Mapping[str, Any]], Any]]:
+    compiled = cast("SQLCompiler", statement.compile(dialect=SQLiteDialect_pysqlite()))
+    assert compiled.positiontup is not None
+    return compiled.string, itemgetter(*compiled.positiontup)
+
+
+def execute_many(
+    connection: Connection, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Run a statement of at least two parameters for each row.
+
+    The statement must be one object for the life of the process. Rows are plain values already, so that nothing has to
+    convert them: that is half the time of a batch.
+    """
+    if rows:
+        string, values = _compiled(statement)
+        connection.exec_driver_sql(string, [values(row) for row in rows])
+
+
 def among(item: ColumnElement[str], name: str = "ids") -> ColumnElement[bool]:
     """Whether a column is one of the ids that are passed as one parameter (see `packed`)."""
     rows = func.json_each(bindparam(name, type_=String())).table_valued(column("value", String))
     return item.in_(select(rows.c.value))
 
 
-def packed(ids: Sequence[str]) -> str:
+def packed(ids: Iterable[str]) -> str:
     """The value of the parameter of `among`."""
     return json.dumps(list(ids))
 

@@ -1,0 +1,256 @@
+"""This process as a node among those that share a data folder.
+
+A node holds an exclusive lock on a file of its own for as long as its process lives. The kernel drops the lock when the
+process ends, however it ends, and not before: a stopped process keeps it. So whoever can lock a node's file has proof that
+the node is dead, and nothing else is proof.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import secrets
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+
+import anyio
+
+from .errors import StoreUnavailable
+from .records import NodeRecord
+from .store.base import Store
+
+NODES = "nodes"
+
+LEAVE_SECONDS = 10.0
+
+
+def _new_id() -> str:
+    return f"n_{secrets.token_hex(8)}"
+
+
+class Node:
+    """One process on one data folder, from `start` to `leave`.
+
+    Nothing else in the process may close the lock file or fork without exec: the lock belongs to the open file.
+    """
+
+    def __init__(
+        self, store: Store, record: NodeRecord, locks: LockFolder | None, clock: Callable[[], float]
+    ) -> None:
+        self.record = record
+        self._store = store
+        self._locks = locks
+        self._clock = clock
+        self._left = False
+
+    @property
+    def id(self) -> str:
+        """What the store calls this node. New at every start."""
+        return self.record.id
+
+    @classmethod
+    @asynccontextmanager
+    async def start(
+        cls,
+        store: Store,
+        folder: Path | None,
+        *,
+        address: str,
+        clock: Callable[[], float],
+        new_id: Callable[[], str] = _new_id,
+    ) -> AsyncGenerator[Node]:
+        """Join the nodes of a data folder, and leave them at the end.
+
+        Without a folder (a store in memory) nobody else can be there, and there is no lock.
+
+        Raises:
+            StoreUnavailable: when the lock or the store cannot be had.
+        """
+        locks = None if folder is None else LockFolder(folder / NODES)
+        node_id = new_id()
+        if locks is not None:
+            # The row may only be seen once the lock is held, or the node would look dead.
+            await locks.hold(node_id)
+        record = NodeRecord(
+            id=node_id,
+            proof_key="" if locks is None else locks.proof_key(),
+            address=address,
+            started_at=clock(),
+            pid=os.getpid(),
+        )
+        node = cls(store, record, locks, clock)
+        try:
+            await store.join(record)
+            yield node
+        finally:
+            await node.leave()
+
+    async def find_dead(self) -> list[str]:
+        """Declare every node dead whose lock can be taken, and return their ids."""
+        if self._locks is None:
+            return []
+        dead: list[str] = []
+        for record in await self._store.nodes():
+            if record.id == self.id:
+                continue
+            with self._locks.proof(record, self.record.proof_key) as proved:
+                if proved and await self._store.declare_dead(record.id):
+                    dead.append(record.id)
+        return dead
+
+    async def recover(self) -> list[str]:
+        """Pause what dead nodes left open, and return the ids of those sessions.
+
+        Also takes up what another process left half done that was killed while it recovered. May run in many processes at
+        once: each session is adopted by one of them.
+        """
+        dead = await self.find_dead()
+        adopted = await self._store.adopt(dead, self._clock())
+        if self._locks is not None:
+            known = {record.id for record in await self._store.nodes()}
+            self._locks.sweep(known)
+        return adopted
+
+    async def leave(self) -> None:
+        """Say that nothing of this node is left running, and drop its lock. Idempotent, bounded, never raises.
+
+        When the store cannot be told, the file stays, and its lock is proof for whoever comes next.
+        """
+        if self._left:
+            return
+        self._left = True
+        told = False
+        with (
+            anyio.CancelScope(shield=True),
+            anyio.move_on_after(LEAVE_SECONDS),
+            suppress(StoreUnavailable),
+        ):
+            await self._store.leave(self.id)
+            told = True
+        if self._locks is not None:
+            self._locks.drop(self.id, remove=told)
+
+
+class LockFolder:
+    """The folder with one lock file per node. Keeps this process's own file open, and nothing else."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._held: int | None = None
+
+    def _file(self, node: str) -> Path:
+        return self._path / f"{node}.lock"
+
+    def proof_key(self) -> str:
+        """Name this boot of the machine and this folder: who has the same key sees the same locks."""
+        found = self._path.stat()
+        return f"{_boot_id()}:{found.st_dev}:{found.st_ino}"
+
+    async def hold(self, node: str) -> None:
+        """Create the file of a node and lock it until `drop`, or until the process ends.
+
+        Raises:
+            StoreUnavailable: when the folder cannot be written, or its file system has no locks.
+        """
+        try:
+            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            while not self._try_hold(node):
+                await anyio.sleep(0.002)
+        except OSError as error:
+            reason = (error.strerror or type(error).__name__).lower()
+            raise StoreUnavailable(
+                f"{NODES} in the data folder cannot be used: {reason}. "
+                "Choose a data folder on a local disk that you can write to."
+            ) from error
+
+    def _try_hold(self, node: str) -> bool:
+        path = self._file(node)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # A sweeper may have locked and removed the file between the two calls; then the lock is on nothing.
+        if _locked(handle, fcntl.LOCK_EX) and _same_file(handle, path):
+            self._held = handle
+            return True
+        os.close(handle)
+        return False
+
+    def drop(self, node: str, *, remove: bool) -> None:
+        """Give up the lock, and remove the file when nobody needs it as proof any more."""
+        if remove:
+            self._file(node).unlink(missing_ok=True)
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
+    @contextmanager
+    def proof(self, record: NodeRecord, own_key: str) -> Generator[bool]:
+        """Whether a node is proved dead. While the block runs nobody can start under its file.
+
+        A node whose file is gone is dead when it was of another boot or folder, since none of those can use this database
+        now, or when its process is gone.
+        """
+        try:
+            handle = os.open(self._file(record.id), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            yield record.proof_key != own_key or not _runs(record.pid)
+            return
+        try:
+            # Shared, so that several processes can find the same proof at once.
+            yield _locked(handle, fcntl.LOCK_SH)
+        finally:
+            os.close(handle)
+
+    def sweep(self, known: Iterable[str]) -> None:
+        """Remove the files of processes that are gone and that no row names."""
+        keep = {self._file(node) for node in known}
+        for path in self._path.glob("*.lock"):
+            if path not in keep:
+                _remove_if_dead(path)
+
+
+def _remove_if_dead(path: Path) -> None:
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        if _locked(handle, fcntl.LOCK_SH) and _same_file(handle, path):
+            path.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
+
+
+def _locked(handle: int, kind: int) -> bool:
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _same_file(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return platform.node()  # no worse: another boot of this machine leaves no lock behind
+
+
+__all__ = ["LockFolder", "Node"]
