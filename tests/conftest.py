@@ -281,3 +281,31 @@ async def _run_peer(python: str, program: str, given: str) -> bytes:
         done = await anyio.run_process(command, input=given.encode(), env=environment, check=False)
     assert done.returncode == 0, f"{program} failed:\n{done.stderr.decode()[-4000:]}"
     return done.stdout
+
+
+@pytest.fixture(scope="session")
+def everything_command(npm_peers: Path) -> list[str]:
+    """@modelcontextprotocol/server-everything over stdio."""
+    return _node(npm_peers, "@modelcontextprotocol/server-everything/dist/index.js", "stdio")
+
+
+@pytest.fixture(scope="session")
+def memory_command(npm_peers: Path) -> list[str]:
+    """@modelcontextprotocol/server-memory over stdio; MEMORY_FILE_PATH says where it keeps its graph."""
+    return _node(npm_peers, "@modelcontextprotocol/server-memory/dist/index.js")
+
+
+@pytest.fixture(scope="session")
+def playwright_command(npm_peers: Path, chromium: str) -> list[str]:
+    """@playwright/mcp as examples/playwright-mcp.toml starts it; its working folder has to be the session's own."""
+    options = ["--headless", "--isolated", "--caps", "storage", "--output-dir", "."]
+    options += ["--executable-path", chromium, "--timeout-settle", "0"]
+    if os.geteuid() == 0:
+        options.append("--no-sandbox")
+    return _node(npm_peers, "@playwright/mcp/cli.js", *options)
+
+
+def _node(npm_peers: Path, program: str, *arguments: str) -> list[str]:
+    path = npm_peers / program
+    assert path.exists(), f"there is no {path}"
+    return ["node", str(path), *arguments]
