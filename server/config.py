@@ -58,6 +58,7 @@ SomeSeconds = Annotated[
 Count = Annotated[int, BeforeValidator(_not_bool), Field(ge=0, le=10_000_000)]
 Names = Annotated[list[str], BeforeValidator(_split)]
 Name = Annotated[str, BeforeValidator(_name)]
+NameOrNone = Annotated[str, BeforeValidator(lambda value: value if value == "" else _name(value))]
 
 
 class Section(BaseModel):
@@ -252,7 +253,7 @@ class Config(Section):
         default=True,
         description="Resume a paused session when it is called. `false`: the call gets `session_paused`.",
     )
-    namespace: Name | Literal[""] = Field(
+    namespace: NameOrNone = Field(
         default="", description="Namespace of sessions whose caller names none."
     )
     redact: Names = Field(

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
+from ..tools.upstream.proc import MARK
 from .config import Config, ConfigError
 from .config_errors import Layer, describe, nearest
 from .config_services import expand, read_services, read_text, transport_name
@@ -27,6 +28,7 @@ PREFIX = "STATEHOLD_"
 CONFIG_VARIABLE = "STATEHOLD_CONFIG"
 SERVICES_VARIABLE = "STATEHOLD_SERVICES_FILE"
 
+_OTHER = frozenset({CONFIG_VARIABLE, SERVICES_VARIABLE, MARK})
 # Kubernetes puts these into every pod beside a Service that is called "statehold".
 _FOREIGN = re.compile(r"STATEHOLD(_\w+)?_(SERVICE_(HOST|PORT\w*)|PORT_\d+_\w+)$")
 
@@ -119,7 +121,7 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
         name = variable.upper()
         if not name.startswith(PREFIX) or name.split("__")[0] in known:
             continue
-        if name in (CONFIG_VARIABLE, SERVICES_VARIABLE) or _FOREIGN.match(name):
+        if name in _OTHER or _FOREIGN.match(name):
             continue
         if name == "STATEHOLD_PORT" and "://" in value:
             continue

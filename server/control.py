@@ -76,6 +76,26 @@ def forget(folder: Path, node_id: str) -> None:
     _note(folder, node_id).unlink(missing_ok=True)
 
 
+def _sweep(folder: Path) -> None:
+    """Remove the sockets of killed nodes. Their locks are gone already, and nobody listens."""
+    for path in [*folder.glob("*.sock"), *folder.glob("*.addr")]:
+        if not path.with_suffix(".lock").exists() and not _listens(socket_path(folder, path.stem)):
+            with suppress(OSError):
+                forget(folder, path.stem)
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(os.fspath(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True
+    return True
+
+
 def _note(folder: Path, node_id: str) -> Path:
     return folder / f"{node_id}.addr"
 
@@ -115,6 +135,7 @@ async def serve_control(
 def _prepare(folder: Path, node_id: str) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _refuse_open(folder)
+    _sweep(folder)
     path = socket_path(folder, node_id)
     if path.parent != folder:
         path.parent.mkdir(mode=0o700, exist_ok=True)

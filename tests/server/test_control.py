@@ -195,6 +195,22 @@ async def test_socket_of_a_killed_node_is_no_answer_and_can_be_forgotten(folder:
     assert os.listdir(folder) == []
 
 
+async def test_next_node_removes_the_sockets_of_killed_ones_and_no_others(
+    folder: Path, served: list[dict[str, Any]]
+) -> None:
+    with socket.socket(socket.AF_UNIX) as left, socket.socket(socket.AF_UNIX) as locked:
+        left.bind(str(folder / "n3.sock"))
+        locked.bind(str(folder / "n4.sock"))
+        (folder / "n4.lock").touch()
+
+    async def handler(request: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    async with serve_control(folder, "n5", handler):
+        assert sorted(os.listdir(folder)) == ["n1.sock", "n4.lock", "n4.sock", "n5.sock"]
+    assert await ask(folder, "n1", {"op": "list"})
+
+
 async def test_path_too_long_for_a_socket_is_served_from_the_temporary_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

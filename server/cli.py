@@ -1,0 +1,110 @@
+"""The `statehold` command: reads the command line and starts what it asks for. Everything else is imported when needed."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .cli_parser import FAILURE, INTERRUPTED, OK, USAGE, parse
+
+if TYPE_CHECKING:
+    from .config import Config
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    try:
+        arguments = parse(argv)
+        return _run(arguments)
+    except SystemExit as ended:  # argparse: --help, or a mistake it has explained already
+        return ended.code if isinstance(ended.code, int) else OK
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; the interpreter must not complain when it flushes at exit.
+        sys.stdout = None
+        return OK
+
+
+def _run(arguments: Namespace) -> int:
+    if arguments.version:
+        return _version()
+    match arguments.command:
+        case "doctor":
+            from .doctor import run
+
+            return run(arguments)
+        case "demo":
+            from .demo import demo
+
+            return demo()
+        case _:
+            return _run_configured(arguments)
+
+
+def _run_configured(arguments: Namespace) -> int:
+    from .config import ConfigError
+
+    try:
+        config = settings(arguments)
+        match arguments.command:
+            case "sessions":
+                from .cli_sessions import run as run_sessions
+
+                return run_sessions(config, arguments)
+            case "services":
+                from .cli_services import run as run_services
+
+                return run_services(config, arguments)
+            case command:
+                return _serve(config, http=command == "serve")
+    except ConfigError as error:
+        return complain(str(error), USAGE)
+
+
+def _serve(config: Config, *, http: bool) -> int:
+    from .daemon import run_http, run_stdio
+
+    if http:
+        return run_http(config)
+    if sys.stdin.isatty():
+        complain("serving MCP on stdin and stdout; a client should start this. See --help", OK)
+    return run_stdio(config)
+
+
+def _version() -> int:
+    from importlib.metadata import version
+
+    sys.stdout.write(f"statehold {version('statehold')}\n")
+    return OK
+
+
+def complain(message: str, code: int = FAILURE) -> int:
+    """Print one line to stderr and return the exit code."""
+    sys.stderr.write(f"statehold: {message}\n")
+    return code
+
+
+def settings(arguments: Namespace) -> Config:
+    """Load the settings that a command line asks for.
+
+    Raises:
+        ConfigError: when one is wrong.
+    """
+    from .config_errors import FLAGS
+    from .config_load import load
+
+    flags: dict[str, Any] = {}
+    for key, flag in FLAGS.items():
+        value = getattr(arguments, flag.removeprefix("--").replace("-", "_"), None)
+        if value is not None:
+            *section, name = key.split(".")
+            into = flags.setdefault(section[0], {}) if section else flags
+            into[name] = value
+    return load(
+        config=getattr(arguments, "config", None),
+        services=getattr(arguments, "services", None),
+        flags=flags,
+    )

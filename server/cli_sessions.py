@@ -1,0 +1,305 @@
+"""`statehold sessions`: see the sessions of a data folder and change them, whether a process holds them or not."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+
+from ..sessions.errors import StoreUnavailable
+from ..sessions.lifecycle import OPEN, Status
+from ..sessions.records import LOCAL, JournalKind, JournalRecord, SessionFilter, SessionRecord
+from ..sessions.session import describe, describe_binding
+from ..sessions.store import SQLStore
+from ..sessions.store.dialect import FILE_NAME
+from .cli import complain
+from .cli_changes import Changer, Refused
+from .cli_output import ago, pairs, plural, say, say_json, span, table, until
+from .cli_parser import FAILURE, OK, USAGE
+from .config import Config, ConfigError
+from .live import LiveNodes
+
+JSON = dict[str, Any]
+
+_PAGE = 500
+
+
+def run(config: Config, arguments: Namespace) -> int:
+    """Run one action and return its exit code."""
+    if config.ephemeral:
+        raise ConfigError("--ephemeral: nothing is kept, so there are no sessions to see; drop it")
+    try:
+        return anyio.run(_run, config, arguments)
+    except (Refused, StoreUnavailable) as error:
+        code = error.code if isinstance(error, Refused) else "store_unavailable"
+        if arguments.json:
+            say_json({"error": {"code": code, "message": str(error)}})
+        return complain(str(error), error.exit_code if isinstance(error, Refused) else FAILURE)
+
+
+async def _run(config: Config, arguments: Namespace) -> int:
+    async with _opened(config) as store:
+        match arguments.action:
+            case "list":
+                return await _list(config, store, arguments)
+            case "show":
+                return await _show(config, store, arguments)
+            case _:
+                return await _change(config, store, arguments)
+
+
+@asynccontextmanager
+async def _opened(config: Config) -> AsyncGenerator[SQLStore | None]:
+    """Open the store, or yield None where there is none: looking must not make a folder."""
+    if not (config.data / FILE_NAME).exists():
+        yield None
+        return
+    async with SQLStore.sqlite(config.data, retention=config.timeouts.retention) as store:
+        yield store
+
+
+# Seeing.
+
+
+async def _list(config: Config, store: SQLStore | None, arguments: Namespace) -> int:
+    statuses = [Status(name) for name in arguments.status or ()]
+    if not statuses and not arguments.all:
+        statuses = [*OPEN, Status.CLOSING]
+    if Status.ACTIVE in statuses:
+        statuses.append(
+            Status.IDLE
+        )  # only the process that holds a session knows that it is active
+    wanted = SessionFilter(owner=arguments.owner, statuses=sorted(set(statuses)) or None)
+    records, more = ([], False) if store is None else await _pages(store, wanted, arguments.limit)
+    live = LiveNodes(config.data, [] if store is None else await store.nodes())
+    await live.look(record.node for record in records)
+    shown = [live.seen(record) for record in records]
+    if arguments.status:
+        shown = [record for record in shown if record.status.value in arguments.status]
+    if arguments.json:
+        say_json({"sessions": [_as_json(record, live) for record in shown], "more": more})
+        return OK
+    if not shown:
+        say(f"no sessions in {config.data}")
+        return OK
+    say(_table(shown, live))
+    if more:
+        say(f"... and more: --limit {arguments.limit * 10} shows them")
+    return OK
+
+
+async def _pages(
+    store: SQLStore, wanted: SessionFilter, limit: int
+) -> tuple[list[SessionRecord], bool]:
+    found: list[SessionRecord] = []
+    cursor: str | None = None
+    while len(found) < limit:
+        size = min(_PAGE, limit - len(found))
+        page = wanted.model_copy(update={"limit": size, "cursor": cursor})
+        records, cursor = await store.list_sessions(page)
+        found += records
+        if cursor is None:
+            break
+    return found, cursor is not None
+
+
+def _as_json(record: SessionRecord, live: LiveNodes) -> JSON:
+    return {
+        **describe(record, record.status, record.used_at),
+        "owner": record.owner,
+        "services": record.services,
+        "open_in": live.place(record.node),
+    }
+
+
+def _table(records: list[SessionRecord], live: LiveNodes) -> str:
+    now = time.time()
+    head = ("ID", "NAME", "STATUS", "SERVICES", "USED", "ENDS", "OPEN IN", "OWNER", "NAMESPACE")
+    return table(
+        head,
+        [
+            (
+                record.id,
+                record.name,
+                _status(record, now),
+                ", ".join(record.services),
+                ago(record.used_at, now),
+                until(_ends_at(record), now),
+                live.place(record.node),
+                "" if record.owner == LOCAL.key else record.owner,
+                record.namespace,
+            )
+            for record in records
+        ],
+    )
+
+
+def _status(record: SessionRecord, now: float) -> str:
+    text = f"{record.status.value} for {span(now - record.status_at)}"
+    return f"{text} ({record.reason})" if record.status is Status.CLOSED and record.reason else text
+
+
+def _ends_at(record: SessionRecord) -> float | None:
+    if record.status is Status.CLOSED:
+        return record.due_at
+    paused = record.timeouts.paused
+    ends = [record.lifetime_ends_at]
+    if record.status is Status.PAUSED and paused:
+        ends.append(record.status_at + paused)
+    return min((end for end in ends if end is not None), default=None)
+
+
+async def _show(config: Config, store: SQLStore | None, arguments: Namespace) -> int:
+    if store is None:
+        raise Refused.unknown(arguments.wanted, config.data)
+    record = await find(store, arguments.wanted, config)
+    live = LiveNodes(config.data, await store.nodes())
+    await live.look([record.node])
+    record = live.seen(record)
+    entries = await store.journal(record.id, last=arguments.last)
+    bindings = [describe_binding(binding) for binding in await store.bindings(record.id)]
+    state = await store.state(record.id)
+    if arguments.json:
+        document = {
+            **_as_json(record, live),
+            "services": bindings,
+            "state_version": state.version if state else 0,
+            "journal": [entry.model_dump(mode="json") for entry in entries],
+        }
+        say_json(document)
+        return OK
+    now = time.time()
+    say(pairs(_facts(record, live, now)))
+    if bindings:
+        head = ("SERVICE", "STATUS", "GENERATION", "LAST ERROR")
+        keys = ("service", "status", "generation", "last_error")
+        say("\n" + table(head, [[binding[key] for key in keys] for binding in bindings]))
+    if entries:
+        say("\n" + _journal(entries, now))
+    return OK
+
+
+def _facts(record: SessionRecord, live: LiveNodes, now: float) -> list[tuple[str, Any]]:
+    times = record.timeouts
+    clocks = (("idle", times.idle), ("paused", times.paused), ("lifetime", times.lifetime))
+    return [
+        ("id", record.id),
+        ("name", record.name),
+        ("owner", record.owner),
+        ("namespace", record.namespace),
+        ("status", _status(record, now)),
+        ("open in", live.place(record.node)),
+        ("created", ago(record.created_at, now)),
+        ("used", ago(record.used_at, now)),
+        ("purged" if record.status is Status.CLOSED else "ends", until(_ends_at(record), now)),
+        ("clocks", ", ".join(f"{name} {span(s) if s else 'never'}" for name, s in clocks)),
+        ("parent", record.parent),
+        ("metadata", record.metadata or None),
+    ]
+
+
+def _journal(entries: list[JournalRecord], now: float) -> str:
+    return table(
+        ("#", "WHEN", "WHAT", "RESULT", "TOOK"),
+        [
+            (
+                entry.seq,
+                ago(entry.started_at, now),
+                _what(entry),
+                entry.status,
+                ""
+                if entry.ended_at is None or entry.kind is not JournalKind.CALL
+                else f"{(entry.ended_at - entry.started_at) * 1000:.0f} ms",
+            )
+            for entry in entries
+        ],
+    )
+
+
+def _what(entry: JournalRecord) -> str:
+    if entry.kind is JournalKind.CALL:
+        return f"{entry.service}: {entry.tool}"
+    if entry.kind is JournalKind.TRANSITION:
+        request: JSON = entry.request or {}
+        cause = f" ({request['cause']})" if request.get("cause") else ""
+        return f"{request.get('code')} {request.get('event')}{cause}"
+    return entry.kind.value
+
+
+async def find(store: SQLStore, wanted: str, config: Config) -> SessionRecord:
+    """Return the session of an id, or of a name: an open one first, of the local user first.
+
+    Raises:
+        Refused: there is none, or more than one.
+    """
+    record = await store.get(wanted)
+    if record is not None:
+        return record
+    found, _ = await _pages(store, SessionFilter(name_prefix=wanted), 10_000)
+    found = [record for record in found if record.name == wanted]
+    for choice in (
+        [r for r in found if r.status is not Status.CLOSED and r.owner == LOCAL.key],
+        [r for r in found if r.status is not Status.CLOSED],
+        found,
+    ):
+        if len(choice) == 1:
+            return choice[0]
+        if choice:
+            raise Refused(
+                "ambiguous",
+                f"{wanted} is the name of {len(choice)} sessions; give the id: {', '.join(r.id for r in choice[:5])}",
+                USAGE,
+            )
+    raise Refused.unknown(wanted, config.data)
+
+
+# Changing.
+
+
+async def _change(config: Config, store: SQLStore | None, arguments: Namespace) -> int:
+    wanted: list[str] = list(arguments.wanted)
+    if arguments.action == "purge" and bool(wanted) == arguments.closed:
+        raise Refused("usage", "purge needs either sessions or --closed; give one of them", USAGE)
+    done: list[JSON] = []
+    errors: list[Refused] = []
+    if store is None:
+        errors = [Refused.unknown(name, config.data) for name in wanted]
+    else:
+        async with Changer(config, store) as changer:
+            if arguments.action == "purge" and arguments.closed:
+                closed = SessionFilter(statuses=[Status.CLOSED])
+                records, _ = await _pages(store, closed, 10_000_000)
+                wanted = [record.id for record in records]
+            for name in wanted:
+                try:
+                    record = await find(store, name, config)
+                    done.append(await changer.change(arguments.action, record, _force(arguments)))
+                except Refused as error:
+                    errors.append(error)
+    return _report(arguments, done, errors)
+
+
+def _force(arguments: Namespace) -> bool:
+    return bool(getattr(arguments, "force", False))
+
+
+def _report(arguments: Namespace, done: list[JSON], errors: list[Refused]) -> int:
+    if arguments.json:
+        failed = [{"code": error.code, "message": str(error)} for error in errors]
+        say_json({"sessions": done, "errors": failed})
+    elif arguments.action == "purge":
+        say(f"{plural(len(done), 'session')} purged")
+    else:
+        for session in done:
+            name = f" ({session['name']})" if session.get("name") else ""
+            already = "" if session["changed"] else " already"
+            say(f"{session['session_id']}{name} is {session['status']}{already}")
+    for error in errors:
+        complain(str(error))
+    # The most telling code: not found and busy can be told apart from the rest only when they are alone.
+    codes = {error.exit_code for error in errors}
+    return OK if not codes else codes.pop() if len(codes) == 1 else FAILURE

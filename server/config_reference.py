@@ -1,0 +1,142 @@
+"""The reference of all settings, written from the model, so that the documentation cannot lack one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from ..tools.upstream.config import Recipe, Step, UpstreamConfig
+from .config import Config
+from .config_errors import FLAGS
+
+SERVICE_TEXTS = {
+    "command": "Program to start. With a slash in it: relative to the file it stands in.",
+    "args": "Its arguments.",
+    "env": "Additional environment variables of the program.",
+    "cwd": "Folder to start it in, relative to the file. `{dir}` is a folder of each session's own.",
+    "url": "Address of a server that runs already, instead of `command`.",
+    "headers": "Headers of every HTTP request to it.",
+    "type": "Transport. Default: `stdio` with a command; `sse` for a URL that ends in `/sse`; else `http`.",
+    "era": "Protocol to speak. `auto`: initialize first, 2026-07-28 only when that is refused.",
+    "scope": "`session`: one connection per session. `shared`: one for all, for servers that keep no state.",
+    "pause": "What pausing does to the connection. `snapshot`: save, close and restore (needs a recipe); `keep`: leave it "
+    "open while `limits.live_sessions` allows; `release`: close it. Default: `snapshot` with a recipe, else `keep`.",
+    "connect": "`lazy`: with the first call. `eager`: with the session.",
+    "concurrency": "Calls of one session that may run at once; 1: in order.",
+    "connect_seconds": "Longest time to open a connection. Default: `timeouts.connect`.",
+    "call_seconds": "Longest duration of one call. Default: `timeouts.call`.",
+    "prefix": "Put before the names of its tools.",
+    "include": "Names of the only tools to offer. Default: all.",
+    "exclude": "Names of tools not to offer.",
+    "recipe": "How to save what it holds and give it back to a fresh one; see below.",
+    "disabled": "Leave this service out.",
+}
+RECIPE_TEXTS = {
+    "save": "Tool calls that save, run before a pause and as a checkpoint.",
+    "restore": "Tool calls that restore, run on a fresh connection; written like those of `save`.",
+    "checkpoint": "Seconds between two checkpoints at least. 0: none.",
+    "restores": "What it brings back, in words for the caller.",
+    "loses": "What it cannot bring back, in words for the caller.",
+}
+STEP_TEXTS = {
+    "tool": "Name of the tool.",
+    "arguments": "Its arguments. `{name}` in a string stands for a saved value, `{dir}` for the folder of the session.",
+    "keep": "What to save of the result, as name = source: `file:PATH`, `text`, `text:REGEX`, or a JSON pointer.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as the reference shows it."""
+
+    key: str
+    kind: str
+    default: str
+    text: str
+    flag: str = ""
+
+
+def reference() -> Iterator[tuple[str, list[Setting]]]:
+    """Yield each table of the configuration file with its settings; "" is the top of the file."""
+    sections = {
+        name: info.annotation
+        for name, info in Config.model_fields.items()
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)
+    }
+    top = [s for s in _settings(Config, "", {}) if s.key not in sections and s.key != "services"]
+    yield "", top
+    for name, model in sections.items():
+        yield name, list(_settings(model, f"{name}.", {}))
+    yield "services.NAME", list(_settings(UpstreamConfig, "", SERVICE_TEXTS))
+    yield "services.NAME.recipe", list(_settings(Recipe, "", RECIPE_TEXTS))
+    yield "[services.NAME.recipe.save]", list(_settings(Step, "", STEP_TEXTS))
+
+
+def _settings(model: type[BaseModel], prefix: str, texts: dict[str, str]) -> Iterator[Setting]:
+    for name, info in model.model_fields.items():
+        key = prefix + name
+        yield Setting(
+            key=key,
+            kind=_kind(info.annotation),
+            default=_default(info),
+            text=info.description or texts.get(name, ""),
+            flag=FLAGS.get(key, ""),
+        )
+
+
+def _kind(annotation: Any) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return " \\| ".join(f'"{value}"' for value in arguments)
+    if origin is list:
+        inner = arguments[0]
+        return "list of tables" if _is_model(inner) else f"list of {_kind(inner)}"
+    if origin is dict:
+        return "table"
+    if origin is not None and type(None) in arguments:
+        return _kind(next(a for a in arguments if a is not type(None)))
+    if origin is not None and origin is not Union and arguments:
+        return _kind(arguments[0])
+    if _is_model(annotation):
+        return "table"
+    names = {float: "number", int: "integer", bool: "boolean", str: "string"}
+    return names.get(annotation, "path")
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _default(info: FieldInfo) -> str:
+    if info.is_required():
+        return "required"
+    if info.annotation is Config.model_fields["data"].annotation:
+        return ""  # it depends on the machine; the text says how
+    value = info.get_default(call_default_factory=True, validated_data={})
+    if value is None or value is PydanticUndefined or value in ("", {}):
+        return ""
+    if isinstance(value, float):
+        return f"`{value:g}`" if value < 1e6 else f"`{value:.0f}`"
+    return f"`{json.dumps(value, default=str)}`"
+
+
+def markdown() -> str:
+    """Return the reference as the tables of docs/configuration.md."""
+    parts: list[str] = []
+    for name, settings in reference():
+        parts.append(
+            f"### {f'`[{name}]`' if name else 'Top of the file'}".replace(" and ", "]` and `[")
+        )
+        lines = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
+        for s in settings:
+            key = s.key.removeprefix(f"{name}.")
+            flag = f" Flag: `{s.flag}`." if s.flag else ""
+            lines.append(f"| `{key}` | {s.kind} | {s.default} | {s.text}{flag} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,118 @@
+"""The documentation and the examples say what is so. Run this file to write the reference parts anew."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from statehold.server import cli_reference, config_reference
+from statehold.server.cli_parser import EXIT_CODES, GLOBAL_FLAGS, build_parser, walk
+from statehold.server.config_errors import FLAGS, setting_names
+from statehold.server.config_load import load
+from statehold.server.config_services import read_services
+
+ROOT = Path(__file__).resolve().parents[2]
+WRITTEN: list[tuple[str, str, Callable[[], str]]] = [
+    ("configuration.md", "settings", config_reference.markdown),
+    ("cli.md", "commands", cli_reference.markdown),
+]
+
+
+def parts(page: str, name: str) -> tuple[str, str, str]:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    found = re.fullmatch(
+        rf"(.*<!-- {name}: [^\n]* -->\n)(.*)(<!-- end of {name} -->\n.*)", text, re.DOTALL
+    )
+    assert found, f"docs/{page} has no place for its {name}"
+    return found[1], found[2], found[3]
+
+
+@pytest.mark.parametrize(("page", "name", "write"), WRITTEN)
+def test_reference_in_the_documentation_is_the_one_of_the_code(
+    page: str, name: str, write: Callable[[], str]
+) -> None:
+    assert parts(page, name)[1] == f"\n{write()}\n", "run: python tests/server/test_docs.py"
+
+
+def test_every_setting_has_a_type_and_a_text() -> None:
+    found: list[str] = []
+    for table, settings in config_reference.reference():
+        for setting in settings:
+            below = f"{table.strip('[]')}." if table.strip("[]").startswith("services") else ""
+            found.append(f"{below}{setting.key}")
+            assert setting.kind, setting
+            assert setting.text.endswith("."), setting
+    sections = {"timeouts", "limits", "recovery", "server", "log", "services"}
+    known = {name for name in setting_names() if ".restore." not in name} - sections
+    assert sorted(found) == sorted(known)
+
+
+def test_every_command_and_flag_is_documented_with_an_example() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    for parser in walk(build_parser()):
+        assert f"### `{parser.prog}`" in page
+        assert "example:\n  statehold" in (parser.epilog or "")
+        for action in parser.arguments():
+            assert action.help, (parser.prog, action)
+            for option in action.option_strings:
+                assert f"`{option}" in page
+    for names, _ in GLOBAL_FLAGS:
+        assert f"`{names[0]}" in page
+    for code in EXIT_CODES:
+        assert f"| `{code}` |" in page
+
+
+def test_every_example_of_a_command_can_be_parsed() -> None:
+    for parser in walk(build_parser()):
+        example = (parser.epilog or "").splitlines()[1].split()
+        assert example[0] == "statehold"
+        build_parser().parse_args(example[1:])
+
+
+def test_every_flag_of_a_setting_is_on_the_command_line() -> None:
+    flags = {names[0] for names, _ in GLOBAL_FLAGS}
+    assert set(FLAGS.values()) | {"--config", "--services"} == flags
+    assert set(FLAGS) <= set(setting_names())
+
+
+def test_example_configuration_is_valid() -> None:
+    config = load(config=ROOT / "examples" / "statehold.toml", environ={})
+    assert list(config.upstreams()) == ["everything", "memory"]
+
+
+@pytest.mark.parametrize("path", [ROOT / "mcp.json", *sorted(ROOT.glob("examples/*.json"))])
+def test_client_example_is_a_configuration_that_we_could_read_ourselves(path: Path) -> None:
+    assert list(read_services(path)) == ["statehold"]
+    found = json.loads(path.read_text(encoding="utf-8"))["mcpServers"]["statehold"]
+    if "command" in found:
+        assert found["command"] == "uvx"
+        words = found["args"]
+        assert words[0] == "statehold"
+        build_parser().parse_args(words[1:])
+    else:
+        assert found["url"].startswith("http://127.0.0.1:8931/s/")
+
+
+def test_toml_in_the_documentation_is_toml() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        tomllib.loads(block)
+
+
+def write_all() -> None:
+    for page, name, write in WRITTEN:
+        before, _, after = parts(page, name)
+        (ROOT / "docs" / page).write_text(f"{before}\n{write()}\n{after}", encoding="utf-8")
+        sys.stdout.write(f"docs/{page}\n")
+
+
+if __name__ == "__main__":
+    write_all()
