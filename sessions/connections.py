@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Literal
 
 import anyio
-from anyio.abc import TaskGroup
 
 from .errors import ServiceUnavailable, SessionError
 from .services import Connection, Service, SessionView, Snapshot
@@ -89,10 +88,10 @@ class LiveConnection:
             return self._error.message
         return self._connection.reason if self._connection is not None else None
 
-    def start(self, tasks: TaskGroup) -> None:
-        """Start the owner task. Called once."""
+    def start(self, start: Callable[..., None]) -> None:
+        """Start the owner task by `start`, which starts one in a task group. Called once."""
         # An empty context: the opener's token and trace must not live as long as the connection.
-        contextvars.Context().run(tasks.start_soon, self._own, name=f"own {self.service.name}")
+        contextvars.Context().run(start, self._own)
 
     async def opened(self) -> Connection:
         """Wait until it is open.

@@ -67,8 +67,8 @@ class SessionNotFound(SessionError):
     code = "session_not_found"
     recovery = "Call session_list to see your sessions, or session_create to make one."
 
-    def __init__(self) -> None:
-        super().__init__("There is no such session.")
+    def __init__(self, message: str = "There is no such session.") -> None:
+        super().__init__(message)
 
 
 class SessionExpired(SessionError):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 
 import anyio
 import orjson
-from anyio.abc import TaskGroup
 
 from .clock import Clock
 from .connections import LiveConnection
@@ -30,14 +29,14 @@ SNAPSHOT_BOUND = 20.0
 class Links:
     """The connections of all sessions of this node. It lives as long as the registry, which owns the task group.
 
-    A connection is opened at most once at a time per session and service, whoever asks. `spawn` starts background work that
-    may fail without taking the registry along; `on_failed` is called with a session that could not be recovered.
+    A connection is opened at most once at a time per session and service, whoever asks. `start` starts a task of the
+    registry, `spawn` one whose failure is only logged; `on_failed` is called with a session that could not be recovered.
     """
 
     def __init__(
         self,
         *,
-        tasks: TaskGroup,
+        start: Callable[..., None],
         spawn: Callable[..., None],
         store: Store,
         clock: Clock,
@@ -45,7 +44,7 @@ class Links:
         budget: Budget,
         on_failed: Callable[[Session], None],
     ) -> None:
-        self._tasks = tasks
+        self._start_task = start
         self._spawn = spawn
         self._store = store
         self._clock = clock
@@ -94,7 +93,7 @@ class Links:
 
         live = LiveConnection(binding.service, session.view(generation), snapshot, on_lost=lost)
         binding.live = live
-        live.start(self._tasks)
+        live.start(self._start_task)
         self._spawn(self._opened, session, binding, live)
         return live
 
@@ -140,7 +139,7 @@ class Links:
         if live is None or live.phase not in ("opening", "open"):
             live = LiveConnection(binding.service, session.view(1), None, on_lost=lambda _: None)
             self._shared[name] = live
-            live.start(self._tasks)
+            live.start(self._start_task)
         await live.opened()
         binding.live = live
         if binding.record.status is not BindingStatus.OPEN:

@@ -1,0 +1,147 @@
+"""What a connection may use of the request it serves, over the SDK's request context."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+
+from ..sessions.errors import NotAllowed
+from ..sessions.services import JSON
+from .sdk import RequestContext, channel_of, connection_of, is_modern
+
+logger = logging.getLogger("statehold.server")
+
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+LOG_LEVEL = "statehold.log_level"
+"""Where a legacy connection keeps what `logging/setLevel` chose."""
+OUR_STATE = "up:"
+"""In front of a `requestState` that an upstream minted, to tell it from that of a parked call."""
+
+_HOP_KEYS = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
+_NEEDED = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+
+Ask = Callable[[str, JSON], Awaitable[JSON]]
+
+
+class Caller:
+    """The caller of one tool call; a CallContext. It outlives a request only when the call is parked for input.
+
+    After close() notifications are dropped and questions are refused.
+    """
+
+    def __init__(
+        self, ctx: RequestContext, params: Mapping[str, Any], *, ask: Ask | None = None
+    ) -> None:
+        self._ask = ask
+        self._capabilities: JSON | None = None
+        self._closed = False
+        self.bind(ctx, params)
+
+    def bind(self, ctx: RequestContext, params: Mapping[str, Any]) -> None:
+        """Speak through another request from now on: the one that continues a parked call."""
+        self._ctx = ctx
+        self._params = params
+        self._raw_meta: Mapping[str, Any] = params.get("_meta") or {}
+
+    def close(self) -> None:
+        self._closed = True
+
+    @property
+    def modern(self) -> bool:
+        return is_modern(self._ctx)
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        return {
+            key: value
+            for key, value in self._raw_meta.items()
+            if key not in _HOP_KEYS
+            and not key.startswith(("io.modelcontextprotocol/", "statehold/"))
+        }
+
+    @property
+    def operation_id(self) -> str | None:
+        found = self._raw_meta.get("statehold/operation_id")
+        return found if isinstance(found, str) else None
+
+    @property
+    def wants_progress(self) -> bool:
+        return "progressToken" in self._raw_meta
+
+    @property
+    def log_level(self) -> str | None:
+        if self.modern:
+            level = self._raw_meta.get("io.modelcontextprotocol/logLevel")
+            return level if level in LEVELS else None
+        return connection_of(self._ctx).state.get(LOG_LEVEL, "debug")
+
+    @property
+    def capabilities(self) -> JSON:
+        if self._capabilities is None:
+            found = self._ctx.session.client_capabilities
+            self._capabilities = (
+                {}
+                if found is None
+                else found.model_dump(by_alias=True, exclude_none=True, mode="json")
+            )
+        return self._capabilities
+
+    @property
+    def input_responses(self) -> JSON | None:
+        return self._params.get("inputResponses")
+
+    @property
+    def request_state(self) -> str | None:
+        state = self._params.get("requestState")
+        if isinstance(state, str) and state.startswith(OUR_STATE):
+            return state[len(OUR_STATE) :]
+        return None
+
+    @property
+    def can_return_input_required(self) -> bool:
+        return self.modern
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        if not self._closed:
+            await self._ctx.session.report_progress(progress, total, message)
+
+    async def log(self, params: JSON) -> None:
+        wanted, level = self.log_level, params.get("level")
+        if self._closed or wanted is None or level not in LEVELS:
+            return
+        if LEVELS.index(level) >= LEVELS.index(wanted):
+            await channel_of(self._ctx).notify("notifications/message", params)
+
+    async def ask(self, method: str, params: JSON) -> JSON:
+        needed = _NEEDED.get(method)
+        if self._closed or needed is None or needed not in self.capabilities:
+            raise NotAllowed(f"The caller cannot answer {method}.")
+        if self.modern:
+            if self._ask is None:
+                raise NotAllowed(f"The caller cannot answer {method} here.")
+            return await self._ask(method, params)
+        try:
+            return await channel_of(self._ctx).send_raw_request(method, params)
+        except NoBackChannelError:
+            raise NotAllowed(f"The caller cannot be asked ({method}).") from None
+        except MCPError as error:
+            raise NotAllowed(f"The caller refused {method}: {error.message}") from None
+
+
+def may_ask(ctx: RequestContext) -> bool:
+    """Whether a modern caller declared that it can answer anything, so that its call may have to be parked."""
+    found: types.ClientCapabilities | None = ctx.session.client_capabilities
+    return found is not None and bool(
+        found.elicitation is not None or found.sampling is not None or found.roots is not None
+    )
+
+
+__all__ = ["LEVELS", "LOG_LEVEL", "OUR_STATE", "Caller", "may_ask"]

@@ -1,0 +1,304 @@
+"""The MCP face: one lowlevel server over the gateway, in both protocol eras.
+
+Above it are the SDK's transports, below it the router. Tool calls are answered in a middleware, with the JSON of the
+upstream's result: the SDK would validate it a second time and drop what it does not know.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import mcp_types as types
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.caching import CacheHint
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.lowlevel import Server
+from mcp.server.lowlevel.server import NotificationOptions
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    ToolsListChanged,
+)
+from mcp.shared.exceptions import MCPError
+
+from ..sessions.creation import Wish
+from ..sessions.errors import SessionError, SessionNotFound, StoreUnavailable
+from ..sessions.records import LOCAL, Principal
+from ..sessions.router import Request
+from ..sessions.services import JSON
+from ..tools.catalog import Entry, Naming
+from ..tools.own import Context, OwnTool
+from ..tools.upstream.errors import UpstreamRefused
+from . import results
+from .caller import LOG_LEVEL, Caller, may_ask
+from .gateway import Gateway
+from .parking import STATE, Parking
+from .resources import Resources
+from .sdk import RequestContext, connection_of, is_modern
+
+logger = logging.getLogger("statehold.server")
+
+AUTO_SESSION = "statehold.session"
+"""Where a legacy connection keeps the id of its own session."""
+PIN_SCOPE = "statehold.session"
+"""Where the ASGI scope of a request keeps the session that its URL names."""
+
+
+class Face(Server[None]):
+    """The MCP server of one gateway. It lives as long as the process; every transport serves the same one."""
+
+    def __init__(self, gateway: Gateway, *, version: str, pinned: str | None = None) -> None:
+        self._bus = InMemorySubscriptionBus()
+        self._listen = ListenHandler(self._bus)
+        super().__init__(
+            "statehold",
+            version=version,
+            title="Statehold",
+            instructions=_instructions(pinned),
+            cache_hints={"tools/list": CacheHint(ttl_ms=60_000, scope="private")},
+            get_tool_input_schema=self._schema,
+            on_list_tools=self._list_tools,
+            on_subscriptions_listen=self._listen,
+        )
+        self._gateway = gateway
+        self._pinned = pinned
+        self._parking = Parking(gateway.registry.spawn)
+        self._legacy: set[Any] = set()
+        self._info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
+        Resources(self, gateway, self.principal, self.pin).register(self)
+        self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
+        self.add_notification_handler(
+            "notifications/initialized", types.NotificationParams, self._initialized
+        )
+        self.middleware.append(self._middleware)
+        gateway.on_tools_changed.append(self._tools_changed)
+
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        # Legacy HTTP asks without options, and would never announce listChanged.
+        options = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(options, *args, **kwargs)
+
+    def stop_listening(self) -> None:
+        """End the open `subscriptions/listen` streams, which would keep a server from stopping."""
+        self._listen.close()
+
+    # Who, and which session.
+
+    def principal(self, ctx: RequestContext) -> Principal:
+        token = get_access_token()
+        if token is None:
+            return LOCAL
+        claims = token.claims or {}
+        return Principal(
+            issuer=str(claims.get("iss") or ""),
+            subject=token.subject or "",
+            client_id=token.client_id or "",
+        )
+
+    def pin(self, ctx: RequestContext) -> str | None:
+        """The session that the URL or the command line names."""
+        request = ctx.request
+        if request is not None:
+            found = request.scope.get(PIN_SCOPE)
+            if isinstance(found, str):
+                return found
+        return self._pinned
+
+    def _naming(self, ctx: RequestContext) -> Naming:
+        if self.pin(ctx) is not None:
+            return "pinned"
+        return "auto" if self._gateway.config.server.auto_session else "explicit"
+
+    # Lists.
+
+    def _schema(self, name: str) -> Mapping[str, Any] | None:
+        catalog = self._gateway.catalog_nowait("explicit")
+        return None if catalog is None else catalog.schema(name)
+
+    async def _list_tools(
+        self, ctx: RequestContext, params: types.PaginatedRequestParams | None
+    ) -> Any:
+        catalog = await self._gateway.catalog(self._naming(ctx))
+        tools = catalog.definitions
+        if not is_modern(ctx):
+            return {"tools": tools}
+        return {"tools": tools, "resultType": "complete"}
+
+    async def _set_level(
+        self, ctx: RequestContext, params: types.SetLevelRequestParams
+    ) -> types.EmptyResult:
+        connection_of(ctx).state[LOG_LEVEL] = params.level
+        return types.EmptyResult()
+
+    async def _initialized(self, ctx: RequestContext, params: types.NotificationParams) -> None:
+        connection = connection_of(ctx)
+        self._legacy.add(connection)
+        connection.exit_stack.callback(self._legacy.discard, connection)
+
+    async def _tools_changed(self) -> None:
+        await self._bus.publish(ToolsListChanged())
+        for connection in list(self._legacy):
+            try:
+                await connection.outbound.notify("notifications/tools/list_changed", None)
+            except Exception:
+                logger.debug("a client was gone when the tool list changed", exc_info=True)
+
+    # Calls.
+
+    async def _middleware(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
+        if ctx.method != "tools/call" or ctx.request_id is None:
+            return await call_next(ctx)
+        if not connection_of(ctx).initialize_accepted:
+            return await call_next(ctx)
+        params = dict(ctx.params or {})
+        modern = is_modern(ctx)
+        try:
+            return await self._call(ctx, params, modern)
+        except UpstreamRefused as error:
+            raise MCPError(code=error.rpc_code, message=error.message, data=error.data) from None
+        except SessionError as error:
+            return results.failed(error, modern=modern, info=self._info)
+        except StoreUnavailable as error:
+            logger.error("%s", error)
+            return results.failed(_store_down(), modern=modern, info=self._info)
+        except MCPError:
+            raise
+        except Exception:
+            # A handler's own words must not reach a client: a legacy one would get them verbatim.
+            logger.exception("a call of %.100s failed", params.get("name"))
+            raise MCPError(code=types.INTERNAL_ERROR, message="Internal error") from None
+
+    async def _call(self, ctx: RequestContext, params: dict[str, Any], modern: bool) -> JSON:
+        name, arguments = params.get("name"), params.get("arguments")
+        if not isinstance(name, str) or not isinstance(arguments, dict | None):
+            raise MCPError(code=types.INVALID_PARAMS, message="Invalid request parameters")
+        tool = self._gateway.own.get(name)
+        pin = self.pin(ctx)
+        if tool is not None and (pin is None or tool.pinned):
+            return await self._call_own(ctx, tool, arguments or {}, pin, modern)
+        naming = self._naming(ctx)
+        catalog = self._gateway.catalog_nowait(naming) or await self._gateway.catalog(naming)
+        entry = catalog.entries.get(name)
+        if entry is None:
+            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {name[:128]}")
+        return await self._forward(ctx, params, entry, dict(arguments or {}), pin, modern)
+
+    async def _call_own(
+        self,
+        ctx: RequestContext,
+        tool: OwnTool,
+        arguments: JSON,
+        pin: str | None,
+        modern: bool,
+    ) -> JSON:
+        principal = self.principal(ctx)
+        pinned = None if pin is None else await self._gateway.pinned(principal, pin)
+        context = Context(principal, self._gateway.config.namespace, pinned)
+        return results.own(await tool.run(context, arguments), modern=modern, info=self._info)
+
+    async def _forward(
+        self,
+        ctx: RequestContext,
+        params: dict[str, Any],
+        entry: Entry,
+        arguments: JSON,
+        pin: str | None,
+        modern: bool,
+    ) -> JSON:
+        principal = self.principal(ctx)
+        session = await self._session(ctx, principal, entry, arguments, pin, modern)
+        request = Request(
+            principal,
+            session,
+            entry.service,
+            entry.tool,
+            arguments,
+            namespace=self._gateway.config.namespace,
+        )
+
+        async def work(caller: Caller) -> JSON:
+            request.operation_id = caller.operation_id
+            answer = await self._gateway.router.call(request, caller)
+            return results.forwarded(answer, service=entry.service, modern=modern, info=self._info)
+
+        if not modern:
+            return await _attended(Caller(ctx, params), work)
+        owner = f"{principal.key}\n{session}"
+        state = params.get("requestState")
+        if isinstance(state, str) and state.startswith(STATE):
+            return await self._parking.resume(ctx, params, owner, entry.name)
+        if may_ask(ctx):
+            return await self._parking.run(ctx, params, owner, entry.name, work)
+        return await _attended(Caller(ctx, params), work)
+
+    async def _session(
+        self,
+        ctx: RequestContext,
+        principal: Principal,
+        entry: Entry,
+        arguments: JSON,
+        pin: str | None,
+        modern: bool,
+    ) -> str:
+        """Take our argument out of the call's and return the session it names."""
+        if pin is not None:
+            return await self._gateway.pinned(principal, pin)
+        given = arguments.pop(entry.argument, None)
+        if isinstance(given, str) and given:
+            return given
+        if given is None and not modern and self._gateway.config.server.auto_session:
+            return await self._auto(ctx, principal)
+        raise SessionNotFound(
+            f"{entry.argument} is missing: call session_create and pass the session_id it returns."
+        )
+
+    async def _auto(self, ctx: RequestContext, principal: Principal) -> str:
+        """The session of a legacy connection, created with its first call and closed with the connection."""
+        connection = connection_of(ctx)
+        found = connection.state.get(AUTO_SESSION)
+        if found is None:
+            session = await self._gateway.registry.create(
+                principal, Wish(namespace=self._gateway.config.namespace)
+            )
+            found = connection.state.setdefault(AUTO_SESSION, session.id)
+            if found == session.id:
+                connection.exit_stack.push_async_callback(self._end_auto, principal, found)
+            else:
+                await self._end_auto(principal, session.id)
+        return found
+
+    async def _end_auto(self, principal: Principal, session_id: str) -> None:
+        try:
+            await self._gateway.registry.close(principal, session_id, reason="connection_closed")
+        except SessionError as error:
+            logger.debug("session of a closed connection: %s", error)
+
+
+async def _attended(caller: Caller, work: Any) -> JSON:
+    try:
+        return await work(caller)
+    finally:
+        caller.close()
+
+
+def _store_down() -> SessionError:
+    error = SessionError("The session store is not available.")
+    error.code, error.retryable = "service_unavailable", True
+    error.recovery = "Try again later; whoever runs this server finds the cause in its log."
+    return error
+
+
+def _instructions(pinned: str | None) -> str:
+    if pinned is not None:
+        return "Every tool runs in one session that is kept for you between calls and connections."
+    return (
+        "Tools run in sessions. Call session_create once, then pass its session_id to every tool. "
+        "A session outlives your connection; session_list shows the ones you have."
+    )
+
+
+__all__ = ["PIN_SCOPE", "Face"]

@@ -1,0 +1,158 @@
+"""Calls of 2026-07-28 clients that wait for input.
+
+A 2026-07-28 client cannot be asked while its request runs: the request has to end with an `InputRequiredResult`, and the
+client sends it again with the answers (SEP-2322). A legacy upstream asks in the middle of a call and waits. So the call is
+parked: it goes on in a task of its own, keeps its session busy, and the next request of the same caller takes it up again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+
+from ..sessions.errors import InvalidArgument, NotAllowed
+from ..sessions.services import JSON
+from .caller import Caller
+from .sdk import RequestContext
+
+STATE = "park:"
+TTL = 600.0
+"""Seconds a parked call waits for its answers; then it is cancelled."""
+
+Work = Callable[[Caller], Awaitable[JSON]]
+
+
+@dataclass(eq=False)
+class ParkedCall:
+    """One call that may outlive the request that started it."""
+
+    owner: str
+    tool: str
+    token: str
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    asked: anyio.Event = field(default_factory=anyio.Event)
+    done: anyio.Event = field(default_factory=anyio.Event)
+    questions: dict[str, JSON] = field(default_factory=dict[str, JSON])
+    answers: dict[str, JSON] = field(default_factory=dict[str, JSON])
+    answered: dict[str, anyio.Event] = field(default_factory=dict[str, anyio.Event])
+    caller: Caller | None = None
+    result: JSON | None = None
+    error: BaseException | None = None
+
+    async def ask(self, method: str, params: JSON) -> JSON:
+        """Put a question to the caller: it ends the current request and is answered by the next one."""
+        key = f"q{len(self.answered) + 1}"
+        answered = self.answered[key] = anyio.Event()
+        self.questions[key] = {"method": method, "params": params}
+        self.asked.set()
+        await answered.wait()
+        return self.answers.pop(key)
+
+
+class Parking:
+    """The parked calls of one process. `spawn` starts work that lives until the process ends or the call is settled."""
+
+    def __init__(self, spawn: Callable[..., None], *, ttl: float = TTL) -> None:
+        self._spawn = spawn
+        self._ttl = ttl
+        self._parked: dict[str, ParkedCall] = {}
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    async def run(
+        self, ctx: RequestContext, params: dict[str, Any], owner: str, tool: str, work: Work
+    ) -> JSON:
+        """Run `work` for a caller that may be asked; return its result or an `InputRequiredResult`.
+
+        Cancelling this request cancels the call, as long as it is not parked.
+        """
+        call = ParkedCall(owner, tool, STATE + secrets.token_urlsafe(24))
+        call.caller = Caller(ctx, params, ask=call.ask)
+        self._spawn(self._work, call, work)
+        return await self._next(call)
+
+    async def resume(
+        self, ctx: RequestContext, params: dict[str, Any], owner: str, tool: str
+    ) -> JSON:
+        """Take up a parked call with the answers of its caller.
+
+        Raises:
+            InvalidArgument: there is no such call of this caller, any more.
+        """
+        call = self._parked.get(params.get("requestState") or "")
+        if call is None or call.owner != owner or call.tool != tool or call.caller is None:
+            raise InvalidArgument(
+                "The call that asked for this input is gone.",
+                recovery="Look at its effect, then call the tool again without requestState.",
+            )
+        del self._parked[call.token]
+        call.caller.bind(ctx, params)
+        answers: dict[str, JSON] = params.get("inputResponses") or {}
+        for key in list(call.questions):
+            if key in answers:
+                del call.questions[key]
+                call.answers[key] = answers[key]
+                call.answered[key].set()
+        if not call.questions:
+            call.asked = anyio.Event()
+        return await self._next(call)
+
+    async def _work(self, call: ParkedCall, work: Work) -> None:
+        assert call.caller is not None
+        call.error = NotAllowed("The call was cancelled while it waited for input.")
+        try:
+            with call.scope:
+                call.result = await work(call.caller)
+                call.error = None
+        except Exception as error:
+            call.error = error
+        finally:
+            call.caller.close()
+            self._parked.pop(call.token, None)
+            call.done.set()
+
+    async def _next(self, call: ParkedCall) -> JSON:
+        """Wait for the result or the next question, whichever comes first."""
+        try:
+            async with anyio.create_task_group() as race:
+                race.start_soon(_cancel_when, call.asked, race.cancel_scope)
+                await call.done.wait()
+                race.cancel_scope.cancel()
+        except BaseException:
+            call.scope.cancel()
+            raise
+        if call.done.is_set():
+            if call.error is not None:
+                raise call.error
+            assert call.result is not None
+            return call.result
+        self._park(call)
+        return {
+            "resultType": "input_required",
+            "inputRequests": dict(call.questions),
+            "requestState": call.token,
+        }
+
+    def _park(self, call: ParkedCall) -> None:
+        call.token = STATE + secrets.token_urlsafe(24)
+        self._parked[call.token] = call
+        self._spawn(self._expire, call, call.token)
+
+    async def _expire(self, call: ParkedCall, token: str) -> None:
+        with anyio.move_on_after(self._ttl):
+            await call.done.wait()
+        if self._parked.get(token) is call:
+            call.scope.cancel()
+
+
+async def _cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
+
+
+__all__ = ["STATE", "Parking"]

@@ -1,0 +1,116 @@
+"""Results as they go on the wire: what a connection answered, what our own tools say, and errors a model can act on."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote, unquote
+
+import orjson
+
+from ..sessions.errors import SessionError
+from ..sessions.router import Answer
+from ..sessions.services import JSON
+from ..tools.own import Outcome
+from .caller import OUR_STATE
+
+SESSION_META = "statehold/session"
+ERROR_META = "statehold/error"
+SERVER_INFO = "io.modelcontextprotocol/serverInfo"
+SCHEME = "session://"
+
+
+def text_block(text: str) -> JSON:
+    return {"type": "text", "text": text}
+
+
+def forwarded(answer: Answer, *, service: str, modern: bool, info: JSON) -> JSON:
+    """Return the result of an upstream call with the session's summary and, once, what was replaced.
+
+    A legacy client gets what its version can carry: an object as structured content, no result type.
+    """
+    found = dict(answer.payload)
+    if found.get("resultType") == "input_required":
+        found["requestState"] = OUR_STATE + (found.get("requestState") or "")
+        return _stamped(found, answer.session, modern, info)
+    content = [_linked(block, answer.session["id"], service) for block in found.get("content", ())]
+    if answer.notice is not None:
+        content.insert(0, text_block(answer.notice))
+    found["content"] = content
+    if modern:
+        found["resultType"] = "complete"
+    else:
+        found.pop("resultType", None)
+        structured = found.get("structuredContent")
+        if structured is not None and not isinstance(structured, dict):
+            found["structuredContent"] = {"result": structured}
+    return _stamped(found, answer.session, modern, info)
+
+
+def own(outcome: Outcome, *, modern: bool, info: JSON) -> JSON:
+    """Return the result of one of our own tools: the JSON as structured content and as text."""
+    text = orjson.dumps(outcome.content, option=orjson.OPT_INDENT_2).decode()
+    found: JSON = {
+        "content": [*(text_block(notice) for notice in outcome.notices), text_block(text)],
+        "structuredContent": outcome.content,
+        "isError": False,
+    }
+    if modern:
+        found["resultType"] = "complete"
+    return _stamped(found, outcome.session, modern, info)
+
+
+def failed(error: SessionError, *, modern: bool, info: JSON) -> JSON:
+    """Return an error as a tool result that a model can act on: `code: message`, then what to do next."""
+    found: JSON = {
+        "content": [text_block(f"{error.code}: {error.message}\n{error.recovery}")],
+        "isError": True,
+        "_meta": {ERROR_META: error.details()},
+    }
+    if modern:
+        found["resultType"] = "complete"
+    return _stamped(found, None, modern, info)
+
+
+def _stamped(found: JSON, session: dict[str, Any] | None, modern: bool, info: JSON) -> JSON:
+    meta = dict(found.get("_meta") or {})
+    meta.pop(SERVER_INFO, None)
+    if session is not None:
+        meta[SESSION_META] = session
+    if modern:
+        meta[SERVER_INFO] = info
+    found["_meta"] = meta
+    return found
+
+
+def _linked(block: JSON, session_id: str, service: str) -> JSON:
+    """A link to an upstream's resource leads through the session it belongs to."""
+    if block.get("type") == "resource_link" and isinstance(block.get("uri"), str):
+        return {**block, "uri": session_uri(session_id, service, block["uri"])}
+    return block
+
+
+def session_uri(session_id: str, service: str, uri: str) -> str:
+    """Return the address of an upstream's resource in one session: `session://ID/SERVICE/URI`, the URI percent-encoded."""
+    return f"{SCHEME}{session_id}/{quote(service, safe='')}/{quote(uri, safe='')}"
+
+
+def parse_session_uri(uri: str) -> tuple[str, str, str] | None:
+    """Return session, service and the upstream's own URI, None for any other address."""
+    if not uri.startswith(SCHEME):
+        return None
+    parts = uri[len(SCHEME) :].split("/", 2)
+    if len(parts) != 3 or not all(parts):
+        return None
+    return unquote(parts[0]), unquote(parts[1]), unquote(parts[2])
+
+
+__all__ = [
+    "ERROR_META",
+    "SESSION_META",
+    "failed",
+    "forwarded",
+    "own",
+    "parse_session_uri",
+    "session_uri",
+    "text_block",
+]

@@ -1,0 +1,259 @@
+"""Making sessions: what a caller may ask for, and the way from nothing to idle (T01 to T03)."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import orjson
+
+from .clock import Clock
+from .directory import ID_PREFIX, Directory
+from .errors import (
+    InvalidArgument,
+    NameTaken,
+    ServiceNotBound,
+    SessionClosed,
+    SessionError,
+    StoreUnavailable,
+)
+from .lifecycle import Event, Status
+from .limits import Budget
+from .links import Links
+from .policy import Policy
+from .records import BindingRecord, Principal, SessionRecord, StateRecord, Timeouts
+from .services import Service
+from .session import Binding, Session
+from .state import check
+from .store.base import Store
+
+logger = logging.getLogger("statehold.sessions")
+
+METADATA_LIMIT = 16_384
+"""Bytes of a session's metadata as JSON text."""
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+_NAME = re.compile(r"[^\x00-\x1f\x7f/\\]{1,128}")
+
+
+def new_id() -> str:
+    """Return an unguessable handle: `sh_` and 26 characters of base32, 130 random bits. It encodes nothing."""
+    return ID_PREFIX + "".join(_ALPHABET[b & 31] for b in secrets.token_bytes(26))
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a caller asks a new session to be. Times are seconds; None takes the configured default."""
+
+    name: str | None = None
+    services: Sequence[str] | None = None
+    state: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+    namespace: str = ""
+    idle: float | None = None
+    paused: float | None = None
+    lifetime: float | None = None
+
+
+class Creation:
+    """Makes the sessions of one registry; it lives as long as the registry."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        node: str,
+        services: Mapping[str, Service],
+        clock: Clock,
+        policy: Policy,
+        budget: Budget,
+        links: Links,
+        directory: Directory,
+        mint: Callable[[], str],
+    ) -> None:
+        self._store = store
+        self._node = node
+        self._services = services
+        self._clock = clock
+        self._policy = policy
+        self._budget = budget
+        self._links = links
+        self._directory = directory
+        self._mint = mint
+
+    async def create(self, principal: Principal, wish: Wish) -> Session:
+        """Make a session and open its eager services; see Registry.create."""
+        chosen = self._chosen(wish.services)
+        record = self._new_record(principal, wish)
+        record.services = [service.name for service in chosen]
+        check(wish.state or {}, record.id)
+        session = Session(
+            record,
+            StateRecord(session_id=record.id, value=wish.state or {}),
+            store=self._store,
+            node=self._node,
+            clock=self._clock,
+        )
+        for service in chosen:
+            self.bind(session, service)
+        await self._insert(session)
+        try:
+            await self._open(session)
+        except BaseException as error:
+            await self._open_failed(session, error)
+            raise
+        return session
+
+    def _new_record(self, principal: Principal, wish: Wish) -> SessionRecord:
+        now = self._clock.now()
+        times = self._timeouts(wish)
+        metadata = wish.metadata or {}
+        if len(orjson.dumps(metadata)) > METADATA_LIMIT:
+            raise InvalidArgument(f"metadata takes more than {METADATA_LIMIT} bytes.")
+        return SessionRecord(
+            id=self._mint(),
+            owner=principal.key,
+            namespace=checked_name(wish.namespace, "namespace") if wish.namespace else "",
+            name=checked_name(wish.name, "name") if wish.name is not None else None,
+            created_at=now,
+            used_at=now,
+            status_at=now,
+            timeouts=times,
+            lifetime_ends_at=now + times.lifetime if times.lifetime else None,
+            metadata=metadata,
+            node=self._node,
+            epoch=1,
+        )
+
+    def _timeouts(self, wish: Wish) -> Timeouts:
+        found: dict[str, float] = {}
+        for key in ("idle", "paused", "lifetime"):
+            value: float | None = getattr(wish, key)
+            longest: float = getattr(self._policy.longest, key)
+            if value is None:
+                found[key] = getattr(self._policy.timeouts, key)
+            elif value < 0 or (longest and not 0 < value <= longest):
+                bounds = f"be above 0 and at most {longest:g}" if longest else "not be negative"
+                raise InvalidArgument(f"{key}_seconds must {bounds}.")
+            else:
+                found[key] = value
+        return Timeouts(**found)
+
+    def _chosen(self, names: Sequence[str] | None) -> list[Service]:
+        if names is None:
+            return list(self._services.values())
+        return [self.service(name) for name in dict.fromkeys(names)]
+
+    def service(self, name: str) -> Service:
+        """Return a configured service.
+
+        Raises:
+            InvalidArgument: there is none of that name.
+        """
+        service = self._services.get(name)
+        if service is None:
+            known = ", ".join(sorted(self._services)) or "none"
+            raise InvalidArgument(f"There is no service {name!r:.100}; configured: {known}.")
+        return service
+
+    def bound(self, session: Session, name: str) -> Binding:
+        """Return what a session has of a service.
+
+        Raises:
+            ServiceNotBound: it does not use it.
+        """
+        self.service(name)
+        binding = session.bindings.get(name)
+        if binding is None:
+            raise ServiceNotBound(
+                f"The session does not use the service {name}.", session_id=session.id
+            )
+        return binding
+
+    def bind(self, session: Session, service: Service) -> Binding:
+        """Let a session use a service, in memory only."""
+        record = BindingRecord(
+            session_id=session.id, service=service.name, config_hash=service.config_hash
+        )
+        binding = session.bindings[service.name] = Binding(record, service)
+        return binding
+
+    async def _insert(self, session: Session) -> None:
+        record = session.record
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._store.create(
+                    record,
+                    session.state,
+                    [b.record for b in session.bindings.values()],
+                    per_owner=self._policy.sessions_per_principal,
+                )
+        except NameTaken as error:
+            taken = await self._store.find(record.owner, record.namespace, record.name or "")
+            error.session_id = taken.id if taken else None
+            raise
+        self._directory.keep(session)
+
+    async def _open(self, session: Session) -> None:
+        eager = [b for b in session.bindings.values() if b.service.eager]
+        for binding in eager:
+            await self._links.connect(session, binding)
+        if session.status is not Status.CREATING:
+            raise SessionClosed(
+                "The session was closed while it was created.", session_id=session.id
+            )
+        session.apply(Event.OPENED)
+        await session.save(
+            bindings=[b.record for b in eager],
+            status=Status.IDLE,
+            status_at=session.record.status_at,
+        )
+        self._budget.mark_idle(session.id)
+        self._directory.schedule(session)
+
+    async def _open_failed(self, session: Session, error: BaseException) -> None:
+        if isinstance(error, SessionError):
+            error.session_id = session.id
+        if session.status is not Status.CREATING:
+            return
+        with anyio.CancelScope(shield=True):
+            session.apply(Event.OPEN_FAILED, cause=str(error)[:1000])
+            await self._links.close(session, session.bindings.values())
+            now, retention = self._clock.now(), self._policy.retention
+            try:
+                await session.save(
+                    bindings=[b.record for b in session.bindings.values()],
+                    status=Status.CLOSED,
+                    status_at=now,
+                    reason="connect_failed",
+                    closed_at=now,
+                    due_at=now + retention if retention else None,
+                    node=None,
+                )
+            except (SessionError, StoreUnavailable):
+                logger.exception("session %s not recorded as closed", session.id)
+            self._directory.forget(session)
+
+
+def checked_name(name: str, what: str) -> str:
+    """Return a name as it may be stored, in Unicode's normal form C.
+
+    Raises:
+        InvalidArgument: it is empty, longer than 128 characters, has a slash or a control character, is `.` or `..`, or
+            looks like an id.
+    """
+    name = unicodedata.normalize("NFC", name)
+    if not _NAME.fullmatch(name) or name in (".", "..") or name.startswith(ID_PREFIX):
+        raise InvalidArgument(
+            f"{what} must have 1 to 128 characters without slashes or control characters, "
+            f"and not start with {ID_PREFIX!r}."
+        )
+    return name
+
+
+__all__ = ["Creation", "Wish", "checked_name", "new_id"]

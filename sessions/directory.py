@@ -1,0 +1,271 @@
+"""Which sessions this node owns, and the way to those it does not own yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import anyio
+
+from .clock import Clock
+from .cluster import Node
+from .errors import (
+    SessionBusy,
+    SessionClosed,
+    SessionError,
+    SessionExpired,
+    SessionFailed,
+    SessionNotFound,
+)
+from .lifecycle import LIVE, Event, Status
+from .limits import Budget
+from .reaper import Reaper
+from .records import BindingStatus, Principal, SessionFilter, SessionRecord
+from .services import Service
+from .session import Binding, Session, describe, describe_binding
+from .store.base import Store
+
+ID_PREFIX = "sh_"
+STORED = ""
+"""The reaper's key for what only the store knows."""
+
+
+class Directory:
+    """The sessions in memory by id and by name, over those in the store.
+
+    A session is here while this node owns it. Looking one up checks its owner: a foreign session does not exist. A stored
+    one is claimed once, however many look for it at the same time.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        node: Node,
+        services: Mapping[str, Service],
+        clock: Clock,
+        budget: Budget,
+        reaper: Reaper,
+    ) -> None:
+        self._store = store
+        self._node = node
+        self._services = services
+        self._clock = clock
+        self._budget = budget
+        self._reaper = reaper
+        self._live: dict[str, Session] = {}
+        self._names: dict[tuple[str, str, str], str] = {}
+        self._claiming: dict[str, anyio.Event] = {}
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._live.values()))
+
+    def get(self, session_id: str) -> Session | None:
+        """Return a session of this node without asking whose it is."""
+        return self._live.get(session_id)
+
+    # Membership.
+
+    def keep(self, session: Session) -> None:
+        self._live[session.id] = session
+        self.name(session)
+        self.schedule(session)
+
+    def forget(self, session: Session) -> None:
+        """Let go of a session: it is closed, paused without a live connection, or another node's."""
+        if self._live.pop(session.id, None) is not None:
+            self.unname(session)
+        self._budget.release(session.id)
+        self._reaper.forget(session.id)
+        self._reaper.schedule(STORED, session.record.due_at)
+        session.steady.set()
+        session.gone.set()
+
+    def schedule(self, session: Session) -> None:
+        self._reaper.schedule(session.id, session.deadline())
+
+    def name(self, session: Session) -> None:
+        record = session.record
+        if record.name is not None:
+            self._names[record.owner, record.namespace, record.name] = record.id
+
+    def unname(self, session: Session) -> None:
+        record = session.record
+        if record.name is not None:
+            self._names.pop((record.owner, record.namespace, record.name), None)
+
+    # Finding.
+
+    def ready(self, principal: Principal, session_id: str) -> Session | None:
+        """Return a session that takes a call at once, without waiting for anything, else None."""
+        session = self._live.get(session_id)
+        if session is None or session.record.owner != principal.key or session.changing.locked():
+            return None
+        return session if session.status in LIVE else None
+
+    async def find(self, principal: Principal, ref: str, namespace: str = "") -> Session:
+        """Return a session as this node's, claiming it when nobody else has it. Its status is left alone.
+
+        `ref` is an id, or a name of the caller's.
+
+        Raises:
+            SessionNotFound: unknown, foreign or purged, in the same time.
+            SessionExpired, SessionClosed, SessionFailed: it is closed.
+            SessionBusy: another process holds it.
+        """
+        key = self._names.get((principal.key, namespace, ref), ref)
+        for _ in range(8):
+            session = self._live.get(key)
+            if session is None:
+                key = await self._bring(principal, key, namespace)
+                continue
+            if session.record.owner != principal.key:
+                # As long as a look for an unknown id takes.
+                await self.stored(principal, key, namespace)
+            if session.status in (Status.CLOSING, Status.CLOSED):
+                raise ended(session.record)
+            return session
+        raise SessionBusy("The session keeps changing hands.")
+
+    async def stored(self, principal: Principal, ref: str, namespace: str = "") -> SessionRecord:
+        """Return the stored record of a session of the caller's.
+
+        Raises:
+            SessionNotFound: unknown, foreign or purged, in the same time.
+        """
+        record = await self._store.get(ref)
+        if record is None and not ref.startswith(ID_PREFIX):
+            record = await self._store.find(principal.key, namespace, ref)
+        if record is None or record.owner != principal.key:
+            raise SessionNotFound
+        return record
+
+    async def _bring(self, principal: Principal, ref: str, namespace: str) -> str:
+        """Make a stored session this node's; return its id."""
+        record = await self.stored(principal, ref, namespace)
+        if record.status is Status.CLOSED:
+            raise ended(record)
+        await self.claim(record)
+        return record.id
+
+    async def claim(self, record: SessionRecord) -> None:
+        """Make a stored session this node's, if that is possible; whoever looks next sees what came of it.
+
+        Raises:
+            SessionBusy: another process holds it.
+        """
+        waiting = self._claiming.get(record.id)
+        if waiting is not None:
+            await waiting.wait()
+            return
+        done = self._claiming[record.id] = anyio.Event()
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._claim(record)
+        finally:
+            del self._claiming[record.id]
+            done.set()
+
+    async def _claim(self, record: SessionRecord) -> None:
+        if record.id in self._live:
+            return
+        loaded = await self._store.claim(record.id, self._node.id, self._clock.now())
+        if loaded is None:
+            await self._explain(record)
+            return
+        session = Session(
+            loaded.session,
+            loaded.state,
+            store=self._store,
+            node=self._node.id,
+            clock=self._clock,
+            last_seq=loaded.last_seq,
+        )
+        for binding in loaded.bindings:
+            service = self._services.get(binding.service)
+            if service is not None:
+                session.bindings[binding.service] = Binding(binding, service)
+        if session.status in (Status.IDLE, Status.ERROR):
+            session.apply(Event.ADOPTED, cause="server_restart")
+            _mark_lost(session)
+        self.keep(session)
+
+    async def _explain(self, record: SessionRecord) -> None:
+        """Find out why a claim was refused; return when it is worth another try."""
+        if await self._node.recover():
+            return
+        fresh = await self._store.get(record.id)
+        if fresh is None or fresh.node is None or fresh.status is Status.CLOSED:
+            return
+        raise SessionBusy(
+            f"The session is open in another process ({await self._where(fresh.node)}).",
+            session_id=record.id,
+            recovery="Use it there, or close that process; then try again.",
+        )
+
+    async def _where(self, node: str) -> str:
+        for record in await self._store.nodes():
+            if record.id == node:
+                return record.address
+        return "which is ending"
+
+    # Reading: never claims, never touches a clock.
+
+    async def info(self, principal: Principal, ref: str, namespace: str = "") -> dict[str, Any]:
+        """Return everything a caller may know of one of its sessions, open or closed."""
+        key = self._names.get((principal.key, namespace, ref), ref)
+        session = self._live.get(key)
+        if session is not None and session.record.owner == principal.key:
+            return session.info()
+        record = await self.stored(principal, key, namespace)
+        if (session := self._live.get(record.id)) is not None:
+            return session.info()
+        bindings = await self._store.bindings(record.id)
+        state = await self._store.state(record.id)
+        found = describe(record, record.status, record.used_at)
+        found["in_flight"] = 0
+        found["generation"] = max((b.generation for b in bindings), default=0)
+        found["state_version"] = state.version if state else 0
+        found["services"] = [describe_binding(b) for b in bindings]
+        return found
+
+    async def page(
+        self, principal: Principal, wanted: SessionFilter
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """Return a page of the caller's sessions, most recently used first, and the cursor of the next page."""
+        wanted = wanted.model_copy(update={"owner": principal.key})
+        records, cursor = await self._store.list_sessions(wanted)
+        found: list[dict[str, Any]] = []
+        for record in records:
+            session = self._live.get(record.id)
+            found.append(
+                describe(session.record, session.status, session.idle_since)
+                if session is not None
+                else describe(record, record.status, record.used_at)
+            )
+        return found, cursor
+
+
+def ended(record: SessionRecord) -> SessionError:
+    """Return the error that a closed or closing session answers with, by the reason it was closed for."""
+    if record.reason in ("idle_timeout", "paused_timeout", "lifetime"):
+        return SessionExpired(f"The session expired ({record.reason}).", session_id=record.id)
+    if record.reason in ("error", "connect_failed"):
+        return SessionFailed(
+            f"The session was closed after a failure ({record.reason}).",
+            session_id=record.id,
+            recovery="Call session_create to make a new session.",
+        )
+    return SessionClosed("The session is closed.", session_id=record.id)
+
+
+def _mark_lost(session: Session) -> None:
+    for binding in session.bindings.values():
+        if binding.record.status in (BindingStatus.OPEN, BindingStatus.KEPT):
+            binding.changed(status=BindingStatus.LOST, last_error="the server was restarted")
+
+
+__all__ = ["ID_PREFIX", "STORED", "Directory", "ended"]

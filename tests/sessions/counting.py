@@ -1,0 +1,153 @@
+"""A service that lives in this process: it counts, and can be told to fail in every way a connection can."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import anyio
+import anyio.lowlevel
+
+from statehold.sessions.errors import OutcomeUnknown, ServiceUnavailable
+from statehold.sessions.services import (
+    JSON,
+    CallContext,
+    CallResult,
+    PausePolicy,
+    Restored,
+    SessionView,
+    Snapshot,
+    ToolSpec,
+)
+
+
+class Nobody:
+    """A caller that wants nothing."""
+
+    meta: Mapping[str, Any] = {}
+    wants_progress = False
+    log_level = None
+    capabilities: JSON = {}  # noqa: RUF012 a constant of the tests
+    input_responses = None
+    request_state = None
+    can_return_input_required = False
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
+
+    async def log(self, params: JSON) -> None: ...
+
+    async def ask(self, method: str, params: JSON) -> JSON:
+        raise AssertionError("nobody is asked")
+
+
+@dataclass(eq=False)
+class Counter:
+    """One connection: a number."""
+
+    service: Counting
+    view: SessionView
+    count: int = 0
+    opened: Restored = field(default_factory=Restored)
+    lost: anyio.Event = field(default_factory=anyio.Event)
+    reason: str | None = None
+    closed: bool = False
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
+        self.service.calls.append((self.view.id, tool))
+        if tool == "hold":
+            return await self._hold()
+        if tool == "die":
+            self.die("told to die")
+            raise OutcomeUnknown("The connection died during the call.")
+        if tool == "fail":
+            return CallResult({"content": [{"type": "text", "text": "no"}], "isError": True})
+        if tool == "inc":
+            self.count += 1
+        return CallResult(
+            {
+                "content": [{"type": "text", "text": str(self.count)}],
+                "structuredContent": {"count": self.count, "generation": self.view.generation},
+            }
+        )
+
+    async def _hold(self) -> CallResult:
+        self.service.holding.set()
+        async with anyio.create_task_group() as race:
+
+            async def until(event: anyio.Event) -> None:
+                await event.wait()
+                race.cancel_scope.cancel()
+
+            race.start_soon(until, self.lost)
+            race.start_soon(until, self.service.let_go)
+        if self.lost.is_set():
+            raise OutcomeUnknown("The connection died during the call.")
+        return CallResult({"content": [{"type": "text", "text": "held"}]})
+
+    def die(self, reason: str) -> None:
+        self.reason = reason
+        self.lost.set()
+
+    async def snapshot(self) -> Snapshot | None:
+        if self.service.pause != "snapshot":
+            return None
+        return Snapshot({"count": self.count})
+
+    async def aclose(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.service.open_now -= 1
+            self.service.live.remove(self)
+
+
+@dataclass(eq=False)
+class Counting:
+    """The service. `live` are its open connections, `opened` counts how many were ever opened."""
+
+    name: str = "counter"
+    config_hash: str = "1"
+    pause: PausePolicy = "keep"
+    scope: Literal["session", "shared"] = "session"
+    concurrency: int = 16
+    eager: bool = False
+    connect_seconds: float = 5.0
+    call_seconds: float = 30.0
+    checkpoint_seconds: float | None = None
+    refuse: int = 0
+    """How many openings fail from now on."""
+    opened: int = 0
+    open_now: int = 0
+    live: list[Counter] = field(default_factory=list[Counter])
+    calls: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    holding: anyio.Event = field(default_factory=anyio.Event)
+    let_go: anyio.Event = field(default_factory=anyio.Event)
+
+    async def tools(self) -> Sequence[ToolSpec]:
+        schema = {"type": "object", "properties": {}}
+        return [
+            ToolSpec(name, {"name": name, "inputSchema": schema})
+            for name in ("inc", "get", "hold", "die", "fail")
+        ]
+
+    async def open(self, session: SessionView, snapshot: Snapshot | None) -> Counter:
+        await anyio.lowlevel.checkpoint()
+        if self.refuse:
+            self.refuse -= 1
+            raise ServiceUnavailable("The counter does not open.")
+        self.opened += 1
+        self.open_now += 1
+        counter = Counter(self, session)
+        if snapshot is not None:
+            counter.count = snapshot.data["count"]
+            counter.opened = Restored("the count", "nothing")
+        elif session.generation > 1:
+            counter.opened = Restored("", "the count")
+        self.live.append(counter)
+        return counter
+
+    def repeatable(self, tool: str) -> bool:
+        return tool == "get"
+
+
+__all__ = ["Counter", "Counting", "Nobody"]

@@ -1,0 +1,225 @@
+"""The merged tool list: every tool of every service with a session argument in front, in an order that does not change.
+
+The list depends on the configuration and on how the session is named, never on which sessions are open (2026-07-28,
+server/tools: a list must not vary per connection or as a side effect of other requests).
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+from mcp_types import Tool
+from pydantic import ValidationError
+
+from ..sessions.services import JSON, ToolSpec
+
+logger = logging.getLogger("statehold.catalog")
+
+Naming = Literal["explicit", "pinned", "auto"]
+"""How a caller names the session: a required argument, the URL or command line, or an argument that may be left out."""
+
+SESSION_ARGUMENT = "session_id"
+OTHER_ARGUMENT = "statehold_session_id"
+"""What ours is called where a tool has a `session_id` of its own."""
+
+_NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
+
+
+class CatalogError(Exception):
+    """Raised at start when two tools would have the same name; says which and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What one service contributes: its tools, filtered and renamed as configured."""
+
+    service: str
+    tools: Sequence[ToolSpec]
+    prefix: str = ""
+    include: Sequence[str] | None = None
+    exclude: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tool of the list: where a call of it goes and what of its arguments is ours."""
+
+    name: str
+    service: str
+    tool: str
+    definition: JSON
+    argument: str
+    """The name of our session argument in its schema."""
+
+
+class Catalog:
+    """The tools of all services for one way of naming a session. Immutable; a changed service makes a new one."""
+
+    def __init__(
+        self,
+        offers: Iterable[Offer],
+        own: Iterable[JSON] = (),
+        *,
+        naming: Naming = "explicit",
+        header: bool = False,
+    ) -> None:
+        """Merge the offers after our own tools.
+
+        Raises:
+            CatalogError: a name stands for two tools.
+        """
+        self.own: dict[str, JSON] = {tool["name"]: tool for tool in own}
+        self.entries: dict[str, Entry] = {}
+        for offer in offers:
+            for spec in _chosen(offer):
+                self._add(offer, spec, naming, header)
+        self.definitions: list[JSON] = [
+            *self.own.values(),
+            *(entry.definition for entry in self.entries.values()),
+        ]
+        self._schemas = {tool["name"]: tool["inputSchema"] for tool in self.definitions}
+
+    def schema(self, name: str) -> Mapping[str, Any] | None:
+        """Return the input schema of a tool, None when there is no such tool."""
+        return self._schemas.get(name)
+
+    def _add(self, offer: Offer, spec: ToolSpec, naming: Naming, header: bool) -> None:
+        name = offer.prefix + spec.name
+        definition = sanitised({**spec.definition, "name": name}, offer.service)
+        if definition is None:
+            return
+        taken = self.entries.get(name)
+        if taken is not None or name in self.own:
+            other = taken.service if taken is not None else "Statehold itself"
+            raise CatalogError(
+                f"the tool {name!r} of service {offer.service!r} has the name of a tool of {other!r}: "
+                f"give one of them a prefix, for example [services.{offer.service}] prefix = "
+                f'"{offer.service}_"'
+            )
+        argument = _inject(definition, naming, header)
+        self.entries[name] = Entry(name, offer.service, spec.name, definition, argument)
+
+
+def _chosen(offer: Offer) -> Iterable[ToolSpec]:
+    known = {spec.name for spec in offer.tools}
+    for name in {*(offer.include or ()), *offer.exclude} - known:
+        logger.warning("service %s has no tool %r to include or exclude", offer.service, name)
+    for spec in offer.tools:
+        if spec.name not in offer.exclude and (offer.include is None or spec.name in offer.include):
+            yield spec
+
+
+def sanitised(definition: JSON, service: str) -> JSON | None:
+    """Return a tool definition that every client accepts, repaired where that is possible; None drops the tool.
+
+    One broken tool would otherwise make the whole list invalid for every client.
+    """
+    found = copy.deepcopy(definition)
+    name = found.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        logger.warning("service %s: tool %.100r dropped: not a tool name", service, name)
+        return None
+    found["inputSchema"] = _object_schema(found.get("inputSchema"), service, name)
+    output = found.get("outputSchema")
+    if output is not None and not _is_object_schema(output):
+        logger.warning(
+            "service %s: output schema of %s dropped: its root is no object", service, name
+        )
+        del found["outputSchema"]
+    # Tasks of 2025-11-25 do not exist behind a session; the field alone would promise them.
+    found.pop("execution", None)
+    for part in ("annotations", "icons", "title", "description", "_meta"):
+        if part in found and not _valid(found):
+            trial = {key: value for key, value in found.items() if key != part}
+            if _valid(trial):
+                logger.warning("service %s: %s of tool %s dropped: malformed", service, part, name)
+                found = trial
+    if not _valid(found):
+        logger.warning("service %s: tool %s dropped: malformed", service, name)
+        return None
+    return found
+
+
+def _valid(definition: JSON) -> bool:
+    try:
+        Tool.model_validate(definition, by_name=False)
+    except ValidationError:
+        return False
+    return True
+
+
+def _is_object_schema(schema: object) -> bool:
+    if not isinstance(schema, dict) or cast("JSON", schema).get("type") != "object":
+        return False
+    try:
+        Draft202012Validator.check_schema(cast("JSON", schema))
+    except SchemaError:
+        return False
+    return True
+
+
+def _object_schema(schema: object, service: str, name: str) -> JSON:
+    if isinstance(schema, dict):
+        found = cast("JSON", schema)
+        found.setdefault("type", "object")
+        if _is_object_schema(found):
+            return found
+    logger.warning(
+        "service %s: input schema of %s is invalid; any object is accepted", service, name
+    )
+    return {"type": "object"}
+
+
+def _inject(definition: JSON, naming: Naming, header: bool) -> str:
+    """Put the session argument in front of a tool's own; return its name."""
+    schema = definition["inputSchema"]
+    own: JSON = schema.get("properties") or {}
+    argument = OTHER_ARGUMENT if SESSION_ARGUMENT in own else SESSION_ARGUMENT
+    if naming == "pinned":
+        return argument
+    if header:
+        _drop_header(own, "Session-Id")
+    schema["properties"] = {argument: session_schema(header), **own}
+    if naming == "explicit":
+        schema["required"] = [argument, *schema.get("required", [])]
+    return argument
+
+
+def session_schema(header: bool) -> JSON:
+    """Return the schema of the session argument: a plain string, since clients drop a tool whose annotated parameter is
+    optional or a union (SEP-2243)."""
+    found: JSON = {
+        "type": "string",
+        "description": "The session to run in: the session_id that session_create returned.",
+    }
+    if header:
+        found["x-mcp-header"] = "Session-Id"
+    return found
+
+
+def _drop_header(properties: JSON, header: str) -> None:
+    for schema in properties.values():
+        if isinstance(schema, dict):
+            annotated = cast("JSON", schema)
+            if str(annotated.get("x-mcp-header", "")).lower() == header.lower():
+                del annotated["x-mcp-header"]
+
+
+__all__ = [
+    "OTHER_ARGUMENT",
+    "SESSION_ARGUMENT",
+    "Catalog",
+    "CatalogError",
+    "Entry",
+    "Naming",
+    "Offer",
+    "sanitised",
+    "session_schema",
+]

@@ -1,0 +1,156 @@
+"""Statehold's own tools: what one is, and how its arguments and results become JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from ..sessions.errors import InvalidArgument
+from ..sessions.records import Principal
+from ..sessions.services import JSON
+
+
+class Arguments(BaseModel):
+    """Base of the arguments of an own tool: unknown ones are refused, numbers are finite."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, str_max_length=100_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Who calls an own tool, and in which session when that is pinned."""
+
+    principal: Principal
+    namespace: str = ""
+    pinned: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of an own tool: its structured content, and the session it speaks of."""
+
+    content: JSON
+    session: JSON | None = None
+    notices: list[str] = field(default_factory=list[str])
+
+
+Handler = Callable[[Context, Any], Awaitable[Outcome]]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTool:
+    """One tool of ours: its definition as MCP JSON, and what runs it."""
+
+    name: str
+    title: str
+    description: str
+    arguments: type[Arguments]
+    output: type[BaseModel]
+    handler: Handler
+    read_only: bool = False
+    destructive: bool = False
+    idempotent: bool = False
+    toolset: str = "core"
+    pinned: bool = True
+    """Whether it makes sense where the session is pinned by the URL or the command line."""
+
+    def definition(self, *, pinned: bool = False, header: bool = False) -> JSON:
+        schema = schema_of(self.arguments)
+        properties: JSON = schema.setdefault("properties", {})
+        if "session_id" in properties:
+            if pinned:
+                del properties["session_id"]
+                schema["required"] = [n for n in schema.get("required", []) if n != "session_id"]
+            elif header:
+                properties["session_id"]["x-mcp-header"] = "Session-Id"
+        if not schema.get("required"):
+            schema.pop("required", None)
+        return {
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "inputSchema": schema,
+            "outputSchema": schema_of(self.output, "serialization"),
+            "annotations": {
+                "title": self.title,
+                "readOnlyHint": self.read_only,
+                "destructiveHint": self.destructive,
+                "idempotentHint": self.idempotent or self.read_only,
+                "openWorldHint": False,
+            },
+        }
+
+    async def run(self, context: Context, arguments: JSON) -> Outcome:
+        """Check the arguments and run it.
+
+        Raises:
+            InvalidArgument: naming the first argument that is wrong.
+        """
+        if context.pinned is not None and "session_id" in self.arguments.model_fields:
+            arguments = {**arguments, "session_id": context.pinned}
+        try:
+            parsed = self.arguments.model_validate(arguments)
+        except ValidationError as error:
+            raise InvalidArgument(_first(error)) from None
+        return await self.handler(context, parsed)
+
+
+def _first(error: ValidationError) -> str:
+    found = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in found["loc"]) or "arguments"
+    return f"{where}: {found['msg'].lower()}."
+
+
+class _Plain(GenerateJsonSchema):
+    """JSON Schema without unions with null: an optional argument is one that may be left out."""
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        if self.mode == "serialization":
+            return super().nullable_schema(schema)
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        found = super().default_schema(schema)
+        if found.get("default", 0) is None:
+            del found["default"]
+        return found
+
+
+def schema_of(model: type[BaseModel], mode: Any = "validation") -> JSON:
+    """Return the JSON Schema of a model: 2020-12, without titles, references resolved where they are."""
+    schema = model.model_json_schema(schema_generator=_Plain, mode=mode)
+    _untitled(schema)
+    schema.pop("description", None)
+    return schema
+
+
+def _untitled(schema: JSON) -> None:
+    for value in schema.get("properties", {}).values():
+        if isinstance(value, dict):
+            found = cast("JSON", value)
+            found.pop("title", None)
+            _untitled(found)
+    for value in schema.get("$defs", {}).values():
+        value.pop("title", None)
+        _untitled(value)
+    schema.pop("title", None)
+
+
+def words(seconds: float) -> str:
+    """Return a duration in words for a description: `15 minutes`, `7 days`, `never` for 0."""
+    if not seconds:
+        return "never"
+    for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        if seconds >= size and math.isclose(seconds % size, 0):
+            count = round(seconds / size)
+            return f"{count} {unit}{'s' if count != 1 else ''}"
+    return f"{seconds:g} seconds"
+
+
+__all__ = ["Arguments", "Context", "Handler", "Outcome", "OwnTool", "schema_of", "words"]

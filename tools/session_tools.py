@@ -1,0 +1,379 @@
+"""The toolsets `core` and `lifecycle`: the tools that make, show, change and end sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, JsonValue
+
+from ..sessions.creation import Wish
+from ..sessions.lifecycle import Status
+from ..sessions.records import SessionFilter
+from ..sessions.registry import Registry
+from ..sessions.router import notice
+from ..sessions.services import JSON
+from ..sessions.session import Session
+from .own import Arguments, Context, Handler, Outcome, OwnTool, words
+
+SessionId = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=256,
+        description="The session: the session_id that session_create returned, or the name you gave it.",
+    ),
+]
+Seconds = Annotated[float, Field(ge=0, le=3.2e9)]
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class Create(Arguments):
+    name: Annotated[
+        str | None,
+        Field(
+            max_length=128,
+            description="A name to find the session by later; unique among your open sessions.",
+        ),
+    ] = None
+    services: Annotated[
+        list[str] | None,
+        Field(description="Names of the services it uses. Default: all that are configured."),
+    ] = None
+    state: Annotated[
+        dict[str, JsonValue] | None, Field(description="A JSON object the session starts with.")
+    ] = None
+    metadata: Annotated[
+        dict[str, JsonValue] | None,
+        Field(description="Anything you want to see again in session_info and session_list."),
+    ] = None
+    namespace: Annotated[str, Field(max_length=128, description="Keeps names apart.")] = ""
+    idle_seconds: Annotated[
+        Seconds | None, Field(description="Pause it after this time without a call. 0: never.")
+    ] = None
+    paused_seconds: Annotated[
+        Seconds | None, Field(description="Close it after this time paused. 0: never.")
+    ] = None
+    lifetime_seconds: Annotated[
+        Seconds | None, Field(description="Close it at this age, whatever it does. 0: never.")
+    ] = None
+
+
+class Listing(Arguments):
+    name: Annotated[str | None, Field(max_length=128, description="Only names that start so.")] = (
+        None
+    )
+    namespace: Annotated[str | None, Field(max_length=128)] = None
+    statuses: Annotated[
+        list[Literal["creating", "idle", "active", "paused", "error", "closing", "closed"]] | None,
+        Field(description="Only these. Default: all that are not closed."),
+    ] = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 50
+    cursor: Annotated[str | None, Field(description="next_cursor of the page before.")] = None
+
+
+class One(Arguments):
+    session_id: SessionId
+
+
+class Close(One):
+    force: Annotated[
+        bool, Field(description="Cancel running calls at once instead of letting them finish.")
+    ] = False
+
+
+class Extend(One):
+    seconds: Annotated[
+        float, Field(ge=-3.2e9, le=3.2e9, description="How much later its lifetime ends.")
+    ] = 3600.0
+
+
+class Restart(One):
+    services: Annotated[
+        list[str] | None, Field(description="Which connections. Default: all that are open.")
+    ] = None
+
+
+class Rename(One):
+    name: Annotated[
+        str | None, Field(max_length=128, description="The new name; left out: none.")
+    ] = None
+
+
+class Bind(One):
+    service: Name
+
+
+class ServiceInfo(BaseModel):
+    service: str
+    status: str
+    connected: bool
+    generation: int
+    last_error: str | None
+    since: str | None
+
+
+class SessionInfo(BaseModel):
+    session_id: str
+    name: str | None
+    namespace: str
+    status: str
+    reason: str | None
+    created_at: str
+    used_at: str
+    expires_at: str | None
+    closed_at: str | None
+    idle_seconds: float
+    paused_seconds: float
+    lifetime_seconds: float
+    metadata: dict[str, JsonValue]
+    parent: str | None
+    in_flight: int
+    generation: int
+    state_version: int
+    services: list[ServiceInfo]
+
+
+class ClosedInfo(SessionInfo):
+    already_closed: bool
+
+
+class ListedInfo(BaseModel):
+    session_id: str
+    name: str | None
+    namespace: str
+    status: str
+    reason: str | None
+    created_at: str
+    used_at: str
+    expires_at: str | None
+
+
+class Listed(BaseModel):
+    sessions: list[ListedInfo]
+    next_cursor: str | None
+
+
+class SessionTools:
+    """The tools over one registry."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def tools(self, toolsets: Iterable[str]) -> list[OwnTool]:
+        """Return the tools of the chosen toolsets, in a fixed order."""
+        wanted = set(toolsets)
+        return [tool for tool in [*self._core(), *self._lifecycle()] if tool.toolset in wanted]
+
+    def _core(self) -> list[OwnTool]:
+        return [
+            OwnTool(
+                "session_create",
+                "Create a session",
+                self._create_description(),
+                Create,
+                SessionInfo,
+                self._create,
+                pinned=False,
+            ),
+            OwnTool(
+                "session_list",
+                "List your sessions",
+                "List your sessions, most recently used first. Looking does not count as use.",
+                Listing,
+                Listed,
+                self._list,
+                read_only=True,
+                pinned=False,
+            ),
+            OwnTool(
+                "session_info",
+                "Show a session",
+                "Show a session: status, services, timeouts, when it expires. Looking does not count as use.",
+                One,
+                SessionInfo,
+                self._info,
+                read_only=True,
+            ),
+            OwnTool(
+                "session_close",
+                "Close a session",
+                "Close a session and everything it keeps open. Its id is never used again. Closing it twice does no harm.",
+                Close,
+                ClosedInfo,
+                self._close,
+                destructive=True,
+                idempotent=True,
+            ),
+        ]
+
+    def _lifecycle(self) -> list[OwnTool]:
+        def tool(
+            name: str,
+            title: str,
+            text: str,
+            arguments: type[Arguments],
+            handler: Handler,
+            **hints: bool,
+        ) -> OwnTool:
+            return OwnTool(
+                name, title, text, arguments, SessionInfo, handler, toolset="lifecycle", **hints
+            )
+
+        return [
+            tool(
+                "session_pause",
+                "Pause a session",
+                "Pause a session that has no call running: what its services can save is saved. "
+                "The next call resumes it.",
+                One,
+                self._pause,
+                idempotent=True,
+            ),
+            tool(
+                "session_resume",
+                "Resume a session",
+                "Resume a paused session now and open its connections; the result says what came back and what did not.",
+                One,
+                self._resume,
+                idempotent=True,
+            ),
+            tool(
+                "session_extend",
+                "Extend a session",
+                "Let a session live longer (or shorter, with negative seconds) than its lifetime says.",
+                Extend,
+                self._extend,
+            ),
+            tool(
+                "session_restart",
+                "Restart a session's connections",
+                "Replace the live connections of a session by fresh ones. What they held in memory is lost.",
+                Restart,
+                self._restart,
+                destructive=True,
+            ),
+            tool(
+                "session_rename",
+                "Rename a session",
+                "Give a session another name, or none.",
+                Rename,
+                self._rename,
+                idempotent=True,
+            ),
+            tool(
+                "session_bind",
+                "Add a service to a session",
+                "Let a session use another configured service.",
+                Bind,
+                self._bind,
+                idempotent=True,
+            ),
+            tool(
+                "session_unbind",
+                "Remove a service from a session",
+                "End a session's use of a service; its connection is closed and what was saved of it is deleted.",
+                Bind,
+                self._unbind,
+                destructive=True,
+                idempotent=True,
+            ),
+        ]
+
+    def _create_description(self) -> str:
+        policy = self._registry.policy
+        times = policy.timeouts
+        services = ", ".join(self._registry.services) or "none"
+        idle = "paused" if policy.on_idle == "pause" else "closed"
+        return (
+            "Create a session and get its session_id, which every tool that needs a session takes. The session keeps "
+            f"its live connections between calls. Services: {services}. Unused, it is {idle} after "
+            f"{words(times.idle)} and a paused session is closed after {words(times.paused)}; its lifetime ends after "
+            f"{words(times.lifetime)}. A paused session is resumed by the next call. Keep the session_id: it stays "
+            "valid when your connection or the server restarts."
+        )
+
+    async def _create(self, context: Context, args: Create) -> Outcome:
+        session = await self._registry.create(
+            context.principal,
+            Wish(
+                name=args.name,
+                services=args.services,
+                state=args.state,
+                metadata=args.metadata,
+                namespace=args.namespace or context.namespace,
+                idle=args.idle_seconds,
+                paused=args.paused_seconds,
+                lifetime=args.lifetime_seconds,
+            ),
+        )
+        return _outcome(session)
+
+    async def _list(self, context: Context, args: Listing) -> Outcome:
+        statuses = args.statuses or [s.value for s in Status if s is not Status.CLOSED]
+        wanted = SessionFilter(
+            namespace=args.namespace,
+            name_prefix=args.name,
+            statuses=[Status(s) for s in statuses],
+            limit=args.limit,
+            cursor=args.cursor,
+        )
+        found, cursor = await self._registry.page(context.principal, wanted)
+        keys = ListedInfo.model_fields
+        sessions = [{key: entry[key] for key in keys} for entry in found]
+        return Outcome({"sessions": sessions, "next_cursor": cursor})
+
+    async def _info(self, context: Context, args: One) -> Outcome:
+        found = await self._registry.info(context.principal, args.session_id, context.namespace)
+        return Outcome(found, _summary(found))
+
+    async def _close(self, context: Context, args: Close) -> Outcome:
+        found, already = await self._registry.close(
+            context.principal, args.session_id, force=args.force
+        )
+        return Outcome({**found, "already_closed": already}, _summary(found))
+
+    async def _pause(self, context: Context, args: One) -> Outcome:
+        return _outcome(await self._registry.pause(context.principal, args.session_id))
+
+    async def _resume(self, context: Context, args: One) -> Outcome:
+        return _outcome(await self._registry.resume(context.principal, args.session_id))
+
+    async def _extend(self, context: Context, args: Extend) -> Outcome:
+        return _outcome(
+            await self._registry.extend(context.principal, args.session_id, args.seconds)
+        )
+
+    async def _restart(self, context: Context, args: Restart) -> Outcome:
+        return _outcome(
+            await self._registry.restart(context.principal, args.session_id, args.services)
+        )
+
+    async def _rename(self, context: Context, args: Rename) -> Outcome:
+        return _outcome(await self._registry.rename(context.principal, args.session_id, args.name))
+
+    async def _bind(self, context: Context, args: Bind) -> Outcome:
+        return _outcome(await self._registry.bind(context.principal, args.session_id, args.service))
+
+    async def _unbind(self, context: Context, args: Bind) -> Outcome:
+        return _outcome(
+            await self._registry.unbind(context.principal, args.session_id, args.service)
+        )
+
+
+def _outcome(session: Session) -> Outcome:
+    notices = [text for b in session.bindings.values() if (text := notice(b)) is not None]
+    return Outcome(session.info(), session.summary(), notices)
+
+
+def _summary(info: JSON) -> dict[str, Any]:
+    return {
+        "id": info["session_id"],
+        "name": info["name"],
+        "status": info["status"],
+        "generation": info["generation"],
+        "expires_at": info["expires_at"],
+    }
+
+
+__all__ = ["SessionTools"]
