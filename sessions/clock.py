@@ -52,6 +52,11 @@ class ManualClock:
     def now(self) -> float:
         return self._now
 
+    @property
+    def waiting(self) -> int:
+        """How many tasks wait for a time."""
+        return len(self._waiting)
+
     def advance(self, seconds: float) -> None:
         """Move on and wake whoever waited for a time that has come."""
         self._now += seconds

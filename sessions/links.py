@@ -177,11 +177,13 @@ class Links:
 
     async def _recover(self, session: Session) -> None:
         """Bring a session out of error by itself, within the attempts it has (T15, T16)."""
+        lost_at = self._clock.now()
         await self._save_quietly(session, [b.record for b in session.bindings.values()])
         if not self._policy.recovery_backoff:
             return
+        when = lost_at
         for wait in self._policy.recovery_backoff:
-            await self._clock.sleep_until(self._clock.now() + wait)
+            await self._clock.sleep_until(when + wait)
             async with session.changing:
                 if session.status is not Status.ERROR:
                     return
@@ -189,6 +191,7 @@ class Links:
                     break
                 if await self._reopen(session):
                     return
+            when = self._clock.now()
         if session.status is Status.ERROR:
             self._on_failed(session)
 

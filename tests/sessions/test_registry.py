@@ -1,0 +1,369 @@
+"""Creating, finding, calling, pausing, resuming and closing sessions, over the real registry, router and store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+from conftest import Build
+from counting import Counting
+
+from statehold.sessions.errors import (
+    NameTaken,
+    OutcomeUnknown,
+    ServiceNotBound,
+    ServiceUnavailable,
+    SessionBusy,
+    SessionClosed,
+    SessionError,
+    SessionExpired,
+    SessionLimit,
+    SessionNotFound,
+)
+from statehold.sessions.policy import Policy
+from statehold.sessions.records import LOCAL, Principal, Timeouts
+from statehold.sessions.state import updated
+
+ANN = Principal(subject="ann")
+BOB = Principal(subject="bob")
+
+
+async def test_two_sessions_never_see_each_others_state(build: Build):
+    async with build() as house:
+        left, right = await house.create(), await house.create()
+        assert [await house.count(left.id) for _ in range(3)] == [1, 2, 3]
+        assert await house.count(right.id) == 1
+        assert await house.count(left.id) == 4
+
+
+async def test_twenty_first_calls_open_one_connection(build: Build):
+    async with build() as house:
+        session = await house.create()
+        seen: list[int] = []
+
+        async def one() -> None:
+            seen.append(await house.count(session.id))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(one)
+        assert sorted(seen) == list(range(1, 21))
+        assert house.counter.opened == 1
+
+
+async def test_unknown_foreign_and_purged_sessions_answer_alike(build: Build):
+    async with build() as house:
+        session = await house.create(ANN)
+        gone = await house.create(BOB)
+        await house.registry.close(BOB, gone.id)
+        await house.registry.purge(BOB, gone.id)
+        answers: set[str] = set()
+        for ref in (session.id, gone.id, "sh_" + "a" * 26, "no such name"):
+            for look in (house.registry.find, house.registry.info, house.registry.close):
+                with pytest.raises(SessionNotFound) as caught:
+                    await look(BOB, ref)
+                answers.add(repr(caught.value.details()) + caught.value.message)
+        assert len(answers) == 1
+
+
+async def test_a_name_is_an_alias_within_one_principal(build: Build):
+    async with build() as house:
+        mine = await house.create(ANN, name="work")
+        theirs = await house.create(BOB, name="work")
+        assert (await house.registry.find(ANN, "work")).id == mine.id
+        assert (await house.registry.find(BOB, "work")).id == theirs.id
+        with pytest.raises(NameTaken) as caught:
+            await house.create(ANN, name="work")
+        assert caught.value.session_id == mine.id
+
+
+async def test_a_closed_session_gives_its_name_up_and_never_its_id(build: Build):
+    async with build() as house:
+        first = await house.create(name="work")
+        await house.registry.close(LOCAL, "work")
+        second = await house.create(name="work")
+        assert second.id != first.id
+        with pytest.raises(SessionClosed):
+            await house.call(first.id)
+        _, already = await house.registry.close(LOCAL, first.id)
+        assert already
+
+
+async def test_closing_releases_the_connection(build: Build):
+    async with build() as house:
+        session = await house.create()
+        await house.count(session.id)
+        info, already = await house.registry.close(LOCAL, session.id)
+        assert (info["status"], already, house.counter.open_now) == ("closed", False, 0)
+
+
+async def test_an_idle_session_is_paused_and_the_next_call_resumes_it(build: Build):
+    async with build() as house:
+        session = await house.create(idle=60.0)
+        await house.count(session.id)
+        house.clock.advance(59)
+        assert await house.count(session.id) == 2
+        house.clock.advance(59)
+        assert await house.status(session.id) == "idle"
+        house.clock.advance(2)
+        await house.until(lambda: session.status == "paused")
+        assert house.counter.open_now == 1
+        answer = await house.call(session.id)
+        assert answer.payload["structuredContent"] == {"count": 3, "generation": 1}
+        assert answer.notice is None
+
+
+async def test_a_call_in_flight_keeps_a_session_from_being_paused(build: Build):
+    async with build() as house:
+        session = await house.create(idle=60.0)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(house.call, session.id, "hold")
+            await house.counter.holding.wait()
+            house.clock.advance(600)
+            await house.until(lambda: True)
+            assert session.status == "active"
+            with pytest.raises(SessionBusy):
+                await house.registry.pause(LOCAL, session.id)
+            house.counter.let_go.set()
+        house.clock.advance(59)
+        assert session.status == "idle"
+
+
+async def test_a_paused_session_is_closed_when_its_time_is_over(build: Build):
+    async with build(policy=Policy(timeouts=Timeouts(idle=60, paused=100, lifetime=0))) as house:
+        session = await house.create()
+        await house.count(session.id)
+        house.clock.advance(61)
+        await house.until(lambda: session.status == "paused")
+        house.clock.advance(101)
+        await house.until(lambda: session.status == "closed")
+        assert house.counter.open_now == 0
+        with pytest.raises(SessionExpired):
+            await house.call(session.id)
+
+
+async def test_a_paused_session_without_connections_leaves_memory_and_comes_back(build: Build):
+    async with build(Counting(pause="release")) as house:
+        session = await house.create(name="work")
+        await house.count(session.id)
+        await house.registry.pause(LOCAL, session.id)
+        assert house.registry.statistics()["owned"] == 0
+        answer = await house.call("work")
+        assert answer.payload["structuredContent"] == {"count": 1, "generation": 2}
+        assert answer.notice is not None
+        assert "generation 1 to 2" in answer.notice
+        assert "Lost: the count" in answer.notice
+        assert (await house.call("work")).notice is None
+
+
+async def test_a_snapshot_brings_the_state_back_and_says_so(build: Build):
+    async with build(Counting(pause="snapshot")) as house:
+        session = await house.create()
+        for _ in range(3):
+            await house.count(session.id)
+        await house.registry.pause(LOCAL, session.id)
+        assert house.counter.open_now == 0
+        answer = await house.call(session.id)
+        assert answer.payload["structuredContent"]["count"] == 4
+        assert answer.notice is not None
+        assert "Restored: the count" in answer.notice
+
+
+async def test_a_connection_that_dies_in_a_call_is_said_once_and_recovered(build: Build):
+    async with build() as house:
+        session, other = await house.create(), await house.create()
+        await house.count(session.id)
+        await house.count(other.id)
+        with pytest.raises(OutcomeUnknown) as caught:
+            await house.call(session.id, "die")
+        assert caught.value.session_id == session.id
+        await house.until(lambda: session.status == "error")
+        await house.pass_time(lambda: session.status == "idle")
+        answer = await house.call(session.id)
+        assert answer.payload["structuredContent"] == {"count": 1, "generation": 2}
+        assert answer.notice is not None
+        assert await house.count(other.id) == 2
+
+
+async def test_a_call_during_recovery_waits_for_it(build: Build):
+    async with build() as house:
+        session = await house.create()
+        await house.count(session.id)
+        house.counter.live[0].die("killed")
+        await house.until(lambda: session.status == "error")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(house.call, session.id)
+            await house.pass_time(lambda: session.status == "active" or session.status == "idle")
+        assert session.generation == 2
+
+
+async def test_a_session_that_cannot_be_recovered_is_closed(build: Build):
+    async with build() as house:
+        session = await house.create()
+        await house.count(session.id)
+        house.counter.refuse = 10
+        house.counter.live[0].die("killed")
+        await house.pass_time(lambda: session.status == "closed")
+        assert house.counter.refuse == 7
+        with pytest.raises(SessionError) as caught:
+            await house.call(session.id)
+        assert caught.value.code == "session_failed"
+
+
+async def test_a_tool_that_fails_is_no_fault_of_the_session(build: Build):
+    async with build() as house:
+        session = await house.create()
+        for _ in range(100):
+            assert (await house.call(session.id, "fail")).payload["isError"]
+        assert session.status == "idle"
+
+
+async def test_a_dead_eager_service_makes_no_session(build: Build):
+    async with build(Counting(eager=True, refuse=1)) as house:
+        with pytest.raises(ServiceUnavailable) as caught:
+            await house.create()
+        assert caught.value.session_id is not None
+        assert await house.status(caught.value.session_id) == "closed"
+        assert house.counter.open_now == 0
+
+
+async def test_closing_lets_a_call_finish_and_force_does_not(build: Build):
+    async with build() as house:
+        session = await house.create()
+        outcome: list[str] = []
+
+        async def call() -> None:
+            try:
+                await house.call(session.id, "hold")
+            except SessionClosed as error:
+                outcome.append(error.code)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await house.counter.holding.wait()
+            with anyio.fail_after(3):
+                await house.registry.close(LOCAL, session.id, force=True)
+        assert outcome == ["session_closed"]
+        assert house.counter.open_now == 0
+
+
+async def test_the_least_recently_used_idle_session_gives_way(build: Build):
+    async with build(Counting(pause="snapshot"), policy=Policy(live_sessions=2)) as house:
+        a, b, c = [await house.create() for _ in range(3)]
+        await house.count(a.id)
+        await house.count(b.id)
+        await house.count(a.id)
+        assert await house.count(c.id) == 1
+        assert await house.status(b.id) == "paused"
+        assert await house.status(a.id) == "idle"
+        assert await house.count(b.id) == 2
+
+
+async def test_with_everybody_busy_a_call_waits_and_then_gets_the_limit(build: Build):
+    policy = Policy(live_sessions=1, queue=1, queue_seconds=0.05)
+    async with build(policy=policy) as house:
+        busy, other = await house.create(), await house.create()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(house.call, busy.id, "hold")
+            await house.counter.holding.wait()
+            with pytest.raises(SessionLimit) as caught:
+                await house.call(other.id)
+            assert caught.value.retry_after is not None
+            assert busy.status == "active"
+            house.counter.let_go.set()
+        assert await house.count(other.id) == 1
+
+
+async def test_a_quota_limits_the_sessions_of_one_principal_only(build: Build):
+    async with build(policy=Policy(sessions_per_principal=2)) as house:
+        await house.create(ANN)
+        second = await house.create(ANN)
+        with pytest.raises(SessionLimit):
+            await house.create(ANN)
+        await house.create(BOB)
+        await house.registry.close(ANN, second.id)
+        await house.create(ANN)
+
+
+async def test_state_is_merged_and_compared(build: Build):
+    async with build() as house:
+        session = await house.create(state={"a": 1, "b": {"c": 2}})
+        state = await house.registry.update_state(LOCAL, session.id, {"a": None, "b": {"d": 3}})
+        assert (state.version, state.value) == (1, {"b": {"c": 2, "d": 3}})
+        with pytest.raises(SessionError) as caught:
+            await house.registry.update_state(LOCAL, session.id, {}, if_version=0)
+        assert caught.value.code == "state_conflict"
+        stored = await house.store.state(session.id)
+        assert stored is not None
+        assert stored.value == {"b": {"c": 2, "d": 3}}
+        assert updated(state, {}, mode="replace").value == {}
+
+
+async def test_a_restart_finds_every_session_paused_with_its_state(build: Build, tmp_path: Path):
+    async with build(Counting(pause="snapshot"), folder=tmp_path) as house:
+        session = await house.create(name="work", state={"step": 2})
+        for _ in range(2):
+            await house.count(session.id)
+    async with build(Counting(pause="snapshot"), folder=tmp_path) as house:
+        info = await house.registry.info(LOCAL, "work")
+        assert (info["status"], info["services"][0]["generation"]) == ("paused", 1)
+        assert await house.count("work") == 3
+        assert [e.tool for e in await house.store.journal(session.id) if e.tool] == ["inc"] * 2
+
+
+async def test_a_session_open_elsewhere_is_busy_and_says_where(build: Build, tmp_path: Path):
+    async with build(folder=tmp_path) as here, build(folder=tmp_path) as there:
+        session = await here.create(name="work")
+        with pytest.raises(SessionBusy) as caught:
+            await there.call(session.id)
+        assert "a test" in caught.value.message
+        await here.registry.close(LOCAL, session.id)
+        with pytest.raises(SessionClosed):
+            await there.call(session.id)
+
+
+async def test_a_service_can_be_bound_and_unbound(build: Build):
+    async with build(Counting(), Counting("other")) as house:
+        session = await house.create(services=["counter"])
+        with pytest.raises(ServiceNotBound):
+            await house.call(session.id, service="other")
+        await house.registry.bind(LOCAL, session.id, "other")
+        await house.registry.bind(LOCAL, session.id, "other")
+        assert await house.count(session.id, service="other") == 1
+        await house.registry.unbind(LOCAL, session.id, "other")
+        assert house.services["other"].open_now == 0
+        with pytest.raises(ServiceNotBound):
+            await house.call(session.id, service="other")
+
+
+async def test_a_restart_of_connections_raises_the_generation_of_one_session_only(build: Build):
+    async with build() as house:
+        session, other = await house.create(), await house.create()
+        await house.count(session.id)
+        await house.count(other.id)
+        await house.registry.restart(LOCAL, session.id)
+        answer = await house.call(session.id)
+        assert answer.payload["structuredContent"] == {"count": 1, "generation": 2}
+        assert await house.count(other.id) == 2
+
+
+async def test_reading_does_not_keep_a_session_alive(build: Build):
+    async with build() as house:
+        session = await house.create(idle=60.0)
+        for _ in range(7):
+            house.clock.advance(9)
+            await house.registry.info(LOCAL, session.id)
+        await house.until(lambda: session.status == "paused")
+
+
+async def test_the_journal_holds_calls_and_transitions_without_secrets(build: Build):
+    async with build() as house:
+        session = await house.create()
+        await house.call(session.id, "inc", password="hunter2", n=1)
+        await house.registry.pause(LOCAL, session.id)
+        await house.store.flush()
+        entries = await house.store.journal(session.id)
+        assert [e.request.get("code", "call") for e in entries] == ["T02", "call", "T08"]
+        assert entries[1].request == {"password": "[redacted]", "n": 1}
+        assert [e.seq for e in entries] == [1, 2, 3]
