@@ -79,6 +79,7 @@ def _problem(detail: ErrorDetails, key: tuple[Any, ...], layer: Layer) -> str:
         hint = nearest(".".join(str(part) for part in key), layer)
         return f"is not a setting; {hint or 'remove it, or see docs/configuration.md'}"
     problem = detail["msg"].replace("Input should", "should", 1)
+    problem = problem[:1].lower() + problem[1:]
     if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
         problem = "should be a table of settings"
     if key[0] == "services":
