@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
+
+import anyio.to_thread
 
 from ..sessions.clock import SystemClock
 from ..sessions.cluster import Node
@@ -16,6 +20,7 @@ from ..sessions.records import BindingStatus, NodeRecord, SessionRecord
 from ..sessions.session import Session
 from ..sessions.store import SQLStore
 from ..sessions.store.base import Loaded
+from ..tools.upstream.places import plain
 from .cli_parser import BUSY, FAILURE, NOT_FOUND
 from .config import Config
 from .control import ControlRefused, ControlUnavailable, ask
@@ -176,6 +181,8 @@ class Changer:
             if await self._store.get(record.id) is None:
                 raise Refused.unknown(record.id, self._config.data)
             raise Refused("session_busy", f"{record.id} is {record.status.value}; close it first")
+        work = self._config.data / "work" / plain(record.id)
+        await anyio.to_thread.run_sync(partial(shutil.rmtree, work, ignore_errors=True))
         return _done(record, "purged", changed=True)
 
     async def _joined(self) -> Node:

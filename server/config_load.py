@@ -233,8 +233,15 @@ def _resolve(service: JSON, layer: Layer) -> None:
     if isinstance(cwd, str) and not cwd.startswith("{dir}"):
         service["cwd"] = str(layer.path(cwd))
     command = service.get("command")
-    if isinstance(command, str) and (os.sep in command or command.startswith("~")):
+    if not isinstance(command, str) or command.startswith("{dir}"):
+        return
+    if os.sep in command or command.startswith("~"):
         service["command"] = str(layer.path(command))
+
+
+def _filled_later(path: str) -> bool:
+    """Whether it names a place that every session has for itself."""
+    return any(name in path for name in ("{dir}", "{session_id}", "{session_name}"))
 
 
 def _wrong_path(config: Config, layers: list[Layer]) -> str | None:
@@ -250,9 +257,14 @@ def _wrong_path(config: Config, layers: list[Layer]) -> str | None:
         if service.disabled:
             continue
         cwd = service.cwd
-        if cwd and not cwd.startswith("{dir}") and not Path(cwd).is_dir():
+        if cwd and not _filled_later(cwd) and not Path(cwd).is_dir():
             return f"{at('services', name, 'cwd')}: there is no folder {cwd}; make it, or correct the path"
         command = service.command
-        if command and os.sep in command and not Path(command).is_file():
+        if (
+            command
+            and os.sep in command
+            and not _filled_later(command)
+            and not Path(command).is_file()
+        ):
             return f"{at('services', name, 'command')}: there is no program {command}; correct the path"
     return None

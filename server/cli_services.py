@@ -1,0 +1,126 @@
+"""`statehold services`: which services are configured, and whether they start."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ..tools.upstream.channel import Secrets, configured_secrets, url_secrets
+from ..tools.upstream.config import UpstreamConfig
+from .cli import complain
+from .cli_output import say, say_json, table
+from .cli_parser import FAILURE, OK
+from .config import Config, ConfigError
+
+if TYPE_CHECKING:
+    from ..tools.upstream.service import Check
+
+JSON = dict[str, Any]
+
+_AT_ONCE = 4
+
+
+def run(config: Config, arguments: Namespace) -> int:
+    """Run one action and return its exit code."""
+    if not config.services:
+        complain("no services are configured; add [services.NAME] to --config, or give --services")
+    if arguments.action == "list":
+        return _list(config, json=arguments.json)
+    return _check(config, arguments)
+
+
+def _list(config: Config, *, json: bool) -> int:
+    found = [_described(name, service) for name, service in config.services.items()]
+    if json:
+        say_json({"services": found})
+    elif found:
+        head = ("NAME", "TRANSPORT", "TARGET", "PREFIX", "SCOPE", "PAUSE", "CONNECT", "")
+        keys = ("name", "transport", "target", "prefix", "scope", "pause", "connect")
+        say(
+            table(
+                head,
+                [
+                    (*(service[key] for key in keys), "disabled" if service["disabled"] else "")
+                    for service in found
+                ],
+            )
+        )
+    return OK
+
+
+def _described(name: str, service: UpstreamConfig) -> JSON:
+    """Return what may be shown of a service: of its environment and headers the names only."""
+    from ..tools.upstream.service import transport_of
+
+    secrets = configured_secrets(service.env, service.headers, service.args, service.url)
+    inside = Secrets(part for arg in service.args if "://" in arg for part in url_secrets(arg))
+    target = " ".join([service.command, *service.args]) if service.command else service.url or ""
+    return {
+        "name": name,
+        "transport": transport_of(service),
+        "target": inside.redact(secrets.redact(target)),
+        "env": sorted(service.env),
+        "headers": sorted(service.headers),
+        "prefix": service.prefix,
+        "scope": service.scope,
+        "pause": service.pause or ("snapshot" if service.recipe else "keep"),
+        "connect": service.connect,
+        "disabled": service.disabled,
+    }
+
+
+def _check(config: Config, arguments: Namespace) -> int:
+    wanted = config.upstreams()
+    for name in arguments.wanted:
+        if name not in wanted:
+            known = ", ".join(wanted) or "none"
+            raise ConfigError(f"{name}: is not an enabled service; there are: {known}")
+    if arguments.wanted:
+        wanted = {name: wanted[name] for name in arguments.wanted}
+    checks = anyio.run(_checked, wanted)
+    if arguments.json:
+        say_json({"services": [asdict(check) for check in checks]})
+    elif checks:
+        head = ("NAME", "", "TRANSPORT", "PROTOCOL", "SERVER", "TOOLS", "TOOK", "ERROR")
+        say(table(head, [_row(check) for check in checks]))
+    return OK if all(check.ok for check in checks) else FAILURE
+
+
+async def _checked(wanted: dict[str, UpstreamConfig]) -> list[Check]:
+    """Start them, a few at a time, in folders of their own that are removed again."""
+    from ..tools.upstream.ledger import Ledger
+    from ..tools.upstream.service import UpstreamService
+
+    found: dict[str, Check] = {}
+    slots = anyio.Semaphore(_AT_ONCE)
+    ledger = Ledger(None)
+
+    async def check(name: str, service: UpstreamConfig) -> None:
+        async with slots:
+            found[name] = await UpstreamService(name, service, ledger=ledger).check()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for name, service in wanted.items():
+                tasks.start_soon(check, name, service)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await ledger.aclose()
+    return [found[name] for name in wanted]
+
+
+def _row(check: Check) -> tuple[Any, ...]:
+    server = f"{check.server.get('name', '')} {check.server.get('version', '')}".strip()
+    return (
+        check.service,
+        "ok" if check.ok else "fail",
+        check.transport,
+        check.protocol_version,
+        server,
+        check.tools if check.ok else None,
+        f"{check.seconds:.1f} s",
+        check.error,
+    )
