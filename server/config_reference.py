@@ -19,8 +19,8 @@ SERVICE_TEXTS = {
     "command": "Program to start. With a slash in it: relative to the file it stands in.",
     "args": "Its arguments.",
     "env": "Additional environment variables of the program.",
-    "cwd": "Folder to start it in, relative to the file. In it, as in `command`, `args`, `env`, `url` and `headers`, `{dir}` is "
-    "a folder of each session's own; `{session_id}` and `{session_name}` are what they say.",
+    "cwd": "Folder to start it in, relative to the file. In it, as in `command`, `args`, `env`, `url` and `headers`, `{dir}` "
+    "is a folder of each session's own; `{session_id}` and `{session_name}` are what they say.",
     "url": "Address of a server that runs already, instead of `command`.",
     "headers": "Headers of every HTTP request to it.",
     "type": "Transport. Default: `stdio` with a command; `sse` for a URL that ends in `/sse`; else `http`.",
