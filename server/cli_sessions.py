@@ -21,7 +21,7 @@ from .cli_changes import Changer, Refused
 from .cli_output import ago, pairs, plural, say, say_json, span, table, until
 from .cli_parser import FAILURE, OK, USAGE
 from .config import Config, ConfigError
-from .live import LiveNodes
+from .cli_nodes import LiveNodes
 
 JSON = dict[str, Any]
 

@@ -20,7 +20,7 @@ from ..tools.upstream.ledger import Child
 from .cli_output import plural
 from .config import Config
 from .doctor import Finding
-from .live import LiveNodes
+from .cli_nodes import LiveNodes
 
 _LITTLE_SPACE = 200 * 1024 * 1024
 _SHOWN = 5
