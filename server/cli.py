@@ -45,6 +45,7 @@ def _run(arguments: Namespace) -> int:
 
 
 def _run_configured(arguments: Namespace) -> int:
+    from ..sessions.errors import StoreUnavailable
     from .config import ConfigError
 
     try:
@@ -62,6 +63,24 @@ def _run_configured(arguments: Namespace) -> int:
                 return _serve(config, http=command == "serve")
     except ConfigError as error:
         return complain(str(error), USAGE)
+    except StoreUnavailable as error:
+        return complain(str(error))
+    except BaseExceptionGroup as group:
+        # What a task group was ended by is said like anything else, when it is one thing.
+        error = _only(group)
+        if not isinstance(error, ConfigError | StoreUnavailable | KeyboardInterrupt):
+            raise
+        if isinstance(error, KeyboardInterrupt):
+            return INTERRUPTED
+        return complain(str(error), USAGE if isinstance(error, ConfigError) else FAILURE)
+
+
+def _only(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
+    """Return the one exception that a group of groups holds, None when there are several."""
+    if len(group.exceptions) != 1:
+        return None
+    found = group.exceptions[0]
+    return _only(found) if isinstance(found, BaseExceptionGroup) else found  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _serve(config: Config, *, http: bool) -> int:

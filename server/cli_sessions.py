@@ -18,10 +18,10 @@ from ..sessions.store import SQLStore
 from ..sessions.store.dialect import FILE_NAME
 from .cli import complain
 from .cli_changes import Changer, Refused
+from .cli_nodes import LiveNodes
 from .cli_output import ago, pairs, plural, say, say_json, span, table, until
 from .cli_parser import FAILURE, OK, USAGE
 from .config import Config, ConfigError
-from .cli_nodes import LiveNodes
 
 JSON = dict[str, Any]
 

@@ -17,10 +17,10 @@ from ..sessions.store import SQLStore
 from ..sessions.store.dialect import FILE_NAME
 from ..tools.upstream import proc
 from ..tools.upstream.ledger import Child
+from .cli_nodes import LiveNodes
 from .cli_output import plural
 from .config import Config
 from .doctor import Finding
-from .cli_nodes import LiveNodes
 
 _LITTLE_SPACE = 200 * 1024 * 1024
 _SHOWN = 5
