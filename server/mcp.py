@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import mcp_types as types
 from mcp.server.auth.middleware.auth_context import get_access_token
@@ -67,7 +67,7 @@ class Face(Server[None]):
         self._parking = Parking(gateway.registry.spawn)
         self._legacy: set[Any] = set()
         self._info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
-        Resources(self, gateway, self.principal, self.pin).register(self)
+        Resources(gateway, self.principal, self.pin).register(self)
         self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         self.add_notification_handler(
             "notifications/initialized", types.NotificationParams, self._initialized
@@ -173,19 +173,20 @@ class Face(Server[None]):
             raise MCPError(code=types.INTERNAL_ERROR, message="Internal error") from None
 
     async def _call(self, ctx: RequestContext, params: dict[str, Any], modern: bool) -> JSON:
-        name, arguments = params.get("name"), params.get("arguments")
-        if not isinstance(name, str) or not isinstance(arguments, dict | None):
+        name, given = params.get("name"), params.get("arguments")
+        if not isinstance(name, str) or not isinstance(given, dict | None):
             raise MCPError(code=types.INVALID_PARAMS, message="Invalid request parameters")
+        arguments = dict(cast("JSON", given or {}))
         tool = self._gateway.own.get(name)
         pin = self.pin(ctx)
         if tool is not None and (pin is None or tool.pinned):
-            return await self._call_own(ctx, tool, arguments or {}, pin, modern)
+            return await self._call_own(ctx, tool, arguments, pin, modern)
         naming = self._naming(ctx)
         catalog = self._gateway.catalog_nowait(naming) or await self._gateway.catalog(naming)
         entry = catalog.entries.get(name)
         if entry is None:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {name[:128]}")
-        return await self._forward(ctx, params, entry, dict(arguments or {}), pin, modern)
+        return await self._forward(ctx, params, entry, arguments, pin, modern)
 
     async def _call_own(
         self,

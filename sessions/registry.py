@@ -209,6 +209,10 @@ class Registry:
         """Return a session that takes a call at once, without waiting for anything, else None."""
         return self._directory.ready(principal, session_id)
 
+    def held(self) -> list[Session]:
+        """Return every session this node owns, whosever it is; for whoever runs the process."""
+        return list(self._directory)
+
     async def info(self, principal: Principal, ref: str, namespace: str = "") -> dict[str, Any]:
         """Return everything a caller may know of one of its sessions, open or closed."""
         return await self._directory.info(principal, ref, namespace)

@@ -1,0 +1,215 @@
+"""The two ways this process serves: over its own stdin and stdout, and over HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+import anyio
+import uvicorn
+from mcp.server.runner import serve_dual_era_loop
+
+from ..sessions.clock import SystemClock
+from ..sessions.cluster import Node
+from ..sessions.store.sql import SQLStore
+from ..tools.catalog import CatalogError
+from ..tools.upstream.ledger import Ledger
+from ..tools.upstream.service import UpstreamService
+from .config import Config, ConfigError
+from .gateway import Gateway
+from .http import build_app
+from .logs import configure
+from .mcp import Face
+from .operator import control
+from .stdio import stdio_streams
+from .tokens import StaticTokens
+
+logger = logging.getLogger("statehold.server")
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@asynccontextmanager
+async def opened(config: Config, *, address: str) -> AsyncGenerator[Gateway]:
+    """Open everything a process needs to serve, and close it in reverse order.
+
+    Children that an earlier process left behind are gone before the first session is adopted.
+
+    Raises:
+        StoreUnavailable: the data folder or the database cannot be used.
+    """
+    clock = SystemClock()
+    folder = None if config.ephemeral else config.data
+    retention = config.timeouts.retention
+    store = (
+        SQLStore.memory(retention=retention)
+        if folder is None
+        else SQLStore.sqlite(folder, retention=retention)
+    )
+    async with store, Node.start(store, folder, address=address, clock=clock.now) as node:
+        ledger = Ledger(folder, node=node.id)
+        try:
+            for swept in await ledger.sweep():
+                logger.warning("stopped a process that was left behind: %s", swept)
+            services = _services(config, ledger)
+            async with Gateway(config, store, node, services, clock=clock) as gateway:
+                _wire(gateway, services)
+                async with control(gateway.registry, folder, node.id):
+                    yield gateway
+        finally:
+            with anyio.CancelScope(shield=True):
+                await ledger.aclose()
+
+
+def _services(config: Config, ledger: Ledger) -> dict[str, UpstreamService]:
+    data = None if config.ephemeral else config.data
+    return {
+        name: UpstreamService(
+            name, settings, data=data, ledger=ledger, call_seconds=config.timeouts.call
+        )
+        for name, settings in config.upstreams().items()
+    }
+
+
+def _wire(gateway: Gateway, services: dict[str, UpstreamService]) -> None:
+    async def forget(session_id: str) -> None:
+        for service in services.values():
+            await service.forget(session_id)
+
+    gateway.registry.on_purged.append(lambda purged: gateway.registry.spawn(forget, purged))
+
+
+# stdio
+
+
+def run_stdio(config: Config) -> int:
+    """Serve one client over stdin and stdout until it leaves or a signal comes. Return the exit code."""
+    configure(config.log)
+    anyio.run(_serve_stdio, config, backend_options={"use_uvloop": _uvloop()})
+    return 0
+
+
+async def _serve_stdio(config: Config) -> None:
+    async with opened(config, address=f"stdio, pid {os.getpid()}") as gateway:
+        face = Face(gateway, version=version("statehold"), pinned=config.server.session)
+        async with stdio_streams() as (read, write), anyio.create_task_group() as tasks:
+            tasks.start_soon(_until_signal, tasks.cancel_scope)
+            tasks.start_soon(_refuse_collisions, gateway)
+            await serve_dual_era_loop(
+                face,
+                read,
+                write,
+                lifespan_state=None,
+                init_options=face.create_initialization_options(),
+            )
+            tasks.cancel_scope.cancel()
+
+
+async def _until_signal(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(*SIGNALS) as signals:
+        async for _ in signals:
+            scope.cancel()
+            return
+
+
+async def _refuse_collisions(gateway: Gateway) -> None:
+    try:
+        await gateway.ready()
+    except CatalogError as error:
+        raise ConfigError(str(error)) from None
+
+
+# HTTP
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: the signal is ours, since sessions have to be drained first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+def run_http(config: Config) -> int:
+    """Listen until a signal comes. Return the exit code.
+
+    Raises:
+        ConfigError: the address cannot be listened on, the tokens cannot be read, or two tools have one name.
+    """
+    configure(config.log)
+    tokens = None if config.server.tokens is None else StaticTokens.read(config.server.tokens)
+    with _listening(config) as listener:
+        anyio.run(_serve_http, config, listener, tokens, backend_options={"use_uvloop": _uvloop()})
+    return 0
+
+
+async def _serve_http(config: Config, listener: socket.socket, tokens: StaticTokens | None) -> None:
+    url = _url(listener)
+    async with opened(config, address=f"{url}, pid {os.getpid()}") as gateway:
+        face = Face(gateway, version=version("statehold"))
+        settings = uvicorn.Config(
+            build_app(gateway, face, tokens),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            ws="none",
+            timeout_keep_alive=75,
+            # An open stream of a client must not keep the process from ending.
+            timeout_graceful_shutdown=max(1, round(config.timeouts.close_grace)),
+        )
+        server = _Server(settings)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_refuse_collisions, gateway)
+            tasks.start_soon(_stop_on_signal, gateway, face, server)
+            sys.stderr.write(f"Statehold listens on {url}/mcp\n")
+            sys.stderr.flush()
+            await server.serve([listener])
+            tasks.cancel_scope.cancel()
+
+
+async def _stop_on_signal(gateway: Gateway, face: Face, server: uvicorn.Server) -> None:
+    with anyio.open_signal_receiver(*SIGNALS) as signals:
+        async for _ in signals:
+            if server.should_exit:
+                server.force_exit = True
+            gateway.registry.draining = True
+            server.should_exit = True
+            face.stop_listening()
+
+
+@contextlib.contextmanager
+def _listening(config: Config) -> Generator[socket.socket]:
+    host, port = config.server.host.strip("[]"), config.server.port
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {host} port {port}: {error.strerror or error}; choose another with "
+            "--port (0: any free one) or --host"
+        ) from None
+    with listener:
+        yield listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _uvloop() -> bool:
+    try:
+        import uvloop  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ImportError:
+        return False
+    return True
+
+
+__all__ = ["opened", "run_http", "run_stdio"]

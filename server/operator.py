@@ -1,0 +1,64 @@
+"""What whoever runs a process may do to the sessions it holds, whosever they are: the far side of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from ..sessions.cluster import NODES
+from ..sessions.errors import SessionNotFound
+from ..sessions.records import Principal
+from ..sessions.registry import Registry
+from ..sessions.services import JSON
+from .control import serve_control
+
+
+class Operator:
+    """Answers control requests over one registry."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def __call__(self, request: JSON) -> JSON:
+        """Run one checked request; see control.py for its form.
+
+        Raises:
+            SessionError: as the registry's own methods do.
+        """
+        op = request["op"]
+        if op == "list":
+            return {"sessions": [session.info() for session in self._registry.held()]}
+        principal = self._owner_of(request["session"])
+        session_id: str = request["session"]
+        if op == "pause":
+            return {
+                "session": (await self._registry.pause(principal, session_id, cause="cli")).info()
+            }
+        if op == "resume":
+            return {"session": (await self._registry.resume(principal, session_id)).info()}
+        if op == "close":
+            force = bool(request.get("force"))
+            found, _ = await self._registry.close(principal, session_id, force=force, reason="cli")
+            return {"session": found}
+        return {"session": await self._registry.info(principal, session_id)}
+
+    def _owner_of(self, session_id: str) -> Principal:
+        for session in self._registry.held():
+            if session.id == session_id:
+                # A principal of nothing but a subject has that subject as its key.
+                return Principal(subject=session.record.owner)
+        raise SessionNotFound
+
+
+@asynccontextmanager
+async def control(registry: Registry, folder: Path | None, node: str) -> AsyncGenerator[None]:
+    """Let the command line reach this process while the block runs; nobody can where nothing is stored."""
+    if folder is None:
+        yield
+        return
+    async with serve_control(folder / NODES, node, Operator(registry)):
+        yield
+
+
+__all__ = ["Operator", "control"]

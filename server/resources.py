@@ -1,0 +1,216 @@
+"""Resources and prompts of the services of a session.
+
+They have no argument for a session, so it is part of the name: a resource is `session://ID/SERVICE/URI` with the upstream's
+own URI percent-encoded, and a prompt takes the session as its first argument. Where the session is pinned, lists are the
+session's own; elsewhere they do not depend on it: resources are found by their template.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
+
+import mcp_types as types
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+
+from ..sessions.errors import SessionError, SessionNotFound
+from ..sessions.records import Principal
+from ..sessions.router import Request
+from ..sessions.services import JSON
+from ..tools.catalog import SESSION_ARGUMENT
+from ..tools.upstream.errors import UpstreamRefused
+from .caller import Caller
+from .gateway import Gateway
+from .results import SCHEME, parse_session_uri, session_uri
+from .sdk import RequestContext, is_modern
+
+logger = logging.getLogger("statehold.server")
+
+Params = types.PaginatedRequestParams | None
+
+
+class Resources:
+    """The handlers of one face."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        principal: Callable[[RequestContext], Principal],
+        pin: Callable[[RequestContext], str | None],
+    ) -> None:
+        self._gateway = gateway
+        self._principal = principal
+        self._pin = pin
+
+    def register(self, server: Server[Any]) -> None:
+        page = types.PaginatedRequestParams
+        server.add_request_handler("resources/list", page, self._list)
+        server.add_request_handler("resources/templates/list", page, self._templates)
+        server.add_request_handler("resources/read", types.ReadResourceRequestParams, self._read)
+        server.add_request_handler("prompts/list", page, self._prompts)
+        server.add_request_handler("prompts/get", types.GetPromptRequestParams, self._prompt)
+
+    # Resources.
+
+    async def _list(self, ctx: RequestContext, params: Params) -> Any:
+        found: list[JSON] = []
+        async for service, session_id, page in self._pages(ctx, "resources", "resources/list"):
+            for resource in page.get("resources", ()):
+                uri = session_uri(session_id, service, resource["uri"])
+                found.append({**resource, "uri": uri})
+        return _result(ctx, {"resources": found})
+
+    async def _templates(self, ctx: RequestContext, params: Params) -> Any:
+        found: list[JSON] = [
+            {
+                "uriTemplate": f"{SCHEME}{{{SESSION_ARGUMENT}}}/{service}/{{uri}}",
+                "name": f"{service} resources",
+                "description": f"A resource of {service} in a session; uri is the resource's own URI.",
+            }
+            for service in self._offering("resources")
+        ]
+        return _result(ctx, {"resourceTemplates": found})
+
+    async def _read(self, ctx: RequestContext, params: types.ReadResourceRequestParams) -> Any:
+        parsed = parse_session_uri(str(params.uri))
+        if parsed is None:
+            raise MCPError(
+                code=types.INVALID_PARAMS,
+                message=f"Unknown resource: use {SCHEME}ID/SERVICE/URI, the URI percent-encoded",
+            )
+        session, service, uri = parsed
+        pin = self._pin(ctx)
+        with _translated():
+            if pin is not None and session not in (
+                pin,
+                await self._gateway.pinned(self._principal(ctx), pin),
+            ):
+                raise SessionNotFound
+            found, session_id = await self._forward(
+                ctx, session, service, "resources/read", {"uri": uri}
+            )
+        contents = [
+            {**part, "uri": session_uri(session_id, service, part.get("uri", uri))}
+            for part in found.get("contents", ())
+        ]
+        return _result(ctx, {**found, "contents": contents})
+
+    # Prompts.
+
+    async def _prompts(self, ctx: RequestContext, params: Params) -> Any:
+        await self._gateway.catalog("explicit")
+        pinned = self._pin(ctx) is not None
+        found: list[JSON] = []
+        for service, prompt in self._known_prompts().values():
+            arguments = list(prompt.get("arguments") or [])
+            if not pinned:
+                arguments.insert(0, {"name": SESSION_ARGUMENT, "required": True})
+            description = prompt.get("description") or f"A prompt of {service}."
+            found.append({**prompt, "description": description, "arguments": arguments})
+        return _result(ctx, {"prompts": found})
+
+    async def _prompt(self, ctx: RequestContext, params: types.GetPromptRequestParams) -> Any:
+        known = self._known_prompts().get(params.name)
+        if known is None:
+            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown prompt: {params.name:.128}")
+        arguments = dict(params.arguments or {})
+        pin = self._pin(ctx)
+        with _translated():
+            if pin is not None:
+                session = await self._gateway.pinned(self._principal(ctx), pin)
+            else:
+                session = arguments.pop(SESSION_ARGUMENT, "")
+            if not session:
+                raise SessionNotFound("session_id is missing: call session_create first.")
+            wanted: JSON = {"name": params.name, "arguments": arguments}
+            found, _ = await self._forward(ctx, session, known[0], "prompts/get", wanted)
+        return _result(ctx, found)
+
+    def _known_prompts(self) -> dict[str, tuple[str, JSON]]:
+        """The prompts of all services by name; of two with one name the first service's is served."""
+        found: dict[str, tuple[str, JSON]] = {}
+        for service in self._offering("prompts"):
+            profile: Any = getattr(self._gateway.services[service], "profile", None)
+            for prompt in profile.prompts:
+                if prompt["name"] in found:
+                    logger.warning("prompt %s of %s is hidden by another", prompt["name"], service)
+                found.setdefault(prompt["name"], (service, prompt))
+        return found
+
+    # Both.
+
+    def _offering(self, capability: str) -> list[str]:
+        """The services that declared a capability when they were probed."""
+        found: list[str] = []
+        for name, service in self._gateway.services.items():
+            profile: Any = getattr(service, "profile", None)
+            if profile is not None and capability in profile.peer.capabilities:
+                found.append(name)
+        return found
+
+    async def _pages(
+        self, ctx: RequestContext, capability: str, method: str
+    ) -> AsyncGenerator[tuple[str, str, JSON]]:
+        pin = self._pin(ctx)
+        if pin is None:
+            return
+        session = await self._gateway.pinned(self._principal(ctx), pin)
+        for service in self._offering(capability):
+            cursor: str | None = None
+            for _ in range(100):
+                params = {"cursor": cursor} if cursor else {}
+                with _translated():
+                    page, session_id = await self._forward(ctx, session, service, method, params)
+                yield service, session_id, page
+                cursor = page.get("nextCursor")
+                if not cursor:
+                    break
+
+    async def _forward(
+        self,
+        ctx: RequestContext,
+        session: str,
+        service: str,
+        method: str,
+        params: Mapping[str, Any],
+    ) -> tuple[JSON, str]:
+        caller = Caller(ctx, ctx.params or {})
+        request = Request(
+            self._principal(ctx),
+            session,
+            service,
+            method,
+            {},
+            namespace=self._gateway.config.namespace,
+        )
+        try:
+            found, used = await self._gateway.router.forward(request, method, dict(params), caller)
+        finally:
+            caller.close()
+        return found, used.id
+
+
+class _translated:
+    """Session errors as JSON-RPC errors, for requests whose results have no `isError`."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, UpstreamRefused):
+            raise MCPError(code=error.rpc_code, message=error.message, data=error.data) from None
+        if isinstance(error, SessionError):
+            raise MCPError(
+                code=types.INVALID_PARAMS,
+                message=f"{error.code}: {error.message} {error.recovery}",
+                data=error.details(),
+            ) from None
+
+
+def _result(ctx: RequestContext, found: JSON) -> JSON:
+    found = {key: value for key, value in found.items() if key not in ("_meta", "resultType")}
+    return {**found, "resultType": "complete"} if is_modern(ctx) else found
+
+
+__all__ = ["Resources"]
