@@ -46,7 +46,7 @@ PIN_SCOPE = "statehold.session"
 """Where the ASGI scope of a request keeps the session that its URL names."""
 
 
-class Face(Server[None]):
+class Face(Server[dict[str, Any]]):
     """The MCP server of one gateway. It lives as long as the process; every transport serves the same one."""
 
     def __init__(self, gateway: Gateway, *, version: str, pinned: str | None = None) -> None:
