@@ -156,7 +156,7 @@ class LockFolder:
         """
         try:
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            while not self._try_hold(node):
+            while not self._try_hold(node):  # noqa: ASYNC110 - a sweeper sets no event
                 await anyio.sleep(0.002)
         except OSError as error:
             reason = (error.strerror or type(error).__name__).lower()

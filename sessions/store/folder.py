@@ -33,7 +33,7 @@ class DataFolder:
         handle = self._lock_file()
         try:
             with anyio.move_on_after(seconds) as waiting:
-                while not _taken(handle):  # noqa: ASYNC110  another process sets no event
+                while not _taken(handle):  # noqa: ASYNC110 - another process sets no event
                     await anyio.sleep(0.01)
             if waiting.cancelled_caught:
                 raise StoreUnavailable(

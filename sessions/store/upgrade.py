@@ -39,23 +39,28 @@ def upgrade(connection: Connection, found: str | None) -> None:
         metadata.create_all(connection)
         connection.execute(insert(version).values(version_num=HEAD))
         return
-    _migrate(connection, found)
+    migrate(connection, found)
 
 
-def _migrate(connection: Connection, found: str) -> None:
+def migrate(connection: Connection, found: str | None) -> None:
+    """Run the migrations that come after a revision, all of them for None.
+
+    Raises:
+        StoreUnavailable: when this program does not know the revision.
+    """
     # Loading Alembic takes longer than everything else at start, and most starts have nothing to migrate.
     from alembic import command
     from alembic.config import Config
     from alembic.script import ScriptDirectory
     from alembic.util import CommandError
 
+    folder = Path(__file__).parent / "migrations"
     config = Config()
-    config.set_main_option(
-        "script_location", str(Path(__file__).parent / "migrations").replace("%", "%%")
-    )
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
     config.attributes["connection"] = connection
     try:
-        ScriptDirectory.from_config(config).get_revision(found)
+        if found is not None:
+            ScriptDirectory.from_config(config).get_revision(found)
     except CommandError as error:
         raise StoreUnavailable(
             f"{FILE_NAME} was written by a newer Statehold (schema {found}, this program knows {HEAD}). "

@@ -51,7 +51,7 @@ class Writer:
         self._urgent = asyncio.Event()
         self._ended = anyio.Event()
         self._closing = False
-        self._scope = anyio.CancelScope(shield=True)
+        self._scope: anyio.CancelScope | None = None
         self.dropped = 0
         """Appended entries given up: too many were waiting, or their values could not be stored."""
 
@@ -88,7 +88,7 @@ class Writer:
         """Write until closed. Cancelling the task does not stop it, only `aclose` does."""
         task_status.started()
         try:
-            with self._scope:
+            with anyio.CancelScope(shield=True) as self._scope:
                 while await self._wait():
                     await self._write(self._take())
         finally:
@@ -195,7 +195,8 @@ class Writer:
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(seconds):
                 await self._ended.wait()
-            self._scope.cancel()
+            if self._scope is not None:
+                self._scope.cancel()
             await self._ended.wait()
 
 

@@ -1,0 +1,164 @@
+"""The schema: made, upgraded and refused."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, create_engine, text
+from store_making import NODE, Sessions, node_record
+
+from statehold.sessions.errors import StoreUnavailable
+from statehold.sessions.store import SQLStore, open_store
+from statehold.sessions.store import upgrade as upgrade_module
+from statehold.sessions.store.schema import HEAD, metadata
+from statehold.sessions.store.upgrade import migrate, revision, upgrade
+
+
+def _schema(connection: Connection) -> set[tuple[str, str]]:
+    rows = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+    return {(row[0], " ".join(row[1].replace('"', "").replace("( ", "(").split())) for row in rows}
+
+
+def test_the_migrations_lead_to_the_tables_of_the_program() -> None:
+    migrated, made = create_engine("sqlite://"), create_engine("sqlite://")
+    with migrated.begin() as connection:
+        migrate(connection, None)
+        assert revision(connection) == HEAD
+        columns = {
+            name: connection.exec_driver_sql(f"PRAGMA table_info({name})").all()
+            for name in metadata.tables
+        }
+        indexes = _schema(connection)
+    with made.begin() as connection:
+        upgrade(connection, None)
+        assert revision(connection) == HEAD
+        for name, found in columns.items():
+            assert connection.exec_driver_sql(f"PRAGMA table_info({name})").all() == found
+        assert {row for row in indexes if "INDEX" in row[1]} == {
+            row for row in _schema(connection) if "INDEX" in row[1]
+        }
+    migrated.dispose()
+    made.dispose()
+
+
+def test_the_history_is_one_line_that_ends_at_head() -> None:
+    from alembic.script import ScriptDirectory
+
+    folder = Path(upgrade_module.__file__).parent / "migrations"
+    script = ScriptDirectory(str(folder))
+    assert script.get_heads() == [HEAD]
+    assert len(script.get_bases()) == 1
+    assert not any(found.is_branch_point for found in script.walk_revisions())
+
+
+def test_neither_import_nor_opening_loads_alembic(tmp_path: Path) -> None:
+    program = f"""
+import sys, anyio
+from pathlib import Path
+from statehold.sessions.store import SQLStore
+
+async def main():
+    for _ in range(2):
+        async with SQLStore.sqlite(Path({str(tmp_path / "data")!r})):
+            pass
+
+anyio.run(main)
+print(sorted(name for name in sys.modules if name.split(".")[0] in ("alembic", "mako")))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_many_processes_may_open_a_new_folder_at_once(tmp_path: Path) -> None:
+    program = f"""
+import sys, anyio
+from pathlib import Path
+from statehold.sessions.store import SQLStore
+
+async def main():
+    print("ready", flush=True)
+    sys.stdin.readline()
+    async with SQLStore.sqlite(Path({str(tmp_path / "data")!r})) as store:
+        print(await store.check(), flush=True)
+
+anyio.run(main)
+"""
+    pipe = subprocess.PIPE
+    started = [
+        subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, text=True)
+        for _ in range(5)
+    ]
+    for process in started:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in started:
+        said, _ = process.communicate(timeout=30)
+        assert (process.returncode, said) == (0, "[]\n")
+
+
+async def test_a_database_is_opened_again_as_it_was(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "data") as store:
+        await store.join(node_record(NODE))
+        await Sessions(store).make("sh_a", name="login")
+    async with open_store(str(tmp_path / "data")) as store:
+        assert await store.find("local", "", "login") is not None
+
+
+def test_only_supported_databases_can_be_named() -> None:
+    with pytest.raises(ValueError, match="postgresql"):
+        open_store("postgresql://user:secret@host/db")
+    assert isinstance(open_store(":memory:"), SQLStore)
+
+
+async def _made(folder: Path) -> Path:
+    async with SQLStore.sqlite(folder) as store:
+        await store.join(node_record(NODE))
+    return folder / "statehold.db"
+
+
+async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = await _made(tmp_path)
+    with sqlite3.connect(file) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.close()
+    before = file.read_bytes()
+    with pytest.raises(StoreUnavailable, match=r"statehold\.db was written by a newer") as caught:
+        async with SQLStore.sqlite(tmp_path):
+            pass
+    assert str(tmp_path) not in str(caught.value)
+    assert file.read_bytes() == before
+
+
+async def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "statehold.db"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE bookmarks (url TEXT)")
+    connection.close()
+    before = file.read_bytes()
+    with pytest.raises(StoreUnavailable, match="another program"):
+        async with SQLStore.sqlite(tmp_path):
+            pass
+    assert file.read_bytes() == before
+
+
+async def test_a_crash_between_making_the_file_and_the_tables_does_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "statehold.db").touch()
+    assert await _made(tmp_path)
+
+
+async def test_a_copied_folder_opens_by_itself(tmp_path: Path) -> None:
+    await _made(tmp_path / "one")
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    async with SQLStore.sqlite(tmp_path / "two") as store:
+        assert [n.id for n in await store.nodes()] == [NODE]

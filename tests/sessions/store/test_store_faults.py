@@ -1,0 +1,249 @@
+"""What happens when the database fails: one clear error, nothing overwritten, and life afterwards."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import stat
+import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from sqlalchemy import Connection
+from store_making import NODE, Sessions, entry, node_record
+
+from statehold.sessions.errors import StoreUnavailable
+from statehold.sessions.records import SessionFilter
+from statehold.sessions.store import SQLStore, Write
+from statehold.sessions.store.folder import DataFolder
+
+
+def _store(folder: Path) -> SQLStore:
+    return SQLStore.sqlite(folder, busy_seconds=0.05)
+
+
+def _write(used_at: float = 2.0) -> Write:
+    return Write("sh_a", NODE, 1, session={"used_at": used_at})
+
+
+async def _prepare(store: SQLStore) -> None:
+    await store.join(node_record(NODE))
+    await Sessions(store).make("sh_a")
+
+
+@contextmanager
+def _foreign_lock(folder: Path) -> Generator[None]:
+    connection = sqlite3.connect(folder / "statehold.db", isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+    finally:
+        connection.close()
+
+
+async def test_a_locked_database_is_told_and_works_again_when_it_is_free(tmp_path: Path) -> None:
+    async with _store(tmp_path) as store:
+        await _prepare(store)
+        with _foreign_lock(tmp_path):
+            with pytest.raises(StoreUnavailable, match=r"statehold\.db is locked") as caught:
+                await store.write(_write())
+            assert str(tmp_path) not in str(caught.value)
+            assert await store.get("sh_a") is not None
+        await store.write(_write(3.0))
+        record = await store.get("sh_a")
+        assert record is not None
+        assert record.used_at == 3.0
+
+
+async def test_all_who_wait_are_told_and_entries_are_kept_for_later(tmp_path: Path) -> None:
+    async with _store(tmp_path) as store:
+        await _prepare(store)
+        told: list[str] = []
+
+        async def write() -> None:
+            with pytest.raises(StoreUnavailable):
+                await store.write(_write())
+            told.append("unavailable")
+
+        with _foreign_lock(tmp_path):
+            for seq in range(1, 4):
+                store.append(entry("sh_a", seq), NODE)
+            async with anyio.create_task_group() as tasks:
+                for _ in range(20):
+                    tasks.start_soon(write)
+            with pytest.raises(StoreUnavailable):
+                await store.flush()
+        assert len(told) == 20
+        await store.flush()
+        assert [e.seq for e in await store.journal("sh_a")] == [1, 2, 3]
+        assert store.dropped == 0
+
+
+async def test_closing_on_a_locked_database_ends_and_counts_what_is_lost(tmp_path: Path) -> None:
+    store = _store(tmp_path)
+    with anyio.fail_after(20):
+        async with store:
+            await _prepare(store)
+            lock = _foreign_lock(tmp_path)
+            lock.__enter__()
+            store.append(entry("sh_a", 1), NODE)
+        lock.__exit__(None, None, None)
+    assert store.dropped == 1
+
+
+async def test_a_full_disk_is_told_and_works_again_when_there_is_space(tmp_path: Path) -> None:
+    async with _store(tmp_path) as store:
+        await _prepare(store)
+        pages = (tmp_path / "statehold.db").stat().st_size // 4096 + 50
+
+        def fill(connection: Connection) -> None:
+            connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+
+        # The limit goes with the connection, which is given up when it fails.
+        await store._connections.write(fill)  # pyright: ignore[reportPrivateUsage]
+        big = {"metadata": {"text": "x" * 2_000_000}}
+        with pytest.raises(StoreUnavailable, match=r"statehold\.db cannot grow"):
+            await store.write(Write("sh_a", NODE, 1, session=big))
+        await store.write(Write("sh_a", NODE, 1, session=big))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"hello", b"\x00" * 4096, b"SQLite format 3\x00" + b"\xff" * 8000, os.urandom(100_000)],
+    ids=["text", "zeros", "header", "noise"],
+)
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(
+    tmp_path: Path, content: bytes
+) -> None:
+    file = tmp_path / "statehold.db"
+    file.write_bytes(content)
+    with pytest.raises(StoreUnavailable, match=r"^statehold\.db is ") as caught:
+        async with _store(tmp_path):
+            pass
+    assert str(tmp_path) not in str(caught.value)
+    assert file.read_bytes() == content
+
+
+async def test_a_database_overwritten_by_noise_while_in_use_is_told(tmp_path: Path) -> None:
+    file = await _made_of_many(tmp_path)
+    async with _store(tmp_path) as store:
+        with file.open("r+b") as opened:
+            opened.write(os.urandom(file.stat().st_size))
+        with pytest.raises(StoreUnavailable, match=r"statehold\.db is (damaged|not a database)"):
+            await store.list_sessions(SessionFilter(limit=1000))
+        with pytest.raises(StoreUnavailable, match=r"statehold\.db is (damaged|not a database)"):
+            await store.write(Write("sh_200", NODE, 1, session={"used_at": 2.0}))
+        assert await store.check() != []
+
+
+async def _made_of_many(folder: Path) -> Path:
+    async with _store(folder) as store:
+        await store.join(node_record(NODE))
+        async with anyio.create_task_group() as tasks:
+            for number in range(300):
+                tasks.start_soon(Sessions(store).make, f"sh_{number}")
+    return folder / "statehold.db"
+
+
+async def test_damage_inside_the_file_is_found_by_the_check(tmp_path: Path) -> None:
+    file = await _made_of_many(tmp_path)
+    with file.open("r+b") as opened:
+        opened.seek(4096 * 20)
+        opened.write(os.urandom(4096 * 4))
+    async with _store(tmp_path) as store:
+        assert await store.check() != []
+
+
+async def test_rows_without_their_session_are_found_by_the_check(tmp_path: Path) -> None:
+    async with _store(tmp_path) as store:
+        await _prepare(store)
+        with sqlite3.connect(tmp_path / "statehold.db") as connection:
+            connection.execute("INSERT INTO state VALUES ('sh_gone', 0, '{}', NULL)")
+            connection.execute("DELETE FROM state WHERE session_id = 'sh_a'")
+        connection.close()
+        assert await store.check() == [
+            "state: 1 rows belong to no session",
+            "session: 1 rows have no state",
+        ]
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+async def test_nothing_is_written_into_a_file_that_is_not_there_any_more(
+    tmp_path: Path, how: str
+) -> None:
+    file = tmp_path / "statehold.db"
+    async with _store(tmp_path) as store:
+        await _prepare(store)
+        if how == "removed":
+            file.unlink()
+        else:
+            (tmp_path / "other").write_bytes(b"")
+            (tmp_path / "other").replace(file)
+        with pytest.raises(StoreUnavailable, match="removed or replaced"):
+            await store.write(_write())
+
+
+async def test_a_data_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreUnavailable, match="Choose a data folder") as caught:
+        async with _store(tmp_path / "file" / "data"):
+            pass
+    assert str(tmp_path) not in str(caught.value)
+
+
+async def test_opening_waits_for_a_bounded_time_while_another_process_opens(tmp_path: Path) -> None:
+    handle = os.open(tmp_path / "statehold.db.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(StoreUnavailable, match="another process"):
+            async with DataFolder(tmp_path).locked(0.02):
+                pass
+    finally:
+        os.close(handle)
+
+
+async def test_only_the_user_can_read_what_is_stored(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "data"
+    umask = os.umask(0)
+    try:
+        async with _store(folder) as store:
+            await _prepare(store)
+            store.append(entry("sh_a", 1), NODE)
+            await store.flush()
+            names = {path.name for path in folder.iterdir()}
+            assert {"statehold.db", "statehold.db-wal", "statehold.db-shm"} <= names
+            for path in folder.iterdir():
+                assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+async def test_a_folder_of_ours_is_closed_to_others_and_one_of_theirs_is_not_touched(
+    tmp_path: Path,
+) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder in (ours, theirs):
+        folder.mkdir(mode=0o755)
+    (theirs / "letter.txt").touch()
+    for folder in (ours, theirs):
+        async with _store(folder):
+            pass
+    assert stat.S_IMODE(ours.stat().st_mode) == 0o700
+    assert stat.S_IMODE(theirs.stat().st_mode) == 0o755
+
+
+async def test_what_was_written_is_never_part_of_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with _store(tmp_path) as store:
+        await _prepare(store)
+        secret = "-".join(["hunter", "2"])
+        with _foreign_lock(tmp_path), pytest.raises(StoreUnavailable) as caught:
+            await store.write(Write("sh_a", NODE, 1, session={"metadata": {"key": secret}}))
+    assert secret not in "".join(traceback.format_exception(caught.value))
+    assert secret not in caplog.text

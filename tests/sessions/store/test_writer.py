@@ -1,0 +1,327 @@
+"""How writes that wait together share a transaction, and what that must never do to any of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from store_making import NODE, MakeStore, Sessions, entry, node_record
+
+from statehold.sessions.errors import Fenced, InvalidArgument, NameTaken, StoreUnavailable
+from statehold.sessions.lifecycle import Status
+from statehold.sessions.records import BindingRecord, SnapshotRecord, StateRecord
+from statehold.sessions.store import SQLStore, Store, Write
+
+
+class Outcomes:
+    """Runs things at once, so that they wait together, and notes what became of each."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+
+    async def _one(self, key: str, work: Awaitable[object]) -> None:
+        try:
+            await work
+        except Exception as error:
+            self.found[key] = type(error).__name__
+        else:
+            self.found[key] = "done"
+
+    async def gather(self, works: Mapping[str, Awaitable[object]]) -> dict[str, str]:
+        async with anyio.create_task_group() as tasks:
+            for key, work in works.items():
+                tasks.start_soon(self._one, key, work)
+        return self.found
+
+
+def write(session_id: str, epoch: int = 1, **parts: Any) -> Write:
+    return Write(session_id, NODE, epoch, **parts)
+
+
+def state(session_id: str, version: int) -> StateRecord:
+    return StateRecord(session_id=session_id, version=version, value={"n": version})
+
+
+async def test_of_writes_that_wait_together_the_later_wins(
+    store: Store, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a")
+    writes = {
+        str(n): store.write(
+            write(
+                "sh_a",
+                session={"used_at": float(n)},
+                state=state("sh_a", n),
+                journal=[entry("sh_a", n)],
+            )
+        )
+        for n in range(1, 301)
+    }
+    assert set((await Outcomes().gather(writes)).values()) == {"done"}
+    found, carried = await store.get("sh_a"), await store.state("sh_a")
+    assert found is not None
+    assert carried is not None
+    assert (found.used_at, carried.version, carried.value) == (300.0, 300, {"n": 300})
+    assert len(await store.journal("sh_a", last=1000)) == 300
+
+
+async def test_writes_of_different_columns_are_merged(store: Store, sessions: Sessions) -> None:
+    await sessions.make("sh_a")
+    await sessions.make("sh_b")
+    works = {
+        "1": store.write(write("sh_a", session={"used_at": 5.0, "due_at": 6.0})),
+        "2": store.write(write("sh_a", session={"status": Status.PAUSED})),
+        "3": store.write(write("sh_b", session={"used_at": 7.0})),
+        "4": store.write(write("sh_a", session={"due_at": None})),
+    }
+    assert set((await Outcomes().gather(works)).values()) == {"done"}
+    a, b = await store.get("sh_a"), await store.get("sh_b")
+    assert a is not None
+    assert b is not None
+    assert (a.used_at, a.due_at, a.status) == (5.0, None, Status.PAUSED)
+    assert b.used_at == 7.0
+
+
+async def test_a_stale_write_fails_alone(store: Store, sessions: Sessions) -> None:
+    await sessions.make("sh_a")
+    works = {
+        "good": store.write(write("sh_a", session={"used_at": 2.0})),
+        "stale": store.write(write("sh_a", 0, session={"used_at": 3.0})),
+        "gone": store.write(write("sh_x", session={"used_at": 3.0})),
+    }
+    found = await Outcomes().gather(works)
+    assert found == {"good": "done", "stale": "Fenced", "gone": "Fenced"}
+    a = await store.get("sh_a")
+    assert a is not None
+    assert a.used_at == 2.0
+
+
+async def test_a_release_fences_the_writes_behind_it(store: Store, sessions: Sessions) -> None:
+    await sessions.make("sh_a")
+    works = {
+        "before": store.write(write("sh_a", session={"used_at": 2.0})),
+        "release": store.write(write("sh_a", session={"node": None})),
+        "behind": store.write(write("sh_a", session={"used_at": 3.0})),
+    }
+    found = await Outcomes().gather(works)
+    assert found == {"before": "done", "release": "done", "behind": "Fenced"}
+    a = await store.get("sh_a")
+    assert a is not None
+    assert (a.used_at, a.node) == (2.0, None)
+
+
+async def test_a_unit_that_the_database_refuses_fails_alone(
+    store: Store, sessions: Sessions
+) -> None:
+    for number in range(40):
+        await sessions.make(f"sh_{number}", name=f"name {number}")
+    await store.write(write("sh_3", journal=[entry("sh_3", 1, operation_id="op")]))
+    works: dict[str, Awaitable[object]] = {
+        str(n): store.write(write(f"sh_{n}", session={"used_at": 9.0})) for n in range(40)
+    }
+    works["taken"] = store.write(write("sh_1", session={"name": "name 2", "due_at": 1.0}))
+    works["again"] = store.write(write("sh_3", journal=[entry("sh_3", 2, operation_id="op")]))
+    works["text"] = store.write(write("sh_4", session={"reason": "\ud83d"}))
+    works["number"] = store.write(
+        write("sh_5", state=StateRecord(session_id="sh_5", version=2**70))
+    )
+    works["twice"] = sessions.make("sh_6")
+    works["new"] = sessions.make("sh_new")
+    found = await Outcomes().gather(works)
+    refused = {key: value for key, value in found.items() if value != "done"}
+    assert refused == {
+        "taken": NameTaken.__name__,
+        "again": InvalidArgument.__name__,
+        "text": InvalidArgument.__name__,
+        "number": InvalidArgument.__name__,
+        "twice": InvalidArgument.__name__,
+    }
+    for number in range(40):
+        record = await store.get(f"sh_{number}")
+        assert record is not None
+        assert (record.used_at, record.due_at) == (9.0, None)
+    assert await store.get("sh_new") is not None
+    assert await store.check() == []
+
+
+async def test_a_name_passes_on_when_its_holder_closes_just_before(
+    store: Store, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a", name="login")
+    works = {
+        "close": store.write(write("sh_a", session={"status": Status.CLOSED, "node": None})),
+        "create": sessions.make("sh_b", name="login"),
+    }
+    assert set((await Outcomes().gather(works)).values()) == {"done"}
+
+
+async def test_bindings_and_snapshots_of_one_batch_keep_their_order(
+    store: Store, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a", "x")
+
+    def saved(seq: int) -> SnapshotRecord:
+        return SnapshotRecord(
+            session_id="sh_a", service="x", seq=seq, taken_at=1, epoch=1, data=bytes([seq])
+        )
+
+    works = {
+        "1": store.write(write("sh_a", snapshots=[saved(1)])),
+        "2": store.write(write("sh_a", unbind=["x"])),
+        "3": store.write(
+            write("sh_a", bindings=[BindingRecord(session_id="sh_a", service="x", generation=5)])
+        ),
+        "4": store.write(write("sh_a", snapshots=[saved(n) for n in (7, 8, 9)])),
+    }
+    assert set((await Outcomes().gather(works)).values()) == {"done"}
+    assert [b.generation for b in await store.bindings("sh_a")] == [5]
+    assert await store.snapshot("sh_a", "x") == saved(9)
+
+
+async def test_a_cancelled_waiter_neither_loses_its_write_nor_disturbs_others(
+    store: Store, sessions: Sessions
+) -> None:
+    for number in range(30):
+        await sessions.make(f"sh_{number}")
+    outcomes = Outcomes()
+    for rounds in range(1, 6):
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tasks:
+                for number in range(30):
+                    work = store.write(write(f"sh_{number}", session={"used_at": float(rounds)}))
+                    tasks.start_soon(outcomes._one, str(number), work)  # pyright: ignore[reportPrivateUsage]
+                await anyio.lowlevel.checkpoint()
+                scope.cancel()
+    await store.flush()
+    for number in range(30):
+        record = await store.get(f"sh_{number}")
+        assert record is not None
+        assert record.used_at == 5.0
+
+
+async def test_a_create_that_is_cancelled_before_it_is_taken_is_left_out(
+    store: Store, sessions: Sessions
+) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(sessions.make, "sh_a")
+        await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+    await store.flush()
+    assert await store.get("sh_a") is None
+
+
+async def test_cancelled_reads_leave_the_connections_usable(
+    store: Store, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a")
+    for _ in range(5):
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(10):
+                    tasks.start_soon(store.get, "sh_a")
+                await anyio.lowlevel.checkpoint()
+                scope.cancel()
+    with anyio.fail_after(5):
+        assert await store.get("sh_a") is not None
+
+
+async def test_past_the_backlog_the_oldest_entries_are_dropped_and_counted(
+    tmp_path: Path,
+) -> None:
+    async with SQLStore.sqlite(tmp_path, journal_backlog=10) as store:
+        await store.join(node_record(NODE))
+        await Sessions(store).make("sh_a")
+        for seq in range(1, 26):
+            store.append(entry("sh_a", seq), NODE)
+        await store.flush()
+        assert store.dropped == 15
+        assert [e.seq for e in await store.journal("sh_a")] == list(range(16, 26))
+        store.append(entry("sh_a", 26), NODE)
+        await store.flush()
+        assert store.dropped == 15
+
+
+async def test_an_entry_that_cannot_be_stored_is_counted_and_leaves_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with SQLStore.sqlite(tmp_path) as store:
+        await store.join(node_record(NODE))
+        await Sessions(store).make("sh_a")
+        store.append(entry("sh_a", 1), NODE)
+        store.append(entry("sh_a", 2, error="\ud83d secret"), NODE)
+        store.append(entry("sh_a", 3), NODE)
+        await store.flush()
+        assert store.dropped == 1
+        assert [e.seq for e in await store.journal("sh_a")] == [1, 3]
+    assert "secret" not in caplog.text
+
+
+async def test_closing_writes_what_was_written_behind(tmp_path: Path) -> None:
+    async with SQLStore.sqlite(tmp_path) as store:
+        await store.join(node_record(NODE))
+        await Sessions(store).make("sh_a")
+        for seq in range(1, 2501):
+            store.append(entry("sh_a", seq), NODE)
+    assert store.dropped == 0
+    async with SQLStore.sqlite(tmp_path) as again:
+        assert len(await again.journal("sh_a", last=5000)) == 2500
+
+
+async def test_a_cancelled_owner_still_writes_what_was_written_behind(tmp_path: Path) -> None:
+    with anyio.CancelScope() as scope:
+        async with SQLStore.sqlite(tmp_path) as store:
+            await store.join(node_record(NODE))
+            await Sessions(store).make("sh_a")
+            store.append(entry("sh_a", 1), NODE)
+            scope.cancel()
+            await anyio.lowlevel.checkpoint()
+    async with SQLStore.sqlite(tmp_path) as again:
+        assert [e.seq for e in await again.journal("sh_a")] == [1]
+
+
+async def test_what_waits_when_the_store_closes_is_written_or_refused(tmp_path: Path) -> None:
+    outcomes = Outcomes()
+    async with anyio.create_task_group() as tasks, SQLStore.sqlite(tmp_path) as store:
+        await store.join(node_record(NODE))
+        for number in range(50):
+            await Sessions(store).make(f"sh_{number}")
+        for number in range(50):
+            work = store.write(write(f"sh_{number}", session={"used_at": 7.0}))
+            tasks.start_soon(outcomes._one, f"sh_{number}", work)  # pyright: ignore[reportPrivateUsage]
+        await anyio.lowlevel.checkpoint()
+    assert set(outcomes.found.values()) <= {"done", StoreUnavailable.__name__}
+    async with SQLStore.sqlite(tmp_path) as again:
+        for key, outcome in outcomes.found.items():
+            record = await again.get(key)
+            assert record is not None
+            assert (record.used_at == 7.0) == (outcome == "done")
+
+
+async def test_two_stores_on_one_folder_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    async with SQLStore.sqlite(tmp_path) as one, SQLStore.sqlite(tmp_path) as two:
+        await one.join(node_record(NODE))
+        works: dict[str, Awaitable[object]] = {}
+        for number in range(100):
+            works[str(number)] = Sessions(one if number % 2 else two).make(f"sh_{number}")
+        assert set((await Outcomes().gather(works)).values()) == {"done"}
+        assert await two.counts() == {"idle": 100}
+        await one.write(write("sh_1", session={"node": None}))
+        with pytest.raises(Fenced):
+            await two.write(write("sh_1", session={"used_at": 3.0}))
+
+
+async def test_opening_and_closing_leaves_nothing_behind(make_store: MakeStore, leaks: Any) -> None:
+    threads = threading.active_count()
+    for _ in range(10):
+        async with make_store() as store:
+            await store.join(node_record(f"n_{_}"))
+            await store.nodes()
+    await leaks.check()
+    with anyio.fail_after(5):
+        while threading.active_count() > threads:  # noqa: ASYNC110 - a thread tells nobody
+            await anyio.sleep(0.005)
