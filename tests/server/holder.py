@@ -1,0 +1,76 @@
+"""A process that holds sessions of a data folder open, with a control socket, until its stdin is closed.
+
+`holder.py DATA NAME...` prints `{"node": ID, "sessions": {NAME: ID}}` once everything is there. A name with a slash is
+`OWNER/NAME`. The session "busy" has a call in flight. With --silent nothing listens on the control socket.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from statehold.server.control import serve_control
+from statehold.sessions.cluster import Node
+from statehold.sessions.creation import Wish
+from statehold.sessions.records import Principal
+from statehold.sessions.registry import Registry
+from statehold.sessions.session import Session
+from statehold.sessions.store import SQLStore
+
+
+class Holder:
+    def __init__(self, registry: Registry, sessions: list[Session]) -> None:
+        self.registry = registry
+        self.sessions = {session.id: session for session in sessions}
+
+    async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        op, ref = request["op"], str(request["session"])
+        if op == "list":
+            return {"sessions": [session.info() for session in self.sessions.values()]}
+        owner = self.sessions[ref].record.owner if ref in self.sessions else "local"
+        principal = Principal(subject=owner)
+        if op == "pause":
+            await self.registry.pause(principal, ref, cause="cli")
+        elif op == "resume":
+            self.sessions[ref] = await self.registry.resume(principal, ref)
+        elif op == "close":
+            await self.registry.close(principal, ref, force=request["force"])
+        return {"session": await self.registry.info(principal, ref)}
+
+
+async def main(data: Path, names: list[str], silent: bool) -> None:
+    store = SQLStore.sqlite(data)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(store)
+        starting = Node.start(store, data, address=f"holder, pid {os.getpid()}", clock=time.time)
+        node = await stack.enter_async_context(starting)
+        registry = await stack.enter_async_context(Registry(store, node, {}))
+        sessions: list[Session] = []
+        for name in names:
+            owner, _, name = name.rpartition("/")
+            principal = Principal(subject=owner or "local")
+            sessions.append(await registry.create(principal, Wish(name=name)))
+            if name == "busy":
+                registry.begin(sessions[-1])
+        if not silent:
+            holder = Holder(registry, sessions)
+            await stack.enter_async_context(serve_control(data / "nodes", node.id, holder.answer))
+        found = {"node": node.id, "sessions": {s.record.name: s.id for s in sessions}}
+        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.flush()
+        await anyio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
+        for session in sessions:
+            if session.in_flight:
+                registry.settle(session)
+
+
+if __name__ == "__main__":
+    words = [word for word in sys.argv[1:] if word != "--silent"]
+    anyio.run(main, Path(words[0]), words[1:], "--silent" in sys.argv)
