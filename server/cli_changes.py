@@ -81,7 +81,7 @@ class Changer:
     # A session that a running process holds.
 
     async def _ask(self, record: SessionRecord, node: str, action: str, force: bool) -> JSON | None:
-        request = {"op": action, "session": record.id, "force": force}
+        request = {"op": action, "session": record.id, "owner": record.owner, "force": force}
         try:
             answer = await ask(self._config.data / "nodes", node, request)
         except ControlUnavailable:
@@ -127,13 +127,19 @@ class Changer:
     async def _resume_elsewhere(self, record: SessionRecord) -> JSON:
         """Have a running process open it: this one ends at once, and live connections with it."""
         for node in reversed(await self._store.nodes()):
-            if self._node is None or node.id != self._node.id:
+            if self._node is not None and node.id == self._node.id:
+                continue
+            try:
                 told = await self._ask(record, node.id, "resume", False)
-                if told is not None:
-                    return told
+            except Refused as error:
+                if error.exit_code != NOT_FOUND:
+                    raise
+                continue
+            if told is not None:
+                return told
         raise Refused(
             "service_unavailable",
-            f"{record.id}: no Statehold runs on this data folder to open it; start one, it resumes by itself when called",
+            f"{record.id}: no Statehold that runs on this data folder opens it; it resumes by itself when called",
         )
 
     async def _claimed(self, record: SessionRecord) -> Session:

@@ -2,7 +2,7 @@
 
 Above it: the command line. Below it: whatever handler the process wires to its registry. The socket lies beside the lock of
 its node, in a folder that only the user can enter. One connection carries one request and one response, each a line of
-JSON: `{"op": "close", "session": ID, "force": false}` is answered by `{"ok": true, "session": {...}}` or by
+JSON: `{"op": "close", "session": ID, "owner": KEY, "force": false}` is answered by `{"ok": true, "session": {...}}` or by
 `{"error": {"code", "message", "recovery"}}`.
 """
 
@@ -209,13 +209,16 @@ async def _request(stream: SocketStream) -> JSON | SessionError:
 
 def _checked(request: JSON) -> JSON | SessionError:
     op, session, force = request.get("op"), request.get("session"), request.get("force", False)
+    owner = request.get("owner")
     if op not in OPS:
         return InvalidArgument(f"op should be one of {', '.join(OPS)}.")
     if not isinstance(force, bool):
         return InvalidArgument("force should be true or false.")
     if op != "list" and not isinstance(session, str):
         return InvalidArgument("session should be the id of a session.")
-    return {"op": op, "session": session, "force": force}
+    if not isinstance(owner, str | None):
+        return InvalidArgument("owner should be the key of a principal.")
+    return {"op": op, "session": session, "owner": owner, "force": force}
 
 
 async def ask(folder: Path, node_id: str, request: JSON, *, seconds: float = 125.0) -> JSON:

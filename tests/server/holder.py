@@ -34,8 +34,7 @@ class Holder:
         op, ref = request["op"], str(request["session"])
         if op == "list":
             return {"sessions": [session.info() for session in self.sessions.values()]}
-        owner = self.sessions[ref].record.owner if ref in self.sessions else "local"
-        principal = Principal(subject=owner)
+        principal = Principal(subject=request["owner"] or "local")
         if op == "pause":
             await self.registry.pause(principal, ref, cause="cli")
         elif op == "resume":

@@ -65,9 +65,11 @@ async def raw(folder: Path, data: bytes) -> dict[str, Any]:
 async def test_request_reaches_the_handler_and_its_answer_comes_back(
     folder: Path, served: list[dict[str, Any]]
 ) -> None:
-    found = await ask(folder, "n1", {"op": "close", "session": "sh_1", "force": True, "junk": 1})
+    found = await ask(
+        folder, "n1", {"op": "close", "session": "sh_1", "owner": "bob", "force": True, "junk": 1}
+    )
     assert found == {"session": {"id": "sh_1"}}
-    assert served == [{"op": "close", "session": "sh_1", "force": True}]
+    assert served == [{"op": "close", "session": "sh_1", "owner": "bob", "force": True}]
 
 
 async def test_many_requests_at_once_are_all_answered(
@@ -114,6 +116,7 @@ async def test_fault_of_the_handler_is_reported_without_its_text(
         b'{"op": "drop"}\n',
         b'{"op": ["list"]}\n',
         b'{"op": "show"}\n',
+        b'{"op": "show", "session": "a", "owner": 1}\n',
         b'{"op": "show", "session": 1}\n',
         b'{"op": "close", "session": "a", "force": 1}\n',
         b"[" * 10_000 + b"\n",

@@ -1,0 +1,250 @@
+"""`statehold doctor`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from statehold.server.cli import main
+from statehold.server.cli_parser import FAILURE, OK
+from statehold.sessions.store import SQLStore
+
+Doctor = Callable[..., tuple[int, dict[str, dict[str, str]]]]
+
+HOLDER = Path(__file__).parent / "holder.py"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def doctor(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Doctor:
+    """Run the doctor on the test's data folder and return its exit code and its findings by name."""
+    for variable in [name for name in os.environ if name.startswith("STATEHOLD_")]:
+        monkeypatch.delenv(variable)
+
+    def run(*words: str) -> tuple[int, dict[str, dict[str, str]]]:
+        capsys.readouterr()
+        code = main(["doctor", "--data", str(data), "--json", *words])
+        document: dict[str, Any] = json.loads(capsys.readouterr().out)
+        assert document["ok"] is (code == OK)
+        for check in document["checks"]:
+            assert check["status"] == "ok" or check["remedy"], check
+        return code, {check["name"]: check for check in document["checks"]}
+
+    return run
+
+
+def services(folder: Path, **entries: dict[str, Any]) -> list[str]:
+    path = folder / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": entries}))
+    return ["--services", str(path)]
+
+
+def make_store(data: Path) -> None:
+    async def make() -> None:
+        async with SQLStore.sqlite(data):
+            pass
+
+    anyio.run(make)
+
+
+def test_healthy_machine_is_said_to_be_so(doctor: Doctor, data: Path, tmp_path: Path) -> None:
+    make_store(data)
+    code, found = doctor(*services(tmp_path, py={"command": sys.executable}))
+    assert code == OK
+    for name in ("configuration", "python", "mcp", "service py", "data folder", "store"):
+        assert found[name]["status"] == "ok", found[name]
+    assert found["leftover children"]["detail"] == "none"
+    assert found["store"]["detail"] == "0 open sessions, 0 closed"
+
+
+def test_nothing_is_made_by_looking(doctor: Doctor, data: Path) -> None:
+    code, found = doctor()
+    assert code == OK
+    assert "will be made" in found["data folder"]["detail"]
+    assert found["configuration"]["status"] == "warn"
+    assert not data.exists()
+
+
+def test_report_for_people_ends_with_what_to_do(
+    doctor: Doctor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["doctor", *services(tmp_path, x={"command": "no-such-program"}), "--ephemeral"])
+    told = capsys.readouterr().out
+    assert code == FAILURE
+    assert "fail  service x" in told
+    assert "service x: install no-such-program, or give its full path as command" in told
+    assert told.endswith("\n1 wrong\n")
+
+
+def test_missing_program_of_a_service_is_a_failure(doctor: Doctor, tmp_path: Path) -> None:
+    entry = {"command": "python-of-elsewhere", "env": {"PATH": str(tmp_path)}}
+    code, found = doctor(*services(tmp_path, there=entry))
+    assert (code, found["service there"]["status"]) == (FAILURE, "fail")
+    program = tmp_path / "python-of-elsewhere"
+    program.touch(0o755)
+    code, found = doctor(*services(tmp_path, there=entry))
+    assert (code, found["service there"]["detail"]) == (OK, str(program))
+
+
+def test_node_is_missed_only_by_those_who_use_it(
+    doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, found = doctor(*services(tmp_path, py={"command": sys.executable}))
+    assert (code, found["npx"]["status"], found["chromium"]["status"]) == (OK, "ok", "ok")
+    entry = {"command": "npx", "args": ["-y", "@playwright/mcp"]}
+    code, found = doctor(*services(tmp_path, browser=entry))
+    assert code == FAILURE
+    assert found["npx"]["status"] == "fail"
+    assert "nodejs.org" in found["npx"]["remedy"]
+    assert found["chromium"]["status"] == "warn"
+
+
+def test_program_that_does_not_start_is_found(
+    doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "node").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "node").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    code, found = doctor(*services(tmp_path, n={"command": "node"}))
+    assert code == FAILURE
+    assert "does not start" in found["node"]["detail"]
+
+
+def test_wrong_configuration_is_a_finding_and_the_rest_is_looked_at_all_the_same(
+    doctor: Doctor, tmp_path: Path
+) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text("[timeouts]\nidel = 1\n")
+    code, found = doctor("--config", str(path))
+    assert code == FAILURE
+    assert found["configuration"]["detail"] == f"{path}: timeouts.idel: is not a setting"
+    assert found["configuration"]["remedy"] == "did you mean timeouts.idle?"
+    assert found["data folder"]["status"] == "ok"
+
+
+def test_tokens_that_others_can_read_are_found(doctor: Doctor, tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text("0123456789abcdef0123 alice\n")
+    path.chmod(0o644)
+    code, found = doctor("--token-file", str(path))
+    assert code == FAILURE
+    assert found["tokens"]["remedy"] == f"run: chmod 600 {path}"
+    path.chmod(0o600)
+    code, found = doctor("--token-file", str(path))
+    assert (code, found["tokens"]["detail"]) == (OK, f"1 in {path}")
+
+
+def test_folder_and_files_that_others_can_read_are_found(doctor: Doctor, data: Path) -> None:
+    make_store(data)
+    data.chmod(0o755)
+    code, found = doctor()
+    assert code == FAILURE
+    assert "(0755)" in found["data folder"]["detail"]
+    assert found["data folder"]["remedy"] == f"chmod 700 {data}"
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_folder_that_cannot_be_made_is_found(doctor: Doctor, data: Path) -> None:
+    data.parent.chmod(0o500)
+    try:
+        code, found = doctor()
+    finally:
+        data.parent.chmod(0o700)
+    assert code == FAILURE
+    assert "cannot be made" in found["data folder"]["detail"]
+
+
+def test_damaged_database_is_found(doctor: Doctor, data: Path) -> None:
+    data.mkdir(mode=0o700)
+    (data / "statehold.db").write_bytes(b"no database at all" * 500)
+    (data / "statehold.db").chmod(0o600)
+    code, found = doctor()
+    assert code == FAILURE
+    assert found["store"]["status"] == "fail"
+    assert found["leftover children"]["status"] == "ok"
+
+
+def test_running_processes_are_named_and_silent_ones_are_suspected(
+    doctor: Doctor, data: Path
+) -> None:
+    for words, status in (([], "ok"), (["--silent"], "warn")):
+        with subprocess.Popen(
+            [sys.executable, str(HOLDER), str(data), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            process.stdout.readline()
+            code, found = doctor()
+            assert code == OK
+            assert found["processes"]["status"] == status
+            assert f"pid {process.pid}" in found["processes"]["detail"]
+            process.stdin.close()
+
+
+STARTER = """
+import subprocess, sys
+from pathlib import Path
+from statehold.tools.upstream.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]), node="n_gone", watchdog=False)
+child = subprocess.Popen(["sleep", "60"], start_new_session=True)
+ledger.add(child.pid, ledger.mark(), "memory")
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.fault
+def test_children_that_outlived_their_process_are_found(doctor: Doctor, data: Path) -> None:
+    data.mkdir(mode=0o700)
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTER, str(data)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        try:
+            assert doctor()[1]["leftover children"]["detail"] == "none"
+            process.kill()
+            process.wait(10)
+            code, found = doctor()
+            assert code == FAILURE
+            assert found["leftover children"]["detail"] == f"pid {child} of memory"
+            assert "start Statehold once" in found["leftover children"]["remedy"]
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_check_that_breaks_is_a_finding(
+    doctor: Doctor, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data.mkdir(mode=0o700)
+
+    def broken(path: object) -> object:
+        raise OSError("no such device")
+
+    monkeypatch.setattr("shutil.disk_usage", broken)
+    code, found = doctor()
+    assert code == FAILURE
+    assert "no such device" in found["folder"]["detail"]
+    assert found["data folder"]["status"] == "ok"
