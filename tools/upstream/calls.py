@@ -1,0 +1,169 @@
+"""The requests in flight on one connection: their notes to the caller, and whose question a question is.
+
+A legacy upstream that asks for input does not say for which call. So a connection whose upstream has asked once runs its
+calls one at a time from then on, and a question is only put to a caller when it can be nobody else's.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import anyio
+
+from ...sessions.errors import NotAllowed
+from ...sessions.services import JSON, CallContext
+
+logger = logging.getLogger("statehold.upstream")
+
+NOTES_KEPT: Final = 512
+"""Notes that may wait for a caller who is slow to take them; then the oldest are dropped."""
+
+FLUSH_SECONDS: Final = 5.0
+ATTRIBUTION_SECONDS: Final = 10.0
+"""How long a question may wait until it is clear whose it is."""
+
+LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+Note = Callable[[], Awaitable[None]]
+Spawn = Callable[[contextvars.Context, Callable[[], Awaitable[None]]], bool]
+
+
+class Call:
+    """One request in flight. It lives from entering `Calls` until leaving it."""
+
+    __slots__ = ("_context", "_idle", "_notes", "_running", "_spawn", "ctx", "number", "questions")
+
+    def __init__(self, number: int, ctx: CallContext, spawn: Spawn) -> None:
+        self.number = number
+        self.ctx = ctx
+        self.questions: set[anyio.CancelScope] = set()
+        self._spawn = spawn
+        self._notes: deque[Note] = deque(maxlen=NOTES_KEPT)
+        self._running = False
+        self._idle: anyio.Event | None = None
+        self._context = contextvars.copy_context()
+
+    def progress(self, params: JSON) -> None:
+        done, total, message = params.get("progress"), params.get("total"), params.get("message")
+        if not isinstance(done, int | float) or isinstance(done, bool):
+            return
+        ctx = self.ctx
+        of = total if isinstance(total, int | float) and not isinstance(total, bool) else None
+        said = message if isinstance(message, str) else None
+        self._note(lambda: ctx.progress(done, of, said))
+
+    def log(self, params: JSON) -> None:
+        ctx = self.ctx
+        if reaches(params.get("level"), ctx.log_level):
+            self._note(lambda: ctx.log(params))
+
+    def _note(self, note: Note) -> None:
+        self._notes.append(note)
+        if not self._running:
+            self._idle = anyio.Event()
+            self._running = self._spawn(self._context, self._deliver)
+
+    async def _deliver(self) -> None:
+        assert self._idle is not None
+        try:
+            while self._notes:
+                await self._notes.popleft()()
+        except Exception:
+            logger.exception("a caller could not be told of its call")
+        finally:
+            self._running = False
+            self._idle.set()
+
+    async def flush(self) -> None:
+        """Wait, within a bound, until the caller has what came before the answer."""
+        if self._running and self._idle is not None:
+            with anyio.move_on_after(FLUSH_SECONDS):
+                await self._idle.wait()
+        self._notes.clear()
+
+
+def reaches(level: object, wanted: str | None) -> bool:
+    """Whether a message of a level is one that a caller who wants `wanted` and above should get."""
+    if wanted not in LEVELS:
+        return False
+    return level not in LEVELS or LEVELS.index(str(level)) >= LEVELS.index(wanted)
+
+
+class Calls:
+    """The calls in flight on one connection. `alone` once the upstream has asked: then one at a time, in order."""
+
+    def __init__(self) -> None:
+        self.alone = False
+        self._active: dict[int, Call] = {}
+        self._waiting: deque[tuple[Call, anyio.Event]] = deque()
+        self._asking = 0
+        self._changed = anyio.Event()
+
+    def __len__(self) -> int:
+        return len(self._active)
+
+    def get(self, number: object) -> Call | None:
+        return self._active.get(number) if isinstance(number, int) else None
+
+    def only(self) -> Call | None:
+        """Return the call that something without a name must belong to, None when it could be another's."""
+        return next(iter(self._active.values())) if len(self._active) == 1 else None
+
+    def latest(self) -> Call | None:
+        return next(reversed(self._active.values()), None)
+
+    async def enter(self, call: Call) -> None:
+        """Add a call, after those before it where calls run one at a time. Follow with leave(), also when cancelled."""
+        if not self.alone or not (self._active or self._waiting):
+            self._active[call.number] = call
+            return
+        turn = anyio.Event()
+        self._waiting.append((call, turn))
+        await turn.wait()
+
+    def leave(self, call: Call) -> None:
+        self._active.pop(call.number, None)
+        for scope in call.questions:
+            scope.cancel()
+        for waiting in self._waiting:
+            if waiting[0] is call:
+                self._waiting.remove(waiting)
+                break
+        if self._waiting and not self._active:
+            following, turn = self._waiting.popleft()
+            self._active[following.number] = following
+            turn.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def asker(self) -> Call:
+        """Return the call that a question belongs to, waiting until it can be only one.
+
+        Raises:
+            NotAllowed: none is in flight, or it cannot be told which.
+        """
+        self.alone = True
+        self._asking += 1
+        self._wake()
+        try:
+            with anyio.move_on_after(ATTRIBUTION_SECONDS):
+                # When every call waits for a question none will end: one is refused, which lets the others go on.
+                while len(self._active) > max(1, self._asking):
+                    await self._changed.wait()
+        finally:
+            self._asking -= 1
+        call = self.only()
+        if call is None:
+            several = "several calls are" if self._active else "no call is"
+            raise NotAllowed(f"Nobody can be asked, because {several} in flight; try again.")
+        return call
+
+
+__all__ = ["LEVELS", "Call", "Calls", "reaches"]

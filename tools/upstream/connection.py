@@ -1,0 +1,269 @@
+"""One live connection to an upstream, as a session sees it.
+
+Results are passed on as the JSON they are. What an upstream asks, logs and reports during a call reaches the caller of
+that call, in all four pairings of the two protocol eras.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+import anyio
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, LOG_LEVEL_META_KEY, METHOD_NOT_FOUND
+
+from ...sessions.errors import NotAllowed, ServiceUnavailable, SessionError
+from ...sessions.services import JSON, CallContext, CallResult, Restored, Snapshot
+from .calls import LEVELS, Call, Calls
+from .channel import OpenChannel, Secrets
+from .era import Era, Peer
+from .errors import UpstreamMisbehaved, UpstreamRefused
+from .results import checked
+from .wire import Died, Wire
+
+logger = logging.getLogger("statehold.upstream")
+
+ROUNDS: Final = 10
+"""How often one call may ask for input again, the limit of the SDKs."""
+
+STATE_ONLY_SECONDS: Final = 0.1
+"""Pause before a call is repeated that asked for nothing but to be repeated."""
+
+QUESTIONS: Final = ("elicitation/create", "sampling/createMessage", "roots/list")
+
+Headers = Callable[[str, Mapping[str, Any]], dict[str, str]]
+"""The `Mcp-Param-*` headers of a tool call over HTTP: tool, arguments."""
+
+Changed = Callable[[str, JSON], None]
+"""Told of `notifications/.../list_changed` and `resources/updated`: method, params. Must not block."""
+
+
+class UpstreamConnection:
+    """A connection to one upstream, open when connect() returns and until aclose() or until the far side is gone.
+
+    It may be called, and closed, from any task, by any number of callers at once. How long a call may take is decided by the
+    caller, who cancels it.
+    """
+
+    def __init__(self, service: str, *, shared: bool = False) -> None:
+        self.service = service
+        self.opened = Restored()
+        self.lost = anyio.Event()
+        self.reason: str | None = None
+        self.saver: Callable[[], Awaitable[Snapshot | None]] | None = None
+        self.on_changed: Changed | None = None
+        self.param_headers: Headers | None = None
+        self._shared = shared
+        self._calls = Calls()
+        self._log_level: str | None = None
+        self._wire: Wire | None = None
+
+    def __repr__(self) -> str:
+        return f"<UpstreamConnection {self.service!r} calls={len(self._calls)}>"
+
+    # Its life.
+
+    async def connect(
+        self,
+        channel: Callable[[], OpenChannel],
+        *,
+        eras: Sequence[Era],
+        seconds: float,
+        secrets: Secrets,
+    ) -> None:
+        """Connect in the first era that works; an upstream that dies of the first is started again for the second.
+
+        Raises:
+            ServiceUnavailable: nothing worked in time; nothing is left behind.
+        """
+        died: Died | None = None
+        with anyio.move_on_after(seconds):
+            for number in range(len(eras)):
+                self._wire = Wire(channel, self, service=self.service, secrets=secrets)
+                try:
+                    await self._wire.open(eras[number:])
+                except Died as error:
+                    died = died or error
+                    # One era is left after a death: the other may have been the deadly one.
+                    continue
+                return
+            assert died is not None
+            raise died
+        words = self._wire.words() if self._wire is not None else ""
+        raise ServiceUnavailable(
+            f"{self.service} did not answer within {seconds:g} seconds{'; ' if words else ''}{words}."
+        )
+
+    async def aclose(self) -> None:
+        """Close within a bound; requests in flight end with OutcomeUnknown."""
+        if self._wire is not None:
+            await self._wire.aclose()
+
+    async def snapshot(self) -> Snapshot | None:
+        return await self.saver() if self.saver is not None else None
+
+    @property
+    def wire(self) -> Wire:
+        assert self._wire is not None, "the connection was never opened"
+        return self._wire
+
+    @property
+    def peer(self) -> Peer:
+        return self.wire.peer
+
+    # Requests of ours.
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
+        """Run one tool.
+
+        Raises:
+            OutcomeUnknown, ConnectionLost: as the contract of a connection says.
+            UpstreamRefused: it answered with a JSON-RPC error.
+            UpstreamMisbehaved: it answered with something that is no tool result.
+            NotAllowed: it needs input that this caller cannot give.
+        """
+        params: JSON = {"name": tool, "arguments": dict(arguments)}
+        return CallResult(await self._request("tools/call", params, ctx))
+
+    async def request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
+        """Forward one request other than tools/call and return its result. Raises as call() does."""
+        return await self._request(method, dict(params), ctx)
+
+    async def _request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
+        wire = self.wire
+        call = Call(wire.number(), ctx, wire.spawn)
+        try:
+            await self._calls.enter(call)
+            result = await self._driven(method, params, call)
+            await call.flush()
+            return result
+        finally:
+            self._calls.leave(call)
+
+    async def _driven(self, method: str, params: JSON, call: Call) -> JSON:
+        """Send a request, and again with the caller's answers for as long as it asks for input."""
+        ctx, modern = call.ctx, self.peer.modern
+        if ctx.log_level is not None and not modern:
+            await self._want_logs(ctx.log_level)
+        if modern and (ctx.input_responses is not None or ctx.request_state is not None):
+            params = _continued(params, ctx.input_responses, ctx.request_state)
+        tool = method == "tools/call"
+        for _ in range(ROUNDS + 1):
+            raw = await self._sent(method, params, call)
+            result = checked(raw, modern=modern, service=self.service, tool=tool)
+            if result.get("resultType") != "input_required" or ctx.can_return_input_required:
+                return result
+            params = _continued(
+                params, await self._answers(result, ctx), result.get("requestState")
+            )
+        raise UpstreamMisbehaved(self.service, f"it asked for input more than {ROUNDS} times")
+
+    async def _sent(self, method: str, params: JSON, call: Call) -> JSON:
+        wire, peer, ctx = self.wire, self.peer, call.ctx
+        meta = {**ctx.meta, **peer.meta(ctx.capabilities)} if peer.modern else dict(ctx.meta)
+        if ctx.wants_progress:
+            meta["progressToken"] = call.number
+        if peer.modern and ctx.log_level is not None:
+            meta[LOG_LEVEL_META_KEY] = ctx.log_level
+        body = {**params, "_meta": meta} if meta else params
+        return await wire.request(
+            method, body, number=call.number, headers=self._headers(method, params)
+        )
+
+    def _headers(self, method: str, params: JSON) -> dict[str, str] | None:
+        if not self.wire.http:
+            return None
+        headers = self.peer.headers(method, params)
+        if self.peer.modern and method == "tools/call" and self.param_headers is not None:
+            headers |= self.param_headers(params["name"], params["arguments"])
+        return headers
+
+    async def _answers(self, result: JSON, ctx: CallContext) -> JSON | None:
+        asked: JSON = result.get("inputRequests") or {}
+        if not asked:
+            await anyio.sleep(STATE_ONLY_SECONDS)
+            return None
+        return {
+            key: await ctx.ask(request["method"], request.get("params") or {})
+            for key, request in asked.items()
+        }
+
+    async def _want_logs(self, level: str) -> None:
+        """Have a legacy upstream log at least what this caller wants; each caller still gets no more than that."""
+        known = LEVELS.index(self._log_level) if self._log_level in LEVELS else len(LEVELS)
+        if level not in LEVELS or LEVELS.index(level) >= known:
+            return
+        self._log_level = level
+        if "logging" not in self.peer.capabilities:
+            return
+        try:
+            headers = self.peer.headers("logging/setLevel", {}) if self.wire.http else None
+            number = self.wire.number()
+            await self.wire.request(
+                "logging/setLevel", {"level": level}, number=number, headers=headers
+            )
+        except UpstreamRefused:
+            logger.debug("%s does not set its log level", self.service)
+
+    # What comes by itself.
+
+    async def on_request(self, method: str, params: JSON) -> JSON:
+        """Answer a question of the upstream by putting it to the caller it belongs to."""
+        if method == "ping":
+            return {}
+        if method not in QUESTIONS:
+            raise MCPError(METHOD_NOT_FOUND, "Method not found", method)
+        if method == "roots/list" and not len(self._calls):
+            # Servers ask for these as soon as they are initialized, before there is anybody to ask.
+            return {"roots": []}
+        try:
+            call = await self._calls.asker()
+            with anyio.CancelScope() as scope:
+                call.questions.add(scope)
+                try:
+                    return await call.ctx.ask(method, params)
+                finally:
+                    call.questions.discard(scope)
+            raise NotAllowed("The call ended before its question was answered.")
+        except SessionError as error:
+            raise MCPError(INVALID_REQUEST, error.message) from error
+        except MCPError:
+            raise
+        except Exception as error:
+            logger.exception("a question of %s could not be put to the caller", self.service)
+            raise MCPError(INTERNAL_ERROR, "The question could not be put to the caller") from error
+
+    def on_lost(self, reason: str) -> None:
+        self.reason = reason
+        self.lost.set()
+
+    def on_notify(self, method: str, params: JSON) -> None:
+        if method == "notifications/progress":
+            if (call := self._calls.get(params.get("progressToken"))) is not None:
+                call.progress(params)
+        elif method == "notifications/message":
+            # Several callers of a shared connection must not read each other's messages.
+            call = self._calls.only() or (None if self._shared else self._calls.latest())
+            if call is not None:
+                call.log(params)
+        elif self.on_changed is not None and _tells_of_change(method):
+            self.on_changed(method, params)
+
+
+def _tells_of_change(method: str) -> bool:
+    return method.endswith("/list_changed") or method == "notifications/resources/updated"
+
+
+def _continued(params: JSON, responses: JSON | None, state: object) -> JSON:
+    """Return the params of the next round of a request: the answers, and the upstream's own note to itself."""
+    kept = {k: v for k, v in params.items() if k not in ("inputResponses", "requestState")}
+    if responses is not None:
+        kept["inputResponses"] = responses
+    if state is not None:
+        kept["requestState"] = state
+    return kept
+
+
+__all__ = ["UpstreamConnection"]

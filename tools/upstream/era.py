@@ -1,0 +1,166 @@
+"""Which protocol era an upstream speaks, and what each request to it carries because of that."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias, cast
+
+import anyio
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+)
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
+)
+from mcp_types.version import (
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    LATEST_HANDSHAKE_VERSION,
+    LATEST_MODERN_VERSION,
+    MODERN_PROTOCOL_VERSIONS,
+)
+
+from ...sessions.services import JSON
+from .errors import UpstreamMisbehaved, UpstreamRefused
+
+Era: TypeAlias = Literal["legacy", "modern"]
+Ask: TypeAlias = Callable[[str, JSON, dict[str, str]], Awaitable[JSON]]
+"""Sends a request that must not be cancelled: method, params, headers."""
+
+CLIENT_INFO: Final[JSON] = {"name": "statehold", "version": importlib.metadata.version("statehold")}
+
+OFFERED: Final[JSON] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+"""What we can pass on for a legacy upstream, which is told once, before any caller is known."""
+
+NOT_RELAYED: Final = ("io.modelcontextprotocol/tasks",)
+"""Extensions whose results need further requests that do not pass through us."""
+
+SECOND_TRY_SECONDS: Final = 10.0
+"""How long a first guess may stay unanswered when there is another era to try."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """An upstream as it introduced itself."""
+
+    version: str
+    modern: bool
+    info: JSON = field(default_factory=dict[str, Any])
+    capabilities: JSON = field(default_factory=dict[str, Any])
+    instructions: str | None = None
+
+    @property
+    def era(self) -> Era:
+        return "modern" if self.modern else "legacy"
+
+    def meta(self, capabilities: Mapping[str, Any]) -> JSON:
+        """Return what a request's `_meta` has to hold for this peer."""
+        return _envelope(self.version, relayed(capabilities)) if self.modern else {}
+
+    def headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
+        """Return the HTTP headers of a request."""
+        if not self.modern:
+            return {MCP_PROTOCOL_VERSION_HEADER: self.version}
+        return _modern_headers(self.version, method, params)
+
+
+def relayed(capabilities: Mapping[str, Any]) -> JSON:
+    """Return a caller's capabilities without those that cannot pass through us."""
+    extensions: object = capabilities.get("extensions")
+    if not isinstance(extensions, dict) or not any(name in extensions for name in NOT_RELAYED):
+        return dict(capabilities)
+    named = cast(JSON, extensions)
+    kept = {name: value for name, value in named.items() if name not in NOT_RELAYED}
+    return {**capabilities, "extensions": kept}
+
+
+def _envelope(version: str, capabilities: JSON) -> JSON:
+    return {
+        PROTOCOL_VERSION_META_KEY: version,
+        CLIENT_INFO_META_KEY: CLIENT_INFO,
+        CLIENT_CAPABILITIES_META_KEY: capabilities,
+    }
+
+
+def _modern_headers(version: str, method: str, params: Mapping[str, Any]) -> dict[str, str]:
+    headers = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: method}
+    key = NAME_BEARING_METHODS.get(method)
+    if key is not None and isinstance(name := params.get(key), str):
+        headers[MCP_NAME_HEADER] = encode_header_value(name)
+    return headers
+
+
+async def negotiate(ask: Ask, eras: Sequence[Era], *, service: str) -> Peer:
+    """Introduce ourselves in the first of `eras` that the upstream accepts.
+
+    The caller still has to send `notifications/initialized` to a legacy peer.
+
+    Raises:
+        UpstreamRefused: it refused all of them; the error is the one of the first.
+        UpstreamMisbehaved: its answer makes no sense.
+    """
+    refused: Exception | None = None
+    for number, era in enumerate(eras, 1):
+        introduce = _initialize if era == "legacy" else _discover
+        guess = era == "modern" and number < len(eras)
+        try:
+            with anyio.fail_after(SECOND_TRY_SECONDS if guess else None):
+                return await introduce(ask, service)
+        except (UpstreamRefused, UpstreamMisbehaved, TimeoutError) as error:
+            if refused is None or isinstance(refused, TimeoutError):
+                refused = error
+    assert refused is not None
+    raise refused
+
+
+async def _initialize(ask: Ask, service: str) -> Peer:
+    params: JSON = {
+        "protocolVersion": LATEST_HANDSHAKE_VERSION,
+        "capabilities": OFFERED,
+        "clientInfo": CLIENT_INFO,
+    }
+    answer = await ask("initialize", params, {})
+    version = answer.get("protocolVersion")
+    if version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        raise UpstreamMisbehaved(service, f"it speaks protocol version {str(version)[:40]!r}")
+    return _peer(answer, str(version), answer.get("serverInfo"), modern=False)
+
+
+async def _discover(ask: Ask, service: str) -> Peer:
+    version = LATEST_MODERN_VERSION
+    params: JSON = {"_meta": _envelope(version, {})}
+    answer = await ask("server/discover", params, _modern_headers(version, "server/discover", {}))
+    supported: object = answer.get("supportedVersions")
+    spoken = cast(list[object], supported) if isinstance(supported, list) else []
+    mutual = [known for known in MODERN_PROTOCOL_VERSIONS if known in spoken]
+    if not mutual:
+        raise UpstreamMisbehaved(service, "it supports none of our protocol versions")
+    return _peer(
+        answer, mutual[-1], _dict(answer.get("_meta")).get(SERVER_INFO_META_KEY), modern=True
+    )
+
+
+def _peer(answer: JSON, version: str, info: object, *, modern: bool) -> Peer:
+    instructions = answer.get("instructions")
+    return Peer(
+        version=version,
+        modern=modern,
+        info=_dict(info),
+        capabilities=_dict(answer.get("capabilities")),
+        instructions=instructions if isinstance(instructions, str) else None,
+    )
+
+
+def _dict(value: object) -> JSON:
+    return cast(JSON, value) if isinstance(value, dict) else {}
+
+
+__all__ = ["CLIENT_INFO", "Ask", "Era", "Peer", "negotiate", "relayed"]

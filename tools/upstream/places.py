@@ -1,0 +1,85 @@
+"""The folder of one session and service, and what the placeholders of a configuration stand for there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import anyio.to_thread
+
+from ...sessions.services import SessionView
+
+_DOUBTFUL: Final = re.compile(r"[^\w.@+-]|^[.-]+")
+
+
+def plain(name: str) -> str:
+    """Return a name without what could be a path or an option; callers choose names, so they are not trusted."""
+    return _DOUBTFUL.sub("_", name)[:120]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What `{dir}`, `{session_id}` and `{session_name}` stand for."""
+
+    folder: Path | None
+    session_id: str
+    session_name: str
+
+    def fill(self, text: str) -> str:
+        """Replace the placeholders and nothing else: the text may well be JSON with braces of its own."""
+        text = text.replace("{session_id}", self.session_id)
+        text = text.replace("{session_name}", self.session_name)
+        return text if self.folder is None else text.replace("{dir}", str(self.folder))
+
+
+class Places:
+    """The folders of one service, `<data>/work/<session>/<service>`, made when needed and removed by forget()."""
+
+    def __init__(self, data: Path | None, service: str) -> None:
+        self._service = plain(service)
+        self._root = None if data is None else data / "work"
+        self._temporary: Path | None = None
+
+    async def make(self, session: SessionView, *, folder: bool) -> Place:
+        """Return the place of a session, with its folder when that is wanted."""
+        name = plain(session.name or "")
+        if not folder:
+            return Place(None, plain(session.id), name)
+        path = await anyio.to_thread.run_sync(self._make, session.id)
+        return Place(path, plain(session.id), name)
+
+    def _make(self, session_id: str) -> Path:
+        path = self._path(session_id)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.chmod(0o700)
+        return path
+
+    def _path(self, session_id: str) -> Path:
+        if self._root is None:
+            if self._temporary is None:
+                self._temporary = Path(tempfile.mkdtemp(prefix="statehold-"))
+            return self._temporary / plain(session_id) / self._service
+        return self._root / plain(session_id) / self._service
+
+    async def forget(self, session_id: str) -> None:
+        """Remove what is kept for a session. Nothing there is fine."""
+        if self._root is None and self._temporary is None:
+            return
+        await anyio.to_thread.run_sync(self._remove, self._path(session_id))
+
+    def _remove(self, path: Path) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+        try:
+            path.parent.rmdir()
+            if self._temporary is not None:
+                self._temporary.rmdir()
+                self._temporary = None
+        except OSError:
+            pass  # Other services or sessions still have theirs there.
+
+
+__all__ = ["Place", "Places", "plain"]

@@ -1,0 +1,177 @@
+"""Facts about processes from the operating system: when one started, what it started, which ones carry our mark.
+
+Linux answers from /proc. Elsewhere `ps` tells the start time, and the rest is unknown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+LINUX: Final = sys.platform == "linux"
+PROC: Final = Path("/proc")
+MARK: Final = "STATEHOLD_CHILD"
+"""Environment variable that every child and what it starts inherits: `<node>:<instance>-<number>`."""
+
+
+def start_time(pid: int) -> str | None:
+    """Return when a process started, in a form that only another process can differ from; None when there is none.
+
+    A zombie counts as gone. Blocks: a few microseconds on Linux, some milliseconds elsewhere.
+    """
+    if not LINUX:
+        return _start_time_by_ps(pid)
+    fields = _stat(pid)
+    return None if fields is None else fields[19].decode()
+
+
+def _start_time_by_ps(pid: int) -> str | None:
+    asked = subprocess.run(
+        ["/bin/ps", "-o", "lstart=", "-p", str(pid)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    return asked.stdout.decode("ascii", "replace").strip() or None
+
+
+def machine() -> str:
+    """Name this run of this machine, and on Linux this namespace of process ids: elsewhere a pid means nothing."""
+    if not LINUX:
+        return os.uname().nodename
+    try:
+        boot = (PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return os.uname().nodename
+
+
+def has_children(pid: int) -> bool:
+    """Whether a process has children now. True when that cannot be told."""
+    if not LINUX:
+        return False
+    try:
+        return any(
+            (PROC / str(pid) / "task" / thread / "children").read_bytes().strip()
+            for thread in os.listdir(PROC / str(pid) / "task")
+        )
+    except OSError:
+        return True
+
+
+def marked(is_ours: Callable[[str], bool]) -> list[int]:
+    """Find processes by the value of their mark. Blocks for some milliseconds; Linux only, else empty."""
+    if not LINUX:
+        return []
+    return [
+        int(entry)
+        for entry in os.listdir(PROC)
+        if entry.isdigit() and int(entry) != os.getpid() and _carries(int(entry), is_ours)
+    ]
+
+
+def _carries(pid: int, is_ours: Callable[[str], bool]) -> bool:
+    try:
+        environment = (PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return False
+    prefix = f"{MARK}=".encode()
+    return any(
+        is_ours(entry[len(prefix) :].decode("utf-8", "replace"))
+        for entry in environment.split(b"\0")
+        if entry.startswith(prefix)
+    )
+
+
+def kill_marked(marks: Iterable[str]) -> list[int]:
+    """Kill every process that carries one of these marks and return their pids. Blocks like `marked`."""
+    wanted = frozenset(marks)
+    killed: list[int] = []
+    # More than once: one of them may start another while we look.
+    for _ in range(3):
+        found = [pid for pid in marked(wanted.__contains__) if _kill(pid, wanted)]
+        if not found:
+            break
+        killed += found
+    return sorted(set(killed))
+
+
+def _kill(pid: int, wanted: frozenset[str]) -> bool:
+    try:
+        # The handle makes sure that the process killed is the one whose mark is read.
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if not _carries(pid, wanted.__contains__):
+            return False
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def group_members(pgid: int) -> list[int]:
+    """Find the living members of a process group whose leader is gone. Elsewhere than on Linux: the group itself, if any.
+
+    Orphans that were handed to us are reaped on the way; others may stay zombies for as long as init likes.
+    """
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-pgid, os.WNOHANG)[0]:
+            pass
+    if not signal_group(pgid, 0):
+        return []
+    if not LINUX:
+        return [pgid]
+    return [
+        int(entry) for entry in os.listdir(PROC) if entry.isdigit() and _group(int(entry)) == pgid
+    ]
+
+
+def _group(pid: int) -> int | None:
+    fields = _stat(pid)
+    return None if fields is None else int(fields[2])
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    """Return the fields of /proc/PID/stat from the third on, None for a process that is gone or a zombie."""
+    try:
+        stat = (PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return None
+    # The name of the program stands in brackets and may hold anything, so count from the last bracket.
+    fields = stat.rpartition(b")")[2].split()
+    return None if fields[0] in (b"Z", b"X") else fields
+
+
+def signal_group(pgid: int, number: int) -> bool:
+    """Signal a whole process group. False: it has no members."""
+    try:
+        os.killpg(pgid, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        # macOS says so of a group of zombies, Linux of members that changed their user.
+        return LINUX
+    return True
+
+
+__all__ = [
+    "LINUX",
+    "MARK",
+    "group_members",
+    "has_children",
+    "kill_marked",
+    "machine",
+    "marked",
+    "signal_group",
+    "start_time",
+]

@@ -1,0 +1,299 @@
+"""A child process that speaks JSON-RPC on its pipes, and the promise that nothing of it stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from . import proc
+from .ledger import Ledger
+from .lines import Incoming, Outgoing, Tail
+
+logger = logging.getLogger("statehold.upstream")
+
+INHERITED: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+"""What a child gets of our environment, the SDK's set: our own secrets stay with us."""
+
+LAST_OUTPUT: Final = 0.5
+"""Seconds that are left for reading what a child wrote before it ended or closed its stdin."""
+
+_PR_SET_PDEATHSIG: Final = 1
+# Loaded before any fork: a child between fork and exec must not load anything.
+_libc: ctypes.CDLL | None = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLimits:
+    """The bounds of one child: its memory with us in bytes, and the steps of its end in seconds."""
+
+    line_bytes: int = 64 * 2**20
+    """The longest line on stdout; a longer one ends the connection."""
+    stderr_bytes: int = 64 * 1024
+    """How much of stderr is kept."""
+    eof_grace: float = 2.0
+    """How long it may take to leave by itself after its stdin was closed."""
+    term_grace: float = 1.5
+    """How long its group may take after SIGTERM."""
+    kill_grace: float = 1.0
+    """How long the system may take to end its group after SIGKILL."""
+
+
+def inherited_environment() -> dict[str, str]:
+    found = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    return {name: value for name, value in found.items() if not value.startswith("()")}
+
+
+def _die_with(parent: int) -> None:
+    """Run in the child before its program: have the kernel kill it when we die."""
+    assert _libc is not None
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # We may have died before that was set; then nobody would ever kill it.
+    if os.getppid() != parent:
+        os._exit(127)
+
+
+class ChildProcess:
+    """A running child in a process group of its own. It lives until aclose(), which ends the whole group.
+
+    `read` and `write` are the SDK's streams over its stdout and stdin. `fault` is what it did that ended the connection,
+    if it did anything.
+    """
+
+    def __init__(
+        self,
+        popen: subprocess.Popen[bytes],
+        *,
+        mark: str,
+        limits: ProcessLimits,
+        ledger: Ledger | None,
+    ) -> None:
+        self._popen = popen
+        self._mark = mark
+        self._limits = limits
+        self._ledger = ledger
+        self._stderr = Tail(limits.stderr_bytes)
+        self._closing: anyio.Event | None = None
+        self._members: list[int] = []
+        self.pid = popen.pid
+        self.exited = anyio.Event()
+        self._deaf = False
+        self.fault: str | None = None
+        self.read = Incoming(limits.line_bytes, self._at_fault)
+        self.write = Outgoing(self._stdin_ended)
+
+    def __repr__(self) -> str:
+        return f"<ChildProcess pid={self.pid} returncode={self.returncode}>"
+
+    @classmethod
+    async def start(
+        cls,
+        command: Sequence[str],
+        *,
+        service: str,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        limits: ProcessLimits | None = None,
+        ledger: Ledger | None = None,
+    ) -> ChildProcess:
+        """Start a program. A cancelled start leaves nothing behind.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        mark = ledger.mark() if ledger is not None else f"none:{os.getpid()}-{id(command)}"
+        popen = subprocess.Popen(  # noqa: ASYNC220
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            cwd=cwd,
+            env={**inherited_environment(), **(env or {}), proc.MARK: mark},
+            start_new_session=True,
+            # In this thread, which lives as long as the loop: the signal is sent when the starting thread ends.
+            preexec_fn=partial(_die_with, os.getpid()) if proc.LINUX else None,
+        )
+        child = cls(popen, mark=mark, limits=limits or ProcessLimits(), ledger=ledger)
+        if ledger is not None:
+            ledger.add(popen.pid, mark, service)
+        try:
+            await child._connect()
+        except BaseException:
+            child.kill_nowait()
+            await child.aclose()
+            raise
+        return child
+
+    async def _connect(self) -> None:
+        self._watch()
+        loop = asyncio.get_running_loop()
+        popen = self._popen
+        await loop.connect_read_pipe(lambda: self._stderr, popen.stderr)
+        await loop.connect_read_pipe(lambda: self.read, popen.stdout)
+        await loop.connect_write_pipe(lambda: self.write, popen.stdin)
+
+    # The end of the process.
+
+    def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            handle = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):
+            waiting = threading.Thread(target=self._wait_in_thread, args=(loop,), daemon=True)
+            waiting.start()
+        else:
+            loop.add_reader(handle, self._readable, loop, handle)
+
+    def _readable(self, loop: asyncio.AbstractEventLoop, handle: int) -> None:
+        loop.remove_reader(handle)
+        os.close(handle)
+        self._note_exit()
+
+    def _wait_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._popen.wait()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._note_exit)
+
+    def _note_exit(self) -> None:
+        self._popen.poll()
+        self.exited.set()
+        self._end_soon()
+
+    def _stdin_ended(self) -> None:
+        self._deaf = True
+        self._end_soon()
+
+    def _end_soon(self) -> None:
+        # A grandchild may hold stdout open for good; what the child itself wrote is there within this time.
+        if self._closing is None:
+            asyncio.get_running_loop().call_later(LAST_OUTPUT, self.read.abort)
+
+    def _at_fault(self, fault: str) -> None:
+        self.fault = fault
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, minus the number of the signal that killed it, or None while it runs."""
+        return self._popen.returncode
+
+    @property
+    def stderr(self) -> str:
+        """The last of what it wrote to stderr."""
+        return self._stderr.text
+
+    def ending(self) -> str:
+        """Say in a few words how it ended."""
+        if self.fault is not None:
+            return self.fault
+        if self.returncode is None:
+            return f"closed its {'stdin' if self._deaf else 'stdout'} but still runs"
+        if self.returncode >= 0:
+            return f"exited with code {self.returncode}"
+        try:
+            return f"was killed by {signal.Signals(-self.returncode).name}"
+        except ValueError:
+            return f"was killed by signal {-self.returncode}"
+
+    def last_words(self) -> str:
+        """Return the last of stderr, or of what it wrote to stdout that was no message."""
+        words = self.stderr.strip()
+        if not words and self.read.noise:
+            words = "\n".join(self.read.noise_tail)
+        return words
+
+    async def settle(self, seconds: float) -> None:
+        """Wait a moment for its exit code and the end of its stderr, which follow the end of stdout."""
+        with anyio.move_on_after(seconds):
+            await self.exited.wait()
+            await self._stderr.ended.wait()
+
+    def kill_nowait(self) -> None:
+        """Kill its whole group now; aclose() is still needed."""
+        if self._alive():
+            proc.signal_group(self.pid, signal.SIGKILL)
+
+    async def aclose(self) -> None:
+        """Close its stdin and wait, then SIGTERM, then SIGKILL to its whole group, each within its bound.
+
+        What left the group is found by its mark and killed, on Linux. May be called twice; the second call waits for the
+        first. A cancelled caller does not stop it.
+        """
+        if self._closing is not None:
+            with anyio.CancelScope(shield=True):
+                await self._closing.wait()
+            return
+        self._closing = anyio.Event()
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._stop()
+        except BaseException:
+            # Only a task that is cancelled behind anyio's back gets here.
+            self.kill_nowait()
+            raise
+        finally:
+            self._finish()
+            self._closing.set()
+
+    async def _stop(self) -> None:
+        family = self.returncode is None and proc.has_children(self.pid)
+        self.read.discard()
+        self.write.close()
+        limits = self._limits
+        if self.fault is None:
+            await self._wait(self.exited.is_set, limits.eof_grace)
+        clean = self.returncode == 0 and not family
+        if self._alive():
+            clean = False
+            proc.signal_group(self.pid, signal.SIGTERM)
+            await self._wait(self._gone, limits.term_grace)
+        if self._alive():
+            proc.signal_group(self.pid, signal.SIGKILL)
+            await self._wait(self._gone, limits.kill_grace)
+        if proc.LINUX and not clean:
+            await anyio.to_thread.run_sync(proc.kill_marked, [self._mark])
+
+    def _alive(self) -> bool:
+        # While the leader is not reaped its group is there; reaping the group's orphans before would take its exit code.
+        if self.returncode is None:
+            return True
+        if not (proc.LINUX and any(proc.start_time(member) for member in self._members)):
+            self._members = proc.group_members(self.pid)
+        return bool(self._members)
+
+    def _gone(self) -> bool:
+        return not self._alive()
+
+    async def _wait(self, over: Callable[[], bool], seconds: float) -> None:
+        with anyio.move_on_after(seconds):
+            await self.exited.wait()
+            pause = 0.002
+            while not over():
+                await anyio.sleep(pause)
+                pause = min(pause * 2, 0.05)
+
+    def _finish(self) -> None:
+        for stream in (self.read, self.write, self._stderr):
+            stream.abort()
+        for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
+            if pipe is not None:
+                pipe.close()
+        if self.returncode is None:
+            logger.warning("child %d does not end; the next start will look for it", self.pid)
+        elif self._ledger is not None:
+            self._ledger.remove(self.pid)
+
+
+__all__ = ["ChildProcess", "ProcessLimits", "inherited_environment"]

@@ -1,0 +1,205 @@
+"""Running a recipe: tool calls that save what an upstream holds, and tool calls that give it back to a fresh one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+import anyio.to_thread
+
+from ...sessions.errors import (
+    ConnectionLost,
+    NotAllowed,
+    OutcomeUnknown,
+    ServiceUnavailable,
+    SessionError,
+)
+from ...sessions.services import JSON, Restored, Snapshot
+from .config import Recipe, Step
+from .connection import UpstreamConnection
+
+FILE_BYTES: Final = 64 * 2**20
+_PLACE: Final = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
+
+
+class Quiet:
+    """The context of a call that no caller made: nobody to ask, nobody to tell."""
+
+    meta: Mapping[str, Any] = {}
+    wants_progress = False
+    log_level: str | None = None
+    input_responses: JSON | None = None
+    request_state: str | None = None
+    can_return_input_required = False
+
+    @property
+    def capabilities(self) -> JSON:
+        return {}
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        return
+
+    async def log(self, params: JSON) -> None:
+        return
+
+    async def ask(self, method: str, params: JSON) -> JSON:
+        raise NotAllowed("Nobody made this call, so nobody can be asked.")
+
+
+class Failed(ServiceUnavailable):
+    """Raised when a step did not do its part; the connection is still there."""
+
+
+async def save(recipe: Recipe, connection: UpstreamConnection, folder: Path) -> Snapshot:
+    """Run the save steps and return what they keep.
+
+    Raises:
+        ServiceUnavailable: a step failed; the earlier snapshot is worth more than half of a new one.
+    """
+    saved = Snapshot()
+    for step in recipe.save:
+        result = await _run(step, connection, folder, _values(recipe, saved, folder))
+        for name, source in step.keep.items():
+            if source.startswith("file:"):
+                path = _below(folder, source.removeprefix("file:"))
+                saved.blobs[name] = await anyio.to_thread.run_sync(_read, path, step, name)
+            else:
+                saved.data[name] = _picked(step, name, source, result)
+    return saved
+
+
+async def restore(
+    recipe: Recipe, connection: UpstreamConnection, folder: Path, snapshot: Snapshot
+) -> Restored:
+    """Write kept files back and run the restore steps. A step that fails is told, not raised.
+
+    Raises:
+        OutcomeUnknown, ConnectionLost: the connection died of it.
+    """
+    try:
+        for name, path in _files(recipe, folder).items():
+            if name in snapshot.blobs:
+                await anyio.to_thread.run_sync(_write, path, snapshot.blobs[name])
+        for step in recipe.restore:
+            await _run(step, connection, folder, _values(recipe, snapshot, folder))
+    except (OutcomeUnknown, ConnectionLost):
+        raise
+    except SessionError as error:
+        return Restored("", f"{recipe.restores} ({error.message.rstrip('.')}), {recipe.loses}")
+    return Restored(recipe.restores, recipe.loses)
+
+
+def nothing(recipe: Recipe | None) -> Restored:
+    """Say what is lost when a connection is replaced without a snapshot."""
+    if recipe is None:
+        return Restored("", "everything this server kept in memory")
+    return Restored("", f"{recipe.restores}, {recipe.loses}")
+
+
+async def _run(
+    step: Step, connection: UpstreamConnection, folder: Path, values: Mapping[str, Any]
+) -> JSON:
+    arguments = cast(JSON, filled(step.arguments, {**values, "dir": str(folder)}))
+    try:
+        result = await connection.call(step.tool, arguments, Quiet())
+    except (OutcomeUnknown, ConnectionLost):
+        raise
+    except SessionError as error:
+        raise Failed(f"{step.tool} failed: {error.message}") from error
+    if result.is_error:
+        raise Failed(f"{step.tool} failed: {_text(result.payload)[:200]}")
+    return result.payload
+
+
+def filled(value: object, values: Mapping[str, Any]) -> object:
+    """Return a JSON value with each `{name}` replaced; unknown names stay as they are."""
+    if isinstance(value, dict):
+        return {k: filled(v, values) for k, v in cast(JSON, value).items()}
+    if isinstance(value, list):
+        return [filled(item, values) for item in cast(list[object], value)]
+    if not isinstance(value, str):
+        return value
+    whole = _PLACE.fullmatch(value)
+    if whole is not None and whole[1] in values:
+        return values[whole[1]]
+    return _PLACE.sub(lambda m: _as_text(values[m[1]]) if m[1] in values else m[0], value)
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _values(recipe: Recipe, snapshot: Snapshot, folder: Path) -> JSON:
+    """Return what `{name}` stands for: saved values, and the paths of kept files."""
+    return {**{k: str(v) for k, v in _files(recipe, folder).items()}, **snapshot.data}
+
+
+def _files(recipe: Recipe, folder: Path) -> dict[str, Path]:
+    return {
+        name: _below(folder, source.removeprefix("file:"))
+        for step in recipe.save
+        for name, source in step.keep.items()
+        if source.startswith("file:")
+    }
+
+
+def _below(folder: Path, path: str) -> Path:
+    root = folder.resolve()
+    found = (root / path.replace("{dir}", str(root))).resolve()
+    if not found.is_relative_to(root) or found == root:
+        raise Failed("a kept file has to be below {dir}")
+    return found
+
+
+def _read(path: Path, step: Step, name: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            kept = file.read(FILE_BYTES + 1)
+    except OSError as error:
+        raise Failed(f"{step.tool} left no file for {name!r} ({error.strerror})") from None
+    if len(kept) > FILE_BYTES:
+        raise Failed(f"the file {step.tool} left for {name!r} has more than {FILE_BYTES} bytes")
+    return kept
+
+
+def _write(path: Path, kept: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.write_bytes(kept)
+        path.chmod(0o600)
+    except OSError as error:
+        raise Failed(f"a saved file could not be written back ({error.strerror})") from None
+
+
+def _picked(step: Step, name: str, source: str, result: JSON) -> Any:
+    if source == "text":
+        return _text(result)
+    if source.startswith("text:"):
+        found = re.search(source.removeprefix("text:"), _text(result))
+        if found is None:
+            raise Failed(f"the text of {step.tool} holds nothing for {name!r}")
+        return found[1] if found.re.groups else found[0]
+    return _pointed(step, name, source, result.get("structuredContent"))
+
+
+def _pointed(step: Step, name: str, pointer: str, value: Any) -> Any:
+    for part in pointer.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, list) and key.isdecimal() and int(key) < len(cast(list[Any], value)):
+            value = cast(list[Any], value)[int(key)]
+        elif isinstance(value, dict) and key in value:
+            value = cast(JSON, value)[key]
+        else:
+            raise Failed(f"the structured content of {step.tool} holds nothing for {name!r}")
+    return value
+
+
+def _text(result: JSON) -> str:
+    blocks = cast(list[JSON], result["content"])
+    return "\n".join(block["text"] for block in blocks if block["type"] == "text")
+
+
+__all__ = ["Quiet", "filled", "nothing", "restore", "save"]

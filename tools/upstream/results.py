@@ -1,0 +1,96 @@
+"""Whether the result of a tool has the shape the protocol demands.
+
+The SDK would turn a malformed result into an empty one for a 2026-07-28 client (sdk 2.3), so it is looked at before it is
+passed on. Only the shape: fields that are not known pass as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from mcp_types import SERVER_INFO_META_KEY
+
+from ...sessions.services import JSON
+from .errors import UpstreamMisbehaved
+
+NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "text": ("text",),
+    "image": ("data", "mimeType"),
+    "audio": ("data", "mimeType"),
+    "resource_link": ("uri", "name"),
+}
+"""The text fields without which a content block is not one."""
+
+
+def checked(result: JSON, *, modern: bool, service: str, tool: bool) -> JSON:
+    """Return a result as it may be passed on, or raise UpstreamMisbehaved. `tool`: it is the result of tools/call.
+
+    A result of a legacy upstream has no `resultType`; a modern one's is `complete` or `input_required`.
+    """
+    kind = result.get("resultType", "complete")
+    if not modern:
+        result.pop("resultType", None)
+    elif kind == "input_required":
+        return _checked_question(result, service)
+    elif kind != "complete":
+        raise UpstreamMisbehaved(service, f"its result is of the unknown type {str(kind)[:40]!r}")
+    _drop_stamp(result)
+    if tool and (fault := _fault(result)) is not None:
+        raise UpstreamMisbehaved(service, f"its result is not a tool result ({fault})")
+    return result
+
+
+def _checked_question(result: JSON, service: str) -> JSON:
+    asked, state = result.get("inputRequests"), result.get("requestState")
+    requests = cast(JSON, asked) if isinstance(asked, dict) else {}
+    sound = all(isinstance(_get(request, "method"), str) for request in requests.values())
+    if not sound or not (requests or isinstance(state, str)):
+        raise UpstreamMisbehaved(service, "it asks for input without saying for what")
+    _drop_stamp(result)
+    return result
+
+
+def _drop_stamp(result: JSON) -> None:
+    """Take out the upstream's introduction of itself, which our own replaces."""
+    meta = result.get("_meta")
+    if isinstance(meta, dict) and SERVER_INFO_META_KEY in meta:
+        stamped = cast(JSON, meta)
+        del stamped[SERVER_INFO_META_KEY]
+        if not stamped:
+            del result["_meta"]
+
+
+def _fault(result: JSON) -> str | None:
+    content = result.get("content")
+    if not isinstance(content, list):
+        return "content is no list"
+    if not isinstance(result.get("isError", False), bool):
+        return "isError is neither true nor false"
+    for number, block in enumerate(cast(list[object], content)):
+        if (fault := _block_fault(block)) is not None:
+            return f"content block {number} {fault}"
+    return None
+
+
+def _block_fault(block: object) -> str | None:
+    kind = _get(block, "type")
+    if not isinstance(kind, str):
+        return "has no type"
+    for name in NEEDED.get(kind, ()):
+        if not isinstance(_get(block, name), str):
+            return f"is of type {kind} without {name}"
+    if kind == "resource":
+        resource = _get(block, "resource")
+        if not isinstance(_get(resource, "uri"), str):
+            return "is a resource without uri"
+        if not isinstance(_get(resource, "text") or _get(resource, "blob") or "", str):
+            return "is a resource without text or blob"
+    return None
+
+
+def _get(value: object, name: str) -> Any:
+    return cast(JSON, value).get(name) if isinstance(value, dict) else None
+
+
+__all__ = ["checked"]
