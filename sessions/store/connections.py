@@ -37,6 +37,7 @@ class KeptConnection:
         self._forever = forever
         self._connection: Connection | None = None
         self._thread = ThreadPoolExecutor(1, "statehold-store")
+        self._closed = False
 
     async def run(self, work: Callable[[Connection], T]) -> T:
         """Run work, in one transaction if the connection writes.
@@ -44,6 +45,8 @@ class KeptConnection:
         Raises:
             StoreUnavailable: when the database failed. What a value is to blame for is raised as it is.
         """
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
 
     def _run(self, work: Callable[[Connection], T]) -> T:
@@ -68,6 +71,10 @@ class KeptConnection:
                 found.close()
 
     async def aclose(self) -> None:
+        """Close after what runs now. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
         await asyncio.get_running_loop().run_in_executor(self._thread, self._discard)
         self._thread.shutdown(wait=False)
 
@@ -135,9 +142,8 @@ class Connections:
 
     async def aclose(self) -> None:
         """Close every connection. Idempotent."""
-        found, self._all = self._all, []
         with anyio.CancelScope(shield=True):
-            for connection in found:
+            for connection in self._all:
                 await connection.aclose()
         self._engine.dispose()
 
