@@ -13,7 +13,7 @@ import anyio
 from ..sessions.errors import StoreUnavailable
 from ..sessions.lifecycle import OPEN, Status
 from ..sessions.records import LOCAL, JournalKind, JournalRecord, SessionFilter, SessionRecord
-from ..sessions.session import describe, describe_binding
+from ..sessions.session import describe, describe_binding, expiry
 from ..sessions.store import SQLStore
 from ..sessions.store.dialect import FILE_NAME
 from .cli import complain
@@ -146,11 +146,7 @@ def _status(record: SessionRecord, now: float) -> str:
 def _ends_at(record: SessionRecord) -> float | None:
     if record.status is Status.CLOSED:
         return record.due_at
-    paused = record.timeouts.paused
-    ends = [record.lifetime_ends_at]
-    if record.status is Status.PAUSED and paused:
-        ends.append(record.status_at + paused)
-    return min((end for end in ends if end is not None), default=None)
+    return expiry(record, record.status, record.used_at)
 
 
 async def _show(config: Config, store: SQLStore | None, arguments: Namespace) -> int:

@@ -158,6 +158,13 @@ def test_folder_and_files_that_others_can_read_are_found(doctor: Doctor, data: P
     assert "(0755)" in found["data folder"]["detail"]
     assert found["data folder"]["remedy"] == f"chmod 700 {data}"
 
+    data.chmod(0o700)
+    file = data / "statehold.db"
+    file.chmod(0o640)
+    code, found = doctor()
+    assert code == FAILURE
+    assert found["data files"]["remedy"] == f"chmod 600 {file}"
+
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
 def test_folder_that_cannot_be_made_is_found(doctor: Doctor, data: Path) -> None:
