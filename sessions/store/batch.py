@@ -24,16 +24,17 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.dml import Update
 
 from ..errors import Fenced, InvalidArgument, NameTaken
 from . import creation, schema
 from .creation import Creation
-from .dialect import among, blames_value, execute_many, packed, upsert, violated
+from .dialect import among, blames_database, execute_many, packed, upsert, violated
 from .rows import Change, Row
 
 Operation: TypeAlias = Callable[[Connection], Any]
-"""A step of its own. It refuses before it writes anything, or not at all."""
+"""A step of its own."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +50,7 @@ class Unit:
 def apply(connection: Connection, units: Sequence[Unit]) -> None:
     """Run units and note the outcome of each.
 
-    Raises whatever the database raised; then nothing of the transaction may be kept.
+    Raises whatever a unit raised; then nothing of the transaction may be kept.
     """
     for kind, found in groupby(units, key=lambda unit: type(unit.work)):
         run = list(found)
@@ -63,12 +64,12 @@ def apply(connection: Connection, units: Sequence[Unit]) -> None:
 
 
 def isolate(connection: Connection, units: Sequence[Unit]) -> None:
-    """Run units so that one whose values the database refuses fails alone: halve until it is found."""
+    """Run units so that one that cannot be applied fails alone: halve until it is found."""
     try:
         with connection.begin_nested():
             apply(connection, units)
     except Exception as error:
-        if not blames_value(error):
+        if blames_database(error):
             raise
         if len(units) == 1:
             units[0].error = refusal(units[0], error)
@@ -79,7 +80,9 @@ def isolate(connection: Connection, units: Sequence[Unit]) -> None:
 
 
 def refusal(unit: Unit, error: Exception) -> Exception:
-    """What the waiter of a unit is told when the database refused its values."""
+    """What the waiter of a unit is told when its values were refused. Any other error is its own."""
+    if not isinstance(error, DBAPIError | UnicodeError | OverflowError):
+        return error
     match violated(error):
         case "name":
             return name_taken(_name(unit.work))
@@ -88,7 +91,11 @@ def refusal(unit: Unit, error: Exception) -> Exception:
         case "id":
             return InvalidArgument("There is a session of this id already.")
         case "other":
-            return InvalidArgument("A value cannot be stored: too large, or not valid text.")
+            return not_storable()
+
+
+def not_storable() -> InvalidArgument:
+    return InvalidArgument("A value cannot be stored: too large, or not valid text.")
 
 
 def name_taken(name: str | None) -> NameTaken:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..errors import StoreUnavailable
-from .dialect import WRITES, blames_value, explain, make_engine, use_wal
+from .dialect import WRITES, blames_database, explain, make_engine, use_wal
 from .folder import DataFolder
 from .upgrade import revision, upgrade
 
@@ -43,7 +43,7 @@ class KeptConnection:
         """Run work, in one transaction if the connection writes.
 
         Raises:
-            StoreUnavailable: when the database failed. What a value is to blame for is raised as it is.
+            StoreUnavailable: when the database failed. Whatever else the work raised is raised as it is.
         """
         if self._closed:
             raise StoreUnavailable("The store is closed.")
@@ -60,7 +60,7 @@ class KeptConnection:
                 with connection.begin():
                     return work(connection)
             except Exception as error:
-                if not (self._forever or blames_value(error)):
+                if blames_database(error) and not self._forever:
                     self._discard()
                 raise
 
@@ -114,7 +114,7 @@ class Connections:
         """Run one transaction that holds the write lock from its beginning.
 
         Raises:
-            StoreUnavailable: when the database failed. What a value is to blame for is raised as it is.
+            StoreUnavailable: when the database failed. Whatever else the work raised is raised as it is.
         """
         folder = self._folder
 
@@ -159,6 +159,6 @@ def _explained() -> Generator[None]:
     try:
         yield
     except (SQLAlchemyError, sqlite3.Error) as error:
-        if blames_value(error):
+        if not blames_database(error):
             raise
         raise StoreUnavailable(explain(error)) from error

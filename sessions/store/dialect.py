@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InvalidRequestError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import Insert
@@ -151,15 +151,18 @@ _UNIT = {
 }
 
 
-def blames_value(error: Exception) -> bool:
-    """Whether what was written is at fault, rather than the database."""
+def blames_database(error: BaseException) -> bool:
+    """Whether the database failed, rather than what was asked of it."""
     origin = error.orig if isinstance(error, DBAPIError) else error
+    if not isinstance(origin, sqlite3.Error):
+        return isinstance(origin, StoreUnavailable | InvalidRequestError)
     code = getattr(origin, "sqlite_errorcode", None)
     if code is not None:
-        return (code & 0xFF) in _UNIT
-    if isinstance(origin, sqlite3.ProgrammingError):
-        return "closed" not in str(origin).lower()
-    return isinstance(origin, sqlite3.InterfaceError | OverflowError | UnicodeError)
+        return (code & 0xFF) not in _UNIT
+    # Without a code the driver refused: a value it cannot bind, or a connection that is closed.
+    return not isinstance(origin, sqlite3.ProgrammingError | sqlite3.InterfaceError) or (
+        "closed" in str(origin).lower()
+    )
 
 
 _REMEDIES = {

@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 
 import anyio
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from ..errors import StoreUnavailable
 from ..records import (
@@ -23,7 +24,7 @@ from ..records import (
 )
 from . import ownership, queries, rows
 from .base import Loaded, Write
-from .batch import Operation
+from .batch import Operation, not_storable
 from .connections import Connections
 from .creation import Creation
 from .folder import DataFolder
@@ -105,7 +106,10 @@ class SQLStore:
     async def _read(self, query: Callable[[Connection], T]) -> T:
         if not self._open:
             raise StoreUnavailable("The store is closed.")
-        return await self._connections.read(query)
+        try:
+            return await self._connections.read(query)
+        except (DBAPIError, UnicodeError, OverflowError) as error:
+            raise not_storable() from error
 
     async def _submit(self, work: Change | Creation | Operation) -> object:
         if not self._open:

@@ -20,7 +20,7 @@ from ..errors import Fenced, StoreUnavailable
 from .batch import Operation, Unit, apply, isolate
 from .connections import Connections
 from .creation import Creation
-from .dialect import blames_value
+from .dialect import blames_database
 from .rows import Change
 
 logger = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class Writer:
         try:
             await self._connections.write(partial(apply, units=units))
         except Exception as error:
-            if not blames_value(error):
+            if blames_database(error):
                 raise
             await self._connections.write(partial(isolate, units=units))
 

@@ -91,6 +91,16 @@ async def test_an_id_is_never_used_twice(store: Store, sessions: Sessions) -> No
         await sessions.make("sh_a")
 
 
+async def test_what_no_database_can_hold_is_refused_when_it_is_looked_for(store: Store) -> None:
+    with pytest.raises(InvalidArgument):
+        await store.get("\ud83d")
+    with pytest.raises(InvalidArgument):
+        await store.claim("\ud83d", NODE, 2.0)
+    with pytest.raises(InvalidArgument):
+        await store.journal("sh_a", after=2**70)
+    assert await store.get("sh_a") is None
+
+
 # Names and limits.
 
 

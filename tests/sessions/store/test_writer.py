@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from sqlalchemy import Connection
 from store_making import NODE, MakeStore, Sessions, entry, node_record
 
 from statehold.sessions.errors import Fenced, InvalidArgument, NameTaken, StoreUnavailable
@@ -147,6 +148,28 @@ async def test_a_unit_that_the_database_refuses_fails_alone(
         assert (record.used_at, record.due_at) == (9.0, None)
     assert await store.get("sh_new") is not None
     assert await store.check() == []
+
+
+async def test_a_step_that_breaks_fails_alone_and_leaves_no_trace(
+    store: Store, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a")
+
+    def broken(connection: Connection) -> None:
+        connection.exec_driver_sql("UPDATE session SET reason = 'half done'")
+        raise KeyError("what")
+
+    assert isinstance(store, SQLStore)
+    works = {
+        "before": store.write(write("sh_a", session={"used_at": 2.0})),
+        "broken": store._writer.submit(broken),  # pyright: ignore[reportPrivateUsage]
+        "behind": store.write(write("sh_a", session={"due_at": 3.0})),
+    }
+    found = await Outcomes().gather(works)
+    assert found == {"before": "done", "broken": "KeyError", "behind": "done"}
+    a = await store.get("sh_a")
+    assert a is not None
+    assert (a.used_at, a.due_at, a.reason) == (2.0, 3.0, None)
 
 
 async def test_a_name_passes_on_when_its_holder_closes_just_before(
