@@ -1,0 +1,1 @@
+"""What Statehold costs, measured against real programs: `uv run python -m benchmarks`; see docs/benchmarks.md."""

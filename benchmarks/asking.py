@@ -1,0 +1,60 @@
+"""Single tool calls of a 2026-07-28 client over plain HTTP, with nothing cached and nothing asked before."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import anyio
+import httpx2
+
+VERSION = "2026-07-28"
+META = {
+    "io.modelcontextprotocol/protocolVersion": VERSION,
+    "io.modelcontextprotocol/clientInfo": {"name": "benchmarks", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+class Asking:
+    """Calls tools of one server. Use it as an async context manager; calls may run at the same time."""
+
+    def __init__(self, port: int, seconds: float = 60.0) -> None:
+        self._url = f"http://127.0.0.1:{port}/mcp"
+        self._seconds = seconds
+        self._client = httpx2.AsyncClient(timeout=seconds, trust_env=False)
+
+    async def __aenter__(self) -> Asking:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._client.aclose()
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Call a tool and return its structured content, or its whole result where it has none."""
+        body = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": tool, "arguments": arguments, "_meta": META},
+        }
+        headers = {
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": VERSION,
+            "Mcp-Method": "tools/call",
+            "Mcp-Name": tool,
+        }
+        response = await self._client.post(self._url, json=body, headers=headers)
+        answer = cast("dict[str, Any]", response.json())
+        result: dict[str, Any] = answer.get("result") or {}
+        if response.status_code != 200 or result.get("isError"):
+            raise RuntimeError(f"{tool}: {answer}")
+        return result.get("structuredContent") or result
+
+    async def first(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Call a tool of a server that is only just starting."""
+        with anyio.fail_after(self._seconds):
+            while True:
+                try:
+                    return await self.call(tool, arguments)
+                except httpx2.TransportError:
+                    await anyio.sleep(0.002)

@@ -1,0 +1,101 @@
+"""(c) What a session costs while it is live, and while it is paused: the memory of the Statehold process."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+
+from .asking import Asking
+from .gateways import http_server, statehold, statehold_config
+from .plan import QUICK, Plan
+from .processes import descendants, free_port, memory
+from .report import Row, Table, Target
+
+KIB_PER_PAUSED = 4.0
+AT_ONCE = 8
+SETTLE_SECONDS = 1.0
+WARM_UP = 200
+"""Sessions that come and go first, so that caches which do not grow with the number of sessions are full."""
+
+
+async def measure(plan: Plan) -> Table:
+    table = Table("(c) density: memory of the Statehold process in KiB")
+    folder, port = plan.folder / "density", free_port()
+    config = statehold_config(folder, QUICK, more='pause = "release"')
+    with http_server(
+        statehold(folder / "data", config, "serve", "--port", str(port)), folder
+    ) as process:
+        async with Asking(port) as asking:
+            await asking.first("session_list", {})
+            await _many(WARM_UP, lambda number: _come_and_go(asking, f"warm{number}"))
+            previous = await _row(table, process.pid, "start, after a warm-up", 0, None)
+            ids = await _many(plan.live, lambda number: _live(asking, f"live{number}"))
+            previous = await _row(table, process.pid, "live", plan.live, previous)
+            per_child = _per_child(process.pid)
+            await _many(plan.paused, lambda number: _paused(asking, f"paused{number}"))
+            before = previous
+            previous = await _row(table, process.pid, "paused, never opened", plan.paused, previous)
+            per_paused = max(0.0, (previous[1] - before[1]) / 1024 / plan.paused)
+            await _many(len(ids), lambda n: asking.call("session_pause", {"session_id": ids[n]}))
+            await _row(table, process.pid, "live ones paused (released)", plan.live, previous)
+    table.notes.append(f"each live session has an upstream of its own besides: {per_child}")
+    table.targets.append(Target("memory of a paused session", per_paused, KIB_PER_PAUSED, "KiB"))
+    return table
+
+
+async def _row(
+    table: Table, pid: int, state: str, sessions: int, previous: tuple[int, int] | None
+) -> tuple[int, int]:
+    await anyio.sleep(SETTLE_SECONDS)
+    rss, pss = memory(pid)
+    row: Row = {
+        "state": state,
+        "sessions": sessions,
+        "RSS": rss // 1024,
+        "PSS": pss // 1024,
+        "PSS per session": None,
+    }
+    if previous is not None:
+        row["PSS per session"] = round((pss - previous[1]) / 1024 / sessions, 2)
+    table.rows.append(row)
+    return rss, pss
+
+
+def _per_child(pid: int) -> str:
+    sizes = [memory(child.pid)[1] for child in descendants(pid)]
+    return f"{sum(sizes) / len(sizes) / 2**20:.1f} MiB (PSS) for a Python of the standard library"
+
+
+async def _many(count: int, work: Callable[[int], Awaitable[Any]]) -> list[Any]:
+    left = iter(range(count))
+    found: list[Any] = []
+
+    async def worker() -> None:
+        found.extend([await work(number) for number in left])
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(AT_ONCE):
+            tasks.start_soon(worker)
+    return found
+
+
+async def _created(asking: Asking, name: str) -> str:
+    return (await asking.call("session_create", {"name": name}))["session_id"]
+
+
+async def _live(asking: Asking, name: str) -> str:
+    session = await _created(asking, name)
+    await asking.call("inc", {"session_id": session})
+    return session
+
+
+async def _paused(asking: Asking, name: str) -> None:
+    await asking.call("session_pause", {"session_id": await _created(asking, name)})
+
+
+async def _come_and_go(asking: Asking, name: str) -> None:
+    session = await _created(asking, name)
+    await asking.call("session_pause", {"session_id": session})
+    await asking.call("session_close", {"session_id": session})

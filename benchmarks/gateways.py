@@ -1,0 +1,143 @@
+"""The gateways that are compared: how each is started in front of the same counting server."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from .plan import COUNTER, HERE, ROOT, python
+from .processes import started
+
+PROXY_ENVIRONMENT = ROOT / ".venv-mcp-proxy"
+"""mcp-proxy cannot be imported beside mcp 2, so it has an environment of its own, from benchmarks/peers/uv.lock."""
+
+STATEHOLD = ("-m", "statehold.server")
+
+CONFIG = """\
+{head}
+[limits]
+live_sessions = 1000
+sessions_per_principal = 100000
+[services.{name}]
+command = {command}
+args = {args}
+{more}
+"""
+
+
+def statehold_config(
+    folder: Path, upstream: Path = COUNTER, *, more: str = "", head: str = ""
+) -> Path:
+    """Write the configuration of a Statehold with one service and return where it is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "statehold.toml"
+    command, args = json.dumps(sys.executable), json.dumps([str(upstream)])
+    file.write_text(
+        CONFIG.format(name=upstream.stem, command=command, args=args, more=more, head=head),
+        encoding="utf-8",
+    )
+    return file
+
+
+def statehold(folder: Path, config: Path, *arguments: str) -> list[str]:
+    return [*python(*STATEHOLD), *arguments, "--config", str(config), "--data", str(folder)]
+
+
+def stdio_command(name: str, folder: Path) -> list[str] | None:
+    """Return the command that serves the counter over stdio through a gateway, None where it cannot."""
+    if name == "direct":
+        return python(COUNTER)
+    if name == "statehold":
+        return statehold(folder / "data", statehold_config(folder))
+    if name == "fastmcp" and (program := _fastmcp()) is not None:
+        return [program, "run", str(_client_config(folder)), *_FASTMCP]
+    return None
+
+
+def http_command(name: str, folder: Path, port: int) -> list[str] | None:
+    """Return the command that serves the counter over Streamable HTTP through a gateway."""
+    if name == "direct":
+        return python(COUNTER, "--transport", "http", "--port", str(port))
+    if name == "statehold":
+        serve = ("serve", "--port", str(port))
+        return statehold(folder / "data", statehold_config(folder), *serve)
+    if name == "fastmcp" and (program := _fastmcp()) is not None:
+        over_http = ("--transport", "http", "--host", "127.0.0.1", "--port", str(port))
+        return [program, "run", str(_client_config(folder)), *over_http, *_FASTMCP]
+    if name == "mcp-proxy" and (program := _mcp_proxy()) is not None:
+        return [program, "--port", str(port), "--log-level", "ERROR", "--", *python(COUNTER)]
+    return None
+
+
+_FASTMCP = ("--no-banner", "--skip-env", "--log-level", "ERROR")
+
+
+def _fastmcp() -> str | None:
+    return shutil.which("fastmcp", path=str(Path(sys.executable).parent))
+
+
+def _mcp_proxy() -> str | None:
+    program = PROXY_ENVIRONMENT / "bin" / "mcp-proxy"
+    return str(program) if program.exists() else None
+
+
+def _client_config(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "mcp.json"
+    counter = {"command": sys.executable, "args": [str(COUNTER)]}
+    file.write_text(json.dumps({"mcpServers": {"counter": counter}}), encoding="utf-8")
+    return file
+
+
+def install_mcp_proxy() -> str | None:
+    """Make the environment of mcp-proxy, if there is uv; return what is wrong otherwise."""
+    if _mcp_proxy() is not None:
+        return None
+    uv = shutil.which("uv")
+    if uv is None:
+        return "uv is not installed"
+    made = subprocess.run(
+        [uv, "sync", "--quiet", "--locked", "--project", str(HERE / "peers")],
+        env=_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return None if made.returncode == 0 else made.stderr.strip()[-300:]
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "UV_PROJECT_ENVIRONMENT": str(PROXY_ENVIRONMENT)}
+
+
+def log_file(folder: Path) -> TextIO:
+    """Return a file for what a program says on stderr."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return (folder / "output.log").open("a", encoding="utf-8")
+
+
+@contextmanager
+def http_server(command: Sequence[str], folder: Path) -> Generator[subprocess.Popen[bytes]]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with started(command, log=folder / "output.log") as process:
+        yield process
+
+
+__all__ = [
+    "http_command",
+    "http_server",
+    "install_mcp_proxy",
+    "log_file",
+    "statehold",
+    "statehold_config",
+    "stdio_command",
+]

@@ -1,0 +1,62 @@
+"""How much of everything a run measures."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+COUNTER = ROOT / "tests" / "upstreams" / "counter.py"
+QUICK = ROOT / "tests" / "upstreams" / "quick.py"
+
+North = Literal["stdio", "http"]
+Era = Literal["legacy", "modern"]
+MODE = {"legacy": "legacy", "modern": "2026-07-28"}
+"""The SDK client's `mode` for an era."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The size of a run. `folder` is where servers keep their data and logs; it is removed afterwards."""
+
+    folder: Path
+    norths: tuple[North, ...] = ("stdio", "http")
+    eras: tuple[Era, ...] = ("legacy", "modern")
+    routes: tuple[str, ...] = ("direct", "statehold", "fastmcp", "mcp-proxy")
+    rounds: int = 8
+    calls: int = 40
+    """Sequential small calls per round; large ones are a fifth of it, concurrent ones twice as many."""
+    scenario_seconds: float = 12.0
+    """When a scenario takes longer, its later rounds are left out."""
+    opens: int = 12
+    live: int = 100
+    paused: int = 1000
+    stored: tuple[int, ...] = (0, 1000, 10_000)
+    idle_seconds: float = 10.0
+    store_seconds: float = 1.5
+    store_rounds: int = 3
+
+
+def quick(folder: Path) -> Plan:
+    """Everything once, in under a minute: to see that it runs, not to quote."""
+    return Plan(
+        folder,
+        eras=("modern",),
+        rounds=2,
+        calls=20,
+        scenario_seconds=3.0,
+        opens=3,
+        live=10,
+        paused=100,
+        stored=(0, 1000),
+        idle_seconds=2.0,
+        store_seconds=0.4,
+        store_rounds=1,
+    )
+
+
+def python(*arguments: str | Path) -> list[str]:
+    return [sys.executable, *map(str, arguments)]

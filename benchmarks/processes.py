@@ -1,0 +1,111 @@
+"""The processes of a measurement: started here, stopped by pid, and what they have used so far."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import anyio
+import psutil
+
+START_SECONDS = 60.0
+STOP_SECONDS = 10.0
+
+
+@contextmanager
+def started(
+    command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None
+) -> Generator[subprocess.Popen[bytes]]:
+    """Run a program while the block runs; its output goes to a file. Whatever it started is gone afterwards too."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **(env or {})},
+        )
+    try:
+        yield process
+    finally:
+        stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a program of ours, politely first, and what it left behind."""
+    left = descendants(process.pid)
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for child in left:
+        # psutil compares start times, so a pid that was given to somebody else is left alone.
+        if child.is_running():
+            child.kill()
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def own_children() -> set[int]:
+    return {child.pid for child in psutil.Process().children()}
+
+
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """Return the processor time that processes have used in all their threads, those that ended included."""
+    return sum(_cpu(pid) for pid in pids)
+
+
+def _cpu(pid: int) -> float:
+    if sys.platform == "linux":
+        # The clock of another process (clock_getcpuclockid(3)): nanoseconds, where /proc/PID/stat has ticks of 10 ms.
+        return time.clock_gettime((~pid << 3) | 2)
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
+
+
+def memory(pid: int) -> tuple[int, int]:
+    """Return resident and proportional set size in bytes; the latter shares out what several processes map."""
+    found = psutil.Process(pid).memory_full_info()
+    return found.rss, getattr(found, "pss", found.uss)
+
+
+def free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        return listener.getsockname()[1]
+
+
+async def accepting(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a program that was just started accepts connections.
+
+    Raises:
+        RuntimeError: it ended instead.
+        TimeoutError: it does neither.
+    """
+    with anyio.fail_after(START_SECONDS):
+        while not _listening(port):
+            if process.poll() is not None:
+                raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
+            await anyio.sleep(0.02)
+
+
+def _listening(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True

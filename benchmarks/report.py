@@ -1,0 +1,80 @@
+"""The result of a run: tables for a reader, the same rows as JSON, and how they stand against the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Cell: TypeAlias = str | float | int | None
+Row: TypeAlias = dict[str, Cell]
+
+
+@dataclass(slots=True)
+class Target:
+    """One number that has to hold. `ceiling`: the value must not be more, else not less."""
+
+    name: str
+    value: float
+    bound: float
+    unit: str
+    ceiling: bool = True
+
+    @property
+    def met(self) -> bool:
+        return self.value <= self.bound if self.ceiling else self.value >= self.bound
+
+    def row(self) -> Row:
+        sign = "at most" if self.ceiling else "at least"
+        return {
+            "target": self.name,
+            "measured": f"{self.value:,.2f} {self.unit}".replace(".00 ", " "),
+            "bound": f"{sign} {self.bound:,g} {self.unit}",
+            "met": "yes" if self.met else "NO",
+        }
+
+
+@dataclass(slots=True)
+class Table:
+    """The rows of one part. All rows have the columns of the first."""
+
+    title: str
+    rows: list[Row] = field(default_factory=list[Row])
+    notes: list[str] = field(default_factory=list[str])
+    targets: list[Target] = field(default_factory=list[Target])
+
+    def text(self) -> str:
+        lines = ["", self.title, *_aligned(self.rows), *(f"  {note}" for note in self.notes)]
+        return "\n".join(lines)
+
+    def json(self) -> dict[str, Any]:
+        return {"title": self.title, "rows": self.rows, "notes": self.notes}
+
+
+def against_targets(tables: Sequence[Table]) -> Table:
+    return Table("Targets", [target.row() for table in tables for target in table.targets])
+
+
+def _aligned(rows: Sequence[Row]) -> list[str]:
+    if not rows:
+        return ["  (nothing was measured)"]
+    names = list(rows[0])
+    cells = [names, *([_shown(row.get(name)) for name in names] for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
+    numeric = [all(not isinstance(row.get(name), str) for row in rows) for name in names]
+    return [
+        "  "
+        + "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, numeric, strict=True)
+        ).rstrip()
+        for line in cells
+    ]
+
+
+def _shown(value: Cell) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
+    return f"{value:,}" if isinstance(value, int) else value

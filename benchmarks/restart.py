@@ -1,0 +1,104 @@
+"""(d) How long a start takes with many stored sessions, and what they cost while nobody uses them."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import anyio
+
+from .asking import Asking
+from .gateways import http_server, statehold, statehold_config
+from .plan import QUICK, ROOT, Plan, python
+from .processes import cpu_seconds, free_port
+from .report import Row, Table, Target
+
+START_SECONDS = 2.0
+IDLE_PERCENT = 1.0
+SETTLE_SECONDS = 2.0
+STARTS = 3
+
+
+async def measure(plan: Plan) -> Table:
+    table = Table("(d) restart: seconds from the start of the process to an answer over HTTP")
+    for count in plan.stored:
+        for left in ("paused", "crashed") if count else ("paused",):
+            starts = [
+                await _start(plan, plan.folder / f"restart-{left}-{count}-{number}", count, left)
+                for number in range(STARTS if count else STARTS + 1)
+            ]
+            table.rows.append(_row(count, left, starts))
+    _add_targets(table, max(plan.stored))
+    return table
+
+
+def _row(count: int, left: str, starts: list[dict[str, float]]) -> Row:
+    best = {key: min(start[key] for start in starts) for key in starts[0]}
+    return {
+        "stored": count,
+        "left by": "a clean stop" if left == "paused" else "kill -9",
+        "session_list": round(best["listed"], 3),
+        "one session": round(best["known"], 3),
+        "all known": round(best["all"], 3),
+        "CPU": round(best["cpu"], 3),
+        "idle CPU %": round(best["idle"], 2),
+        "starts": len(starts),
+    }
+
+
+def _add_targets(table: Table, most: int) -> None:
+    for row in table.rows:
+        if row["stored"] == most:
+            known, idle = row["all known"], row["idle CPU %"]
+            assert isinstance(known, float)
+            assert isinstance(idle, float)
+            what = f"{most:,} sessions, left by {row['left by']}"
+            table.targets.append(Target(f"known again: {what}", known, START_SECONDS, "s"))
+            table.targets.append(Target(f"idle CPU: {what}", idle, IDLE_PERCENT, "%"))
+
+
+async def _start(plan: Plan, folder: Path, count: int, left: str) -> dict[str, float]:
+    """Start on a folder with sessions; return the seconds until each answer."""
+    data, port = folder / "data", free_port()
+    config = statehold_config(folder, QUICK)
+    if count:
+        _fill(data, count, left)
+    began = time.monotonic()
+    with http_server(statehold(data, config, "serve", "--port", str(port)), folder) as process:
+        async with Asking(port) as asking:
+            await asking.first("session_list", {"limit": 50})
+            listed = time.monotonic() - began
+            known = all_known = listed
+            if count:
+                found = await asking.call("session_list", {"limit": 1, "name": f"s{count - 1}"})
+                await asking.call(
+                    "session_info", {"session_id": found["sessions"][0]["session_id"]}
+                )
+                known = time.monotonic() - began
+                await _all(asking, count)
+                all_known = time.monotonic() - began
+            await anyio.sleep(SETTLE_SECONDS)
+            cpu = cpu_seconds([process.pid])
+            seconds = plan.idle_seconds / STARTS
+            await anyio.sleep(seconds)
+            idle = (cpu_seconds([process.pid]) - cpu) / seconds * 100
+    return {"listed": listed, "known": known, "all": all_known, "cpu": cpu, "idle": idle}
+
+
+async def _all(asking: Asking, count: int) -> None:
+    """Wait until every stored session can be resumed: the last of those a dead process held is paused."""
+    with anyio.fail_after(60):
+        while await _still_open(asking):  # noqa: ASYNC110 - another process sets no event
+            await anyio.sleep(0.01)
+
+
+async def _still_open(asking: Asking) -> bool:
+    wanted = {"limit": 1, "statuses": ["idle", "active", "creating"]}
+    return bool((await asking.call("session_list", wanted))["sessions"])
+
+
+def _fill(data: Path, count: int, left: str) -> None:
+    data.mkdir(parents=True, mode=0o700)
+    command = python("-m", "benchmarks.filling", data, str(count), left)
+    subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, check=True, timeout=120)

@@ -1,0 +1,30 @@
+"""Measured values and what is said of them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+
+def quantile(values: Sequence[float], part: float) -> float:
+    """Return the value below which a part of the values lies, by the nearest rank."""
+    ranked = sorted(values)
+    return ranked[min(len(ranked) - 1, int(part * len(ranked)))]
+
+
+def median(values: Sequence[float]) -> float:
+    ranked = sorted(values)
+    middle = len(ranked) // 2
+    return ranked[middle] if len(ranked) % 2 else (ranked[middle - 1] + ranked[middle]) / 2
+
+
+@contextmanager
+def undisturbed() -> Generator[None]:
+    """Keep this process's garbage collector out of what is measured in the block."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

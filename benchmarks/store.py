@@ -1,0 +1,158 @@
+"""(e) Durable writes and journal appends per second: the store by itself, in a data folder, at 1, 10 and 100 writers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from statehold.sessions.lifecycle import Status
+from statehold.sessions.records import JournalKind, JournalRecord, SessionRecord, StateRecord
+from statehold.sessions.store import SQLStore
+from statehold.sessions.store.base import Write
+
+from .plan import Plan
+from .report import Table, Target
+from .samples import median, quantile, undisturbed
+
+NODE = "bench"
+WRITERS = (1, 10, 100)
+TEXT = "x" * 900
+"""With it a state, and a journal entry, takes about 1 KB."""
+APPENDS = 50
+"""Entries that a writer adds before it waits until they are durable."""
+WRITES_PER_SECOND = 10_000.0
+
+Work = Callable[[SQLStore, int], Awaitable[int]]
+"""One step of one writer: returns how many writes it made durable."""
+
+
+async def measure(plan: Plan) -> Table:
+    table = Table("(e) store: writes of 1 KB per second, each durable (fsync) when counted")
+    for kind, make in (("fenced write", _writes), ("journal append", _appends)):
+        for writers in WRITERS:
+            rates, waits = await _rounds(plan, f"{kind[:4]}{writers}", make, writers)
+            best = max(rates)
+            table.rows.append(
+                {
+                    "what": kind,
+                    "writers": writers,
+                    "per second": round(median(rates)),
+                    "best round": round(best),
+                    "p50 ms": round(quantile(waits, 0.5) * 1e3, 3),
+                    "p99 ms": round(quantile(waits, 0.99) * 1e3, 3),
+                }
+            )
+            if kind == "fenced write" and writers == max(WRITERS):
+                table.targets.append(
+                    Target("durable writes at 100 writers", best, WRITES_PER_SECOND, "/s", False)
+                )
+    table.notes.append("p50 and p99: how long one writer waits, for journal appends once per 50")
+    return table
+
+
+async def _rounds(
+    plan: Plan, name: str, make: Callable[[], Work], writers: int
+) -> tuple[list[float], list[float]]:
+    waits: list[float] = []
+    folder = plan.folder / f"store-{name}"
+    async with SQLStore.sqlite(folder) as store:
+        for number in range(max(WRITERS)):
+            await store.create(
+                _session(number), StateRecord(session_id=_id(number)), [], per_owner=0
+            )
+        work = make()
+        await _round(store, work, writers, plan.store_seconds / 3, [])
+        rates = [
+            await _round(store, work, writers, plan.store_seconds, waits)
+            for _ in range(plan.store_rounds)
+        ]
+        assert not store.dropped, f"{store.dropped} journal entries were dropped"
+    return rates, waits
+
+
+async def _round(
+    store: SQLStore, work: Work, writers: int, seconds: float, waits: list[float]
+) -> float:
+    done = 0
+    clock = time.perf_counter
+
+    async def writer(number: int, ends: float) -> None:
+        nonlocal done
+        while (began := clock()) < ends:
+            # Not `done += await ...`, which would add to what `done` was before the wait.
+            written = await work(store, number)
+            done += written
+            waits.append(clock() - began)
+
+    with undisturbed():
+        began = clock()
+        async with anyio.create_task_group() as tasks:
+            for number in range(writers):
+                tasks.start_soon(writer, number, began + seconds)
+        return done / (clock() - began)
+
+
+def _writes() -> Work:
+    versions = [0] * max(WRITERS)
+
+    async def write(store: SQLStore, number: int) -> int:
+        versions[number] += 1
+        state = StateRecord(session_id=_id(number), version=versions[number], value={"text": TEXT})
+        await store.write(Write(_id(number), NODE, 1, state=state))
+        return 1
+
+    return write
+
+
+def _appends() -> Work:
+    positions = [0] * max(WRITERS)
+
+    async def append(store: SQLStore, number: int) -> int:
+        for _ in range(APPENDS):
+            positions[number] += 1
+            store.append(_entry(number, positions[number]), NODE)
+        await store.flush()
+        return APPENDS
+
+    return append
+
+
+def _id(number: int) -> str:
+    return f"sh_{number:026d}"
+
+
+def _session(number: int) -> SessionRecord:
+    now = time.time()
+    return SessionRecord(
+        id=_id(number),
+        owner="local",
+        status=Status.IDLE,
+        created_at=now,
+        used_at=now,
+        status_at=now,
+        node=NODE,
+    )
+
+
+def _entry(number: int, position: int) -> JournalRecord:
+    now = time.time()
+    return JournalRecord.model_construct(
+        session_id=_id(number),
+        seq=position,
+        kind=JournalKind.CALL,
+        epoch=1,
+        service="counter",
+        tool="inc",
+        status="ok",
+        run=None,
+        role=None,
+        operation_id=None,
+        started_at=now,
+        ended_at=now,
+        generation=1,
+        request={"text": TEXT},
+        result={"content": ["1"], "is_error": False},
+        error=None,
+    )
