@@ -14,6 +14,7 @@ from importlib.metadata import version
 
 import anyio
 import uvicorn
+from anyio.abc import TaskStatus
 from mcp.server.runner import serve_dual_era_loop
 
 from ..sessions.clock import SystemClock
@@ -100,7 +101,7 @@ async def _serve_stdio(config: Config) -> None:
     async with opened(config, address=f"stdio, pid {os.getpid()}") as gateway:
         face = Face(gateway, version=version("statehold"), pinned=config.server.session)
         async with stdio_streams() as (read, write), anyio.create_task_group() as tasks:
-            tasks.start_soon(_until_signal, tasks.cancel_scope)
+            await tasks.start(_until_signal, tasks.cancel_scope)
             tasks.start_soon(_refuse_collisions, gateway)
             await serve_dual_era_loop(
                 face,
@@ -112,8 +113,11 @@ async def _serve_stdio(config: Config) -> None:
             tasks.cancel_scope.cancel()
 
 
-async def _until_signal(scope: anyio.CancelScope) -> None:
+async def _until_signal(
+    scope: anyio.CancelScope, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
     with anyio.open_signal_receiver(*SIGNALS) as signals:
+        task_status.started()
         async for _ in signals:
             scope.cancel()
             return
@@ -167,15 +171,22 @@ async def _serve_http(config: Config, listener: socket.socket, tokens: StaticTok
         server = _Server(settings)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_refuse_collisions, gateway)
-            tasks.start_soon(_stop_on_signal, gateway, face, server)
+            await tasks.start(_stop_on_signal, gateway, face, server)
             sys.stderr.write(f"Statehold listens on {url}/mcp\n")
             sys.stderr.flush()
             await server.serve([listener])
             tasks.cancel_scope.cancel()
 
 
-async def _stop_on_signal(gateway: Gateway, face: Face, server: uvicorn.Server) -> None:
+async def _stop_on_signal(
+    gateway: Gateway,
+    face: Face,
+    server: uvicorn.Server,
+    *,
+    task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+) -> None:
     with anyio.open_signal_receiver(*SIGNALS) as signals:
+        task_status.started()
         async for _ in signals:
             if server.should_exit:
                 server.force_exit = True

@@ -29,8 +29,8 @@ class Operator:
         op = request["op"]
         if op == "list":
             return {"sessions": [session.info() for session in self._registry.held()]}
-        principal = self._owner_of(request["session"])
         session_id: str = request["session"]
+        principal = self._owner_of(request)
         if op == "pause":
             return {
                 "session": (await self._registry.pause(principal, session_id, cause="cli")).info()
@@ -43,12 +43,14 @@ class Operator:
             return {"session": found}
         return {"session": await self._registry.info(principal, session_id)}
 
-    def _owner_of(self, session_id: str) -> Principal:
+    def _owner_of(self, request: JSON) -> Principal:
         for session in self._registry.held():
-            if session.id == session_id:
-                # A principal of nothing but a subject has that subject as its key.
-                return Principal(subject=session.record.owner)
-        raise SessionNotFound
+            if session.id == request["session"]:
+                return Principal.of_key(session.record.owner)
+        owner = request.get("owner")
+        if not isinstance(owner, str):
+            raise SessionNotFound
+        return Principal.of_key(owner)
 
 
 @asynccontextmanager

@@ -36,7 +36,6 @@ class Changes:
         clock: Clock,
         policy: Policy,
         forget: Callable[[Session], None],
-        schedule: Callable[[Session], None],
     ) -> None:
         self._spawn = spawn
         self._links = links
@@ -44,7 +43,6 @@ class Changes:
         self._clock = clock
         self._policy = policy
         self._forget = forget
-        self._schedule = schedule
 
     # Pausing.
 
@@ -94,7 +92,6 @@ class Changes:
         await self._links.close(session, closing)
         if kept:
             self._budget.mark_first(session.id)
-            self._schedule(session)
         else:
             self._forget(session)
 
@@ -150,7 +147,6 @@ class Changes:
                     due_at=None,
                 )
         self._budget.mark_idle(session.id)
-        self._schedule(session)
 
     # Closing.
 

@@ -214,7 +214,6 @@ class Creation:
             status_at=session.record.status_at,
         )
         self._budget.mark_idle(session.id)
-        self._directory.schedule(session)
 
     async def _open_failed(self, session: Session, error: BaseException) -> None:
         if isinstance(error, SessionError):

@@ -71,6 +71,7 @@ class Directory:
 
     def keep(self, session: Session) -> None:
         self._live[session.id] = session
+        session.on_deadline = self.schedule
         self.name(session)
         self.schedule(session)
 

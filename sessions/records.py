@@ -27,10 +27,25 @@ class Principal(BaseModel):
 
     @property
     def key(self) -> str:
+        """What the store keeps; no two principals have the same."""
         if not self.issuer and not self.client_id:
-            return self.subject
-        # Lengths make the key injective: no part can be shifted into its neighbour.
-        return ":".join(f"{len(p)}.{p}" for p in (self.issuer, self.subject, self.client_id))
+            return f":{self.subject}"
+        # Lengths in front: no part can be shifted into its neighbour.
+        sizes = f"{len(self.issuer)}.{len(self.client_id)}"
+        return f"{sizes}:{self.issuer}{self.client_id}{self.subject}"
+
+    @classmethod
+    def of_key(cls, key: str) -> Principal:
+        """Return the principal of a stored key."""
+        sizes, _, rest = key.partition(":")
+        if not sizes:
+            return cls(subject=rest)
+        issuer, client = (int(size) for size in sizes.split("."))
+        return cls(
+            issuer=rest[:issuer],
+            client_id=rest[issuer : issuer + client],
+            subject=rest[issuer + client :],
+        )
 
 
 LOCAL = Principal()

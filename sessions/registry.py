@@ -97,7 +97,6 @@ class Registry:
             clock=self.clock,
             policy=self.policy,
             forget=self._directory.forget,
-            schedule=self._directory.schedule,
         )
         self._creation = Creation(
             store=store,
@@ -440,7 +439,6 @@ class Registry:
         if session.status is Status.ACTIVE:
             session.apply(Event.CALLS_SETTLED)
             self._budget.mark_idle(session.id)
-            self._directory.schedule(session)
         if now - session.used_saved_at > 60.0 and session.status in OPEN:
             session.used_saved_at = now
             self.spawn(self._save_used, session, now)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
@@ -102,6 +102,8 @@ class Session:
         self.gone = anyio.Event()
         """Set when this node no longer holds the session."""
         self.fenced = False
+        self.on_deadline: Callable[[Session], None] = _nothing
+        """Called after each transition that may bring the session's next deadline nearer."""
         self._store = store
         self._node = node
         self._clock = clock
@@ -166,6 +168,8 @@ class Session:
             self.steady = anyio.Event()
         else:
             self.steady.set()
+        if row.target is not Status.ACTIVE:
+            self.on_deadline(self)
         return row
 
     async def save(
@@ -242,6 +246,9 @@ class Session:
         found["state_version"] = self.state.version
         found["services"] = [describe_binding(b.record, b.live) for b in self.bindings.values()]
         return found
+
+
+def _nothing(session: Session) -> None: ...
 
 
 def timestamp(seconds: float | None) -> str | None:

@@ -34,7 +34,7 @@ class Holder:
         op, ref = request["op"], str(request["session"])
         if op == "list":
             return {"sessions": [session.info() for session in self.sessions.values()]}
-        principal = Principal(subject=request["owner"] or "local")
+        principal = Principal.of_key(request["owner"] or ":local")
         if op == "pause":
             await self.registry.pause(principal, ref, cause="cli")
         elif op == "resume":
@@ -54,7 +54,7 @@ async def main(data: Path, names: list[str], silent: bool) -> None:
         sessions: list[Session] = []
         for name in names:
             owner, _, name = name.rpartition("/")
-            principal = Principal(subject=owner or "local")
+            principal = Principal.of_key(owner or ":local")
             sessions.append(await registry.create(principal, Wish(name=name)))
             if name == "busy":
                 registry.begin(sessions[-1])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from conftest import Build
 from counting import Counting
+from house import Build
 
 from statehold.sessions.errors import (
     NameTaken,

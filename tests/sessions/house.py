@@ -1,0 +1,102 @@
+"""A registry over an in-memory store, an in-process service and a clock that only the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+from counting import Counting, Nobody
+
+from statehold.sessions.clock import ManualClock
+from statehold.sessions.cluster import Node
+from statehold.sessions.creation import Wish
+from statehold.sessions.policy import Policy
+from statehold.sessions.records import LOCAL, Principal
+from statehold.sessions.registry import Registry
+from statehold.sessions.router import Answer, Request, Router
+from statehold.sessions.session import Session
+from statehold.sessions.store.sql import SQLStore
+
+
+@dataclass
+class House:
+    """One node with everything a test needs to look into it."""
+
+    registry: Registry
+    router: Router
+    store: SQLStore
+    clock: ManualClock
+    node: Node
+    services: dict[str, Counting]
+
+    @property
+    def counter(self) -> Counting:
+        return self.services["counter"]
+
+    async def create(self, principal: Principal = LOCAL, **wish: Any) -> Session:
+        return await self.registry.create(principal, Wish(**wish))
+
+    async def call(
+        self,
+        session: str,
+        tool: str = "inc",
+        *,
+        principal: Principal = LOCAL,
+        service: str = "counter",
+        **arguments: Any,
+    ) -> Answer:
+        return await self.router.call(
+            Request(principal, session, service, tool, arguments), Nobody()
+        )
+
+    async def count(self, session: str, tool: str = "inc", **options: Any) -> int:
+        answer = await self.call(session, tool, **options)
+        return answer.payload["structuredContent"]["count"]
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Let everything else run until something is true."""
+        with anyio.fail_after(5):
+            while not condition():  # noqa: ASYNC110 nothing tells: the condition is the test's own
+                await anyio.sleep(0.001)
+
+    async def pass_time(self, condition: Callable[[], object], step: float = 0.25) -> None:
+        """Move the clock on, letting everything else run in between, until something is true."""
+        with anyio.fail_after(5):
+            while not condition():
+                self.clock.advance(step)
+                await anyio.sleep(0.001)
+
+    async def status(self, session: str, principal: Principal = LOCAL) -> str:
+        return (await self.registry.info(principal, session))["status"]
+
+
+Build = Callable[..., Any]
+
+
+@asynccontextmanager
+async def house(
+    *services: Counting,
+    folder: Path | None = None,
+    policy: Policy | None = None,
+    clock: ManualClock | None = None,
+    mint: Callable[[], str] | None = None,
+) -> AsyncGenerator[House]:
+    chosen = {s.name: s for s in services or (Counting(),)}
+    clock = clock or ManualClock()
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(
+            SQLStore.memory() if folder is None else SQLStore.sqlite(folder)
+        )
+        node = await stack.enter_async_context(
+            Node.start(store, folder, address="a test", clock=clock.now)
+        )
+        options: dict[str, Any] = {} if mint is None else {"mint": mint}
+        registry = await stack.enter_async_context(
+            Registry(store, node, chosen, policy=policy, clock=clock, **options)
+        )
+        yield House(registry, Router(registry, store, node.id), store, clock, node, chosen)

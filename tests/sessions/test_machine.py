@@ -1,0 +1,263 @@
+"""Random calls, pauses, closes, kills and passing time: sessions change exactly as the table and the clocks say."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+from counting import Counting
+from house import House, house
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+
+from statehold.sessions.errors import SessionError
+from statehold.sessions.lifecycle import TABLE, Event, Status
+from statehold.sessions.policy import Policy
+from statehold.sessions.records import LOCAL, JournalKind, Timeouts
+
+IDLE, PAUSED, LIFETIME = 60.0, 200.0, 2000.0
+BACKOFF = (0.2, 1.0, 5.0)
+POLICY = Policy(
+    timeouts=Timeouts(idle=IDLE, paused=PAUSED, lifetime=LIFETIME),
+    close_grace=0.0,
+    recovery_backoff=BACKOFF,
+    live_sessions=100,
+)
+
+
+@dataclass
+class Model:
+    """What a session must look like."""
+
+    status: str
+    since: float
+    born: float
+    held: int = 0
+    connected: bool = False
+    losses: int = 0
+    answered: bool = False
+    released: list[anyio.Event] = field(default_factory=list[anyio.Event])
+
+    def to(self, status: str, now: float) -> None:
+        self.status, self.since = status, now
+
+
+class Machine(RuleBasedStateMachine):
+    sessions = Bundle("sessions")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.models: dict[str, Model] = {}
+        self.portal_context = anyio.from_thread.start_blocking_portal()
+        self.portal = self.portal_context.__enter__()
+        self.counter = Counting()
+        context: AbstractAsyncContextManager[House] = house(self.counter, policy=POLICY)
+        self.opened = self.portal.wrap_async_context_manager(context)
+        self.house = self.opened.__enter__()
+
+    def teardown(self) -> None:
+        try:
+            self.portal.call(self.check_journals)
+            self.portal.call(self.release_all)
+        finally:
+            self.opened.__exit__(None, None, None)
+            self.portal_context.__exit__(None, None, None)
+        assert self.counter.open_now == 0
+
+    @property
+    def now(self) -> float:
+        return self.house.clock.now()
+
+    @initialize(target=sessions)
+    def first(self) -> str:
+        return self.create()
+
+    @rule(target=sessions)
+    def create(self) -> str:
+        session = self.portal.call(self.house.create)
+        self.models[session.id] = Model("idle", self.now, self.now)
+        return session.id
+
+    @rule(session=sessions)
+    def call(self, session: str) -> None:
+        model = self.models[session]
+        outcome = self.portal.call(self.attempt, session, "inc")
+        if model.status == "closed":
+            assert outcome in ("session_closed", "session_expired", "session_failed")
+            return
+        assert outcome == "ok"
+        model.connected, model.answered, model.losses = True, True, 0
+        if not model.held:
+            model.to("idle", self.now)
+
+    @rule(session=sessions)
+    def hold(self, session: str) -> None:
+        model = self.models[session]
+        if model.status == "closed":
+            return
+        self.counter.holding = anyio.Event()
+        self.portal.start_task_soon(self.attempt, session, "hold")
+        self.portal.call(self.counter.holding.wait)
+        model.held += 1
+        model.connected = True
+        model.to("active", self.now)
+
+    @rule()
+    def let_go(self) -> None:
+        self.portal.call(self.release_all)
+        for model in self.models.values():
+            if model.held:
+                model.held, model.answered, model.losses = 0, True, 0
+                model.to("idle", self.now)
+
+    @rule(session=sessions)
+    def pause(self, session: str) -> None:
+        model = self.models[session]
+        outcome = self.portal.call(self.change, "pause", session)
+        if model.status == "idle":
+            assert outcome == "ok"
+            model.to("paused", self.now)
+        elif model.status == "active":
+            assert outcome == "session_busy"
+
+    @rule(session=sessions)
+    def resume(self, session: str) -> None:
+        model = self.models[session]
+        outcome = self.portal.call(self.change, "resume", session)
+        assert (outcome == "ok") == (model.status != "closed")
+        if model.status == "paused":
+            model.to("idle", self.now)
+
+    @rule(session=sessions, force=st.booleans())
+    def close(self, session: str, force: bool) -> None:
+        self.portal.call(self.end, session, force)
+        self.closed(session)
+
+    @rule(session=sessions)
+    def kill(self, session: str) -> None:
+        """The far side dies; half a second later the session is idle again, or given up."""
+        model = self.models[session]
+        if model.status == "closed" or not model.connected:
+            return
+        self.portal.call(self.die, session)
+        model.held = 0
+        model.losses = 0 if model.answered else model.losses + 1
+        model.answered = False
+        self.elapse(0.25, besides=session)
+        if model.losses > len(BACKOFF):
+            self.closed(session)
+        else:
+            model.to("idle", self.now)
+            self.expire_one(session, model)
+
+    @rule(seconds=st.sampled_from([1.0, 30.0, 59.0, 61.0, 150.0, 201.0, 1000.0]))
+    def wait(self, seconds: float) -> None:
+        self.elapse(seconds)
+
+    def elapse(self, seconds: float, besides: str | None = None) -> None:
+        self.portal.call(self.house.clock.advance, seconds)
+        for session, model in self.models.items():
+            if session != besides:
+                self.expire_one(session, model)
+
+    def expire_one(self, session: str, model: Model) -> None:
+        if model.status == "closed":
+            return
+        if self.now >= model.born + LIFETIME or (
+            model.status == "paused" and self.now >= model.since + PAUSED
+        ):
+            self.closed(session)
+        elif model.status == "idle" and self.now >= model.since + IDLE:
+            model.to("paused", self.now)
+
+    def closed(self, session: str) -> None:
+        model = self.models[session]
+        model.held, model.connected = 0, False
+        model.to("closed", self.now)
+
+    @invariant()
+    def every_session_is_where_it_should_be(self) -> None:
+        self.portal.call(self.settled)
+
+    async def settled(self) -> None:
+        async def same() -> dict[str, tuple[str, str]]:
+            wrong: dict[str, tuple[str, str]] = {}
+            for session, model in self.models.items():
+                status = await self.house.status(session)
+                if status != model.status:
+                    wrong[session] = (status, model.status)
+            return wrong
+
+        for _ in range(200):
+            # Not only equal at some moment: still equal when nothing is left to run.
+            for _ in range(5):
+                await anyio.lowlevel.checkpoint()
+            wrong = await same()
+            if not wrong:
+                break
+            await anyio.sleep(0.005)
+        assert not wrong, wrong
+        connected = sum(model.connected for model in self.models.values())
+        assert self.counter.open_now == connected
+
+    async def attempt(self, session: str, tool: str) -> str:
+        try:
+            await self.house.call(session, tool)
+        except SessionError as error:
+            return error.code
+        return "ok"
+
+    async def change(self, what: str, session: str) -> str:
+        try:
+            await getattr(self.house.registry, what)(LOCAL, session)
+        except SessionError as error:
+            return error.code
+        return "ok"
+
+    async def end(self, session: str, force: bool) -> None:
+        await self.house.registry.close(LOCAL, session, force=force)
+
+    async def die(self, session: str) -> None:
+        [connection] = [c for c in self.counter.live if c.view.id == session]
+        connection.die("killed")
+        await self.house.until(lambda: connection.closed)
+
+    async def release_all(self) -> None:
+        self.counter.let_go.set()
+        self.counter.let_go = anyio.Event()
+        await self.house.until(lambda: not self.house.registry.statistics()["in_flight"])
+
+    async def check_journals(self) -> None:
+        """Every recorded transition is a row of the table, and each starts where the one before ended."""
+        await self.house.store.flush()
+        for session in self.models:
+            entries = await self.house.store.journal(session, last=1000)
+            steps: list[dict[str, Any]] = [
+                e.request for e in entries if e.kind is JournalKind.TRANSITION
+            ]
+            assert steps[0]["code"] == "T02"
+            for before, after in pairwise(steps):
+                row = TABLE[Status(after["from"]), Event(after["event"])]
+                assert (row.code, row.target) == (after["code"], after["to"])
+                # Calls are journalled as calls: between two entries idle and active are one.
+                assert _open(before["to"]) == _open(after["from"])
+
+
+def _open(status: str) -> str:
+    return "idle" if status == "active" else status
+
+
+Machine.TestCase.settings = settings(
+    max_examples=100,
+    stateful_step_count=100,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
+)
+TestSessionMachine = Machine.TestCase
