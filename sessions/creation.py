@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
-import orjson
 
 from .clock import Clock
 from .directory import ID_PREFIX, Directory
@@ -30,7 +29,7 @@ from .policy import Policy
 from .records import BindingRecord, Principal, SessionRecord, StateRecord, Timeouts
 from .services import Service
 from .session import Binding, Session
-from .state import check
+from .state import check, size_of
 from .store.base import Store
 
 logger = logging.getLogger("statehold.sessions")
@@ -113,7 +112,11 @@ class Creation:
         now = self._clock.now()
         times = self._timeouts(wish)
         metadata = wish.metadata or {}
-        if len(orjson.dumps(metadata)) > METADATA_LIMIT:
+        try:
+            size = size_of(metadata)
+        except ValueError as error:
+            raise InvalidArgument(f"metadata is not JSON: {error}.") from None
+        if size > METADATA_LIMIT:
             raise InvalidArgument(f"metadata takes more than {METADATA_LIMIT} bytes.")
         return SessionRecord(
             id=self._mint(),

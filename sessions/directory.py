@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -117,7 +118,7 @@ class Directory:
             SessionExpired, SessionClosed, SessionFailed: it is closed.
             SessionBusy: another process holds it.
         """
-        key = self._names.get((principal.key, namespace, ref), ref)
+        key = self._key(principal, ref, namespace)
         for _ in range(8):
             session = self._live.get(key)
             if session is None:
@@ -131,6 +132,11 @@ class Directory:
             return session
         raise SessionBusy("The session keeps changing hands.")
 
+    def _key(self, principal: Principal, ref: str, namespace: str) -> str:
+        """Return the id that a name stands for in memory, else `ref` itself."""
+        name = unicodedata.normalize("NFC", ref)
+        return self._names.get((principal.key, namespace, name), ref)
+
     async def stored(self, principal: Principal, ref: str, namespace: str = "") -> SessionRecord:
         """Return the stored record of a session of the caller's.
 
@@ -139,7 +145,8 @@ class Directory:
         """
         record = await self._store.get(ref)
         if record is None and not ref.startswith(ID_PREFIX):
-            record = await self._store.find(principal.key, namespace, ref)
+            name = unicodedata.normalize("NFC", ref)
+            record = await self._store.find(principal.key, namespace, name)
         if record is None or record.owner != principal.key:
             raise SessionNotFound
         return record
@@ -217,7 +224,7 @@ class Directory:
 
     async def info(self, principal: Principal, ref: str, namespace: str = "") -> dict[str, Any]:
         """Return everything a caller may know of one of its sessions, open or closed."""
-        key = self._names.get((principal.key, namespace, ref), ref)
+        key = self._key(principal, ref, namespace)
         session = self._live.get(key)
         if session is not None and session.record.owner == principal.key:
             return session.info()

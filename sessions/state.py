@@ -59,21 +59,30 @@ def check(value: object, session_id: str | None = None) -> None:
         StateInvalid: it is larger than LIMIT bytes, or not JSON.
     """
     try:
-        size = len(orjson.dumps(value))
-    except (orjson.JSONEncodeError, RecursionError):
-        size = _size_of_large_numbers(value, session_id)
+        size = size_of(value)
+    except ValueError as error:
+        raise StateInvalid(f"The state is not JSON: {error}", session_id=session_id) from None
     if size > LIMIT:
         raise StateInvalid(
             f"The state would take {size} bytes; {LIMIT} are allowed.", session_id=session_id
         )
 
 
-def _size_of_large_numbers(value: object, session_id: str | None) -> int:
-    # orjson refuses integers of more than 64 bits, which are legal JSON.
+def size_of(value: object) -> int:
+    """Return how many bytes a value takes as JSON text.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    try:
+        return len(orjson.dumps(value))
+    except (orjson.JSONEncodeError, RecursionError):
+        # orjson refuses integers of more than 64 bits, which are legal JSON.
+        pass
     try:
         return len(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
-    except (TypeError, ValueError, RecursionError) as error:
-        raise StateInvalid(f"The state is not JSON: {error}", session_id=session_id) from None
+    except (TypeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
 
 
-__all__ = ["LIMIT", "check", "merge_patch", "updated"]
+__all__ = ["LIMIT", "check", "merge_patch", "size_of", "updated"]
