@@ -107,7 +107,7 @@ async def _serve_stdio(config: Config) -> None:
                 face,
                 read,
                 write,
-                lifespan_state=None,
+                lifespan_state={},
                 init_options=face.create_initialization_options(),
             )
             tasks.cancel_scope.cancel()

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import logging
+import math
+import unicodedata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import anyio
 
 from ..sessions.clock import Clock
 from ..sessions.cluster import Node
 from ..sessions.creation import Wish
-from ..sessions.errors import SessionError, SessionNotFound
+from ..sessions.errors import NameTaken, SessionError, SessionNotFound
 from ..sessions.records import Principal
 from ..sessions.registry import Registry
 from ..sessions.router import Router
 from ..sessions.services import JSON, Service, ToolSpec
 from ..sessions.store.base import Store
-from ..tools.catalog import Catalog, CatalogError, Naming, Offer
+from ..tools.catalog import Catalog, CatalogError, Entry, Naming, Offer
 from ..tools.own import OwnTool
 from ..tools.session_tools import SessionTools
 from .config import Config
@@ -28,14 +30,15 @@ logger = logging.getLogger("statehold.server")
 
 RETRY_SECONDS = 30.0
 """How long until a service that could not be probed is tried again."""
+PATIENCE_SECONDS = 5.0
+"""How long after the start the tool list waits for slow services; they are added, and clients told, when they are there."""
 
 
 class Gateway:
     """The sessions and services of one process. `async with` opens it; leaving it drains.
 
-    Services are probed in the background as soon as it is open: whoever needs the tool list waits for the first answers.
-    A service that cannot be probed contributes no tools until it can; the others do not wait for it longer than its
-    `connect_seconds`.
+    Services are probed in the background as soon as it is open. The tool list waits for them a few seconds; a call waits
+    for nothing but the service it is for. A service that cannot be probed contributes no tools until it can.
     """
 
     def __init__(
@@ -57,14 +60,21 @@ class Gateway:
         self._problems: dict[str, str] = {}
         self._catalogs: dict[Naming, Catalog] = {}
         self._probed = anyio.Event()
+        self._settled = anyio.Event()
+        self._more = anyio.Event()
+        self._patient_until = math.inf
+        self._pinning: dict[tuple[str, str], anyio.Lock] = {}
         self._stack = AsyncExitStack()
         self.own: dict[str, OwnTool] = {}
+        self.refused: CatalogError | None = None
+        """Why the configured services cannot be served together."""
 
     async def __aenter__(self) -> Self:
         await self._stack.__aenter__()
         await self._stack.enter_async_context(self.registry)
         tools = SessionTools(self.registry).tools(self.config.toolsets)
         self.own = {tool.name: tool for tool in tools}
+        self._patient_until = anyio.current_time() + PATIENCE_SECONDS
         self.registry.spawn(self._probe)
         return self
 
@@ -84,18 +94,31 @@ class Gateway:
     # The tool list.
 
     async def catalog(self, naming: Naming) -> Catalog:
-        """Return the tool list, waiting for the first probe of every service."""
-        await self._probed.wait()
+        """Return the tool list, waiting a while for services that were not probed yet."""
+        with anyio.CancelScope(deadline=self._patient_until):
+            await self._probed.wait()
+        return self.catalog_nowait(naming)
+
+    async def entry(self, name: str, naming: Naming) -> Entry | None:
+        """Return where a call of a tool goes, None for an unknown tool.
+
+        Waits for services that were not probed yet only as long as none of the others has the tool.
+        """
+        while True:
+            found = self.catalog_nowait(naming).entries.get(name)
+            if found is not None or self._probed.is_set():
+                return found
+            await self._more.wait()
+
+    def catalog_nowait(self, naming: Naming) -> Catalog:
+        """Return the tool list of the services that were probed by now."""
         found = self._catalogs.get(naming)
         if found is None:
             found = self._catalogs[naming] = self._build(naming)
         return found
 
-    def catalog_nowait(self, naming: Naming) -> Catalog | None:
-        return self._catalogs.get(naming)
-
     def _build(self, naming: Naming) -> Catalog:
-        header = self.config.server.session_header and naming == "explicit"
+        header = self.config.server.session_header
         own = [
             tool.definition(pinned=naming == "pinned", header=header)
             for tool in self.own.values()
@@ -110,67 +133,89 @@ class Gateway:
             name, self._tools[name], settings.prefix, settings.include, tuple(settings.exclude)
         )
 
-    async def _probe(self) -> None:
-        async with anyio.create_task_group() as tasks:
-            for name, service in self.services.items():
-                tasks.start_soon(self._probe_one, name, service)
-        try:
-            self._catalogs["explicit"] = self._build("explicit")
-        except CatalogError as error:
-            self.refused = error
-            raise
-        finally:
-            self._probed.set()
-        if self._problems:
-            self.registry.spawn(self._probe_again)
-
-    refused: CatalogError | None = None
-    """Why the configured services cannot be served together."""
+    # Probing.
 
     async def ready(self) -> None:
         """Wait until every service was probed.
 
         Raises:
-            CatalogError: two tools would have the same name.
+            CatalogError: two tools would have the same name; as soon as that is known.
         """
-        await self._probed.wait()
+        await self._settled.wait()
         if self.refused is not None:
             raise self.refused
 
-    async def _probe_one(self, name: str, service: Service) -> None:
+    async def _probe(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            for name, service in self.services.items():
+                tasks.start_soon(self._probe_first, name, service)
+        self._probed.set()
+        self._settled.set()
+        self._tell_more()
+        if self._problems:
+            self.registry.spawn(self._probe_again)
+
+    async def _probe_first(self, name: str, service: Service) -> None:
+        tools = await self._probe_one(name, service)
+        if tools is None:
+            return
+        late = anyio.current_time() > self._patient_until
+        self._tools[name] = tools
+        self._catalogs.clear()
         try:
-            self._tools[name] = await service.tools()
-            self._problems.pop(name, None)
+            self.catalog_nowait("explicit")
+        except CatalogError as error:
+            del self._tools[name]
+            self._catalogs.clear()
+            self.refused = error
+            self._settled.set()
+            return
+        self._tell_more()
+        if late:
+            await self.tools_changed()
+
+    def _tell_more(self) -> None:
+        self._more.set()
+        self._more = anyio.Event()
+
+    async def _probe_one(self, name: str, service: Service) -> Sequence[ToolSpec] | None:
+        try:
+            tools = await service.tools()
         except SessionError as error:
             self._problems[name] = error.message
             logger.warning("service %s is not available: %s", name, error.message)
+            return None
+        self._problems.pop(name, None)
+        return tools
 
     async def _probe_again(self) -> None:
         while self._problems:
             await anyio.sleep(RETRY_SECONDS)
-            before = len(self._problems)
             for name in list(self._problems):
-                await self._probe_one(name, self.services[name])
-            if len(self._problems) < before:
-                await self.tools_changed()
+                tools = await self._probe_one(name, self.services[name])
+                if tools is not None:
+                    await self.update_tools(name, tools)
 
     async def update_tools(self, name: str, tools: Sequence[ToolSpec]) -> None:
         """Take over a changed tool list of a service and tell clients when it really is another one."""
-        before = [spec.definition for spec in self._tools.get(name, ())]
-        if before == [spec.definition for spec in tools]:
+        kept = self._tools.get(name)
+        if kept is not None and [s.definition for s in kept] == [s.definition for s in tools]:
             return
-        kept, self._tools[name] = self._tools.get(name, ()), tools
+        self._tools[name] = tools
         try:
             self._build("explicit")
         except CatalogError as error:
-            self._tools[name] = kept
+            # At the start that would have been refused; now the others must not suffer from it.
+            del self._tools[name]
+            if kept is not None:
+                self._tools[name] = kept
             logger.warning("the new tools of %s are not served: %s", name, error)
             return
         await self.tools_changed()
 
     async def tools_changed(self) -> None:
+        """Forget the tool list and tell every client to ask again."""
         self._catalogs.clear()
-        self._catalogs["explicit"] = self._build("explicit")
         for tell in self.on_tools_changed:
             await tell()
 
@@ -178,6 +223,17 @@ class Gateway:
 
     async def pinned(self, principal: Principal, name: str) -> str:
         """Return the id of the session that a URL or a command line names, created on first use."""
+        name = unicodedata.normalize("NFC", name)
+        lock = self._pinning.setdefault((principal.key, name), anyio.Lock())
+        try:
+            # One after the other: of many first calls at once only one creates it, and all of them find it open.
+            async with lock:
+                return await self._find_or_create(principal, name)
+        finally:
+            if not lock.statistics().tasks_waiting and not lock.locked():
+                self._pinning.pop((principal.key, name), None)
+
+    async def _find_or_create(self, principal: Principal, name: str) -> str:
         namespace = self.config.namespace
         for _ in range(3):
             try:
@@ -186,21 +242,20 @@ class Gateway:
                 if name.startswith("sh_"):
                     raise
             try:
-                return (
-                    await self.registry.create(principal, Wish(name=name, namespace=namespace))
-                ).id
-            except SessionError as error:
-                if error.code != "name_taken":
-                    raise
+                wish = Wish(name=name, namespace=namespace)
+                return (await self.registry.create(principal, wish)).id
+            except NameTaken:
+                # Another process was faster.
+                continue
         raise SessionNotFound
 
     def health(self) -> JSON:
-        """What `/health` says: no names, no ids."""
-        found: dict[str, Any] = {"status": "draining" if self.registry.draining else "ok"}
-        found["services"] = {
-            name: "unavailable" if name in self._problems else "ok" for name in self.services
+        """What `/health` says to anybody: counts, no names and no ids."""
+        unavailable = len(self._problems)
+        return {
+            "status": "draining" if self.registry.draining else "ok",
+            "services": {"ok": len(self._tools), "unavailable": unavailable},
         }
-        return found
 
 
 __all__ = ["Gateway"]

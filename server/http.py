@@ -58,7 +58,7 @@ class Sse:
                 self._face,
                 read,
                 write,
-                lifespan_state=None,
+                lifespan_state={},
                 init_options=self._face.create_initialization_options(),
             )
 

@@ -10,9 +10,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any, cast
 
+import anyio
 import mcp_types as types
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.caching import CacheHint
+from mcp.server.connection import Connection
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.server.lowlevel.server import NotificationOptions
@@ -22,14 +24,16 @@ from mcp.server.subscriptions import (
     ToolsListChanged,
 )
 from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
 
 from ..sessions.creation import Wish
-from ..sessions.errors import SessionError, SessionNotFound, StoreUnavailable
+from ..sessions.errors import InvalidArgument, ServiceUnavailable, SessionError, StoreUnavailable
 from ..sessions.records import LOCAL, Principal
 from ..sessions.router import Request
 from ..sessions.services import JSON
 from ..tools.catalog import Entry, Naming
-from ..tools.own import Context, OwnTool
+from ..tools.own import Context, OwnTool, missing_session
+from ..tools.session_tools import summary
 from ..tools.upstream.errors import UpstreamRefused
 from . import results
 from .caller import LOG_LEVEL, Caller, may_ask
@@ -44,6 +48,8 @@ AUTO_SESSION = "statehold.session"
 """Where a legacy connection keeps the id of its own session."""
 PIN_SCOPE = "statehold.session"
 """Where the ASGI scope of a request keeps the session that its URL names."""
+TELL_SECONDS = 10.0
+"""How long a legacy client may take to be told that the tool list changed."""
 
 
 class Face(Server[dict[str, Any]]):
@@ -65,7 +71,7 @@ class Face(Server[dict[str, Any]]):
         self._gateway = gateway
         self._pinned = pinned
         self._parking = Parking(gateway.registry.spawn)
-        self._legacy: set[Any] = set()
+        self._legacy: set[Connection] = set()
         self._info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
         Resources(gateway, self.principal, self.pin).register(self)
         self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
@@ -116,12 +122,13 @@ class Face(Server[dict[str, Any]]):
     # Lists.
 
     def _schema(self, name: str) -> Mapping[str, Any] | None:
-        catalog = self._gateway.catalog_nowait("explicit")
-        return None if catalog is None else catalog.schema(name)
+        return self._gateway.catalog_nowait("explicit").schema(name)
 
     async def _list_tools(
         self, ctx: RequestContext, params: types.PaginatedRequestParams | None
     ) -> Any:
+        if params is not None and params.cursor is not None:
+            raise MCPError(code=types.INVALID_PARAMS, message="There is no such cursor")
         catalog = await self._gateway.catalog(self._naming(ctx))
         tools = catalog.definitions
         if not is_modern(ctx):
@@ -136,12 +143,18 @@ class Face(Server[dict[str, Any]]):
 
     async def _initialized(self, ctx: RequestContext, params: types.NotificationParams) -> None:
         connection = connection_of(ctx)
-        self._legacy.add(connection)
-        connection.exit_stack.callback(self._legacy.discard, connection)
+        if connection not in self._legacy:
+            self._legacy.add(connection)
+            connection.exit_stack.callback(self._legacy.discard, connection)
 
     async def _tools_changed(self) -> None:
         await self._bus.publish(ToolsListChanged())
         for connection in list(self._legacy):
+            # Each for itself: a client that reads nothing must not keep the others waiting.
+            self._gateway.registry.spawn(self._tell, connection)
+
+    async def _tell(self, connection: Connection) -> None:
+        with anyio.move_on_after(TELL_SECONDS):
             try:
                 await connection.outbound.notify("notifications/tools/list_changed", None)
             except Exception:
@@ -150,10 +163,10 @@ class Face(Server[dict[str, Any]]):
     # Calls.
 
     async def _middleware(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
-        if ctx.method != "tools/call" or ctx.request_id is None:
+        if ctx.request_id is None:
             return await call_next(ctx)
-        if not connection_of(ctx).initialize_accepted:
-            return await call_next(ctx)
+        if ctx.method != "tools/call" or not connection_of(ctx).initialize_accepted:
+            return await _unspoken(call_next, ctx)
         params = dict(ctx.params or {})
         modern = is_modern(ctx)
         try:
@@ -161,16 +174,25 @@ class Face(Server[dict[str, Any]]):
         except UpstreamRefused as error:
             raise MCPError(code=error.rpc_code, message=error.message, data=error.data) from None
         except SessionError as error:
-            return results.failed(error, modern=modern, info=self._info)
+            return await self._failed(ctx, error, modern)
         except StoreUnavailable as error:
             logger.error("%s", error)
-            return results.failed(_store_down(), modern=modern, info=self._info)
+            return await self._failed(ctx, store_down(), modern)
         except MCPError:
             raise
         except Exception:
-            # A handler's own words must not reach a client: a legacy one would get them verbatim.
             logger.exception("a call of %.100s failed", params.get("name"))
             raise MCPError(code=types.INTERNAL_ERROR, message="Internal error") from None
+
+    async def _failed(self, ctx: RequestContext, error: SessionError, modern: bool) -> JSON:
+        session: JSON | None = None
+        if error.session_id is not None:
+            try:
+                found = await self._gateway.registry.info(self.principal(ctx), error.session_id)
+                session = summary(found)
+            except (SessionError, StoreUnavailable):
+                pass
+        return results.failed(error, session, modern=modern, info=self._info)
 
     async def _call(self, ctx: RequestContext, params: dict[str, Any], modern: bool) -> JSON:
         name, given = params.get("name"), params.get("arguments")
@@ -182,8 +204,7 @@ class Face(Server[dict[str, Any]]):
         if tool is not None and (pin is None or tool.pinned):
             return await self._call_own(ctx, tool, arguments, pin, modern)
         naming = self._naming(ctx)
-        catalog = self._gateway.catalog_nowait(naming) or await self._gateway.catalog(naming)
-        entry = catalog.entries.get(name)
+        entry = await self._gateway.entry(name, naming)
         if entry is None:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {name[:128]}")
         return await self._forward(ctx, params, entry, arguments, pin, modern)
@@ -253,9 +274,9 @@ class Face(Server[dict[str, Any]]):
             return given
         if given is None and not modern and self._gateway.config.server.auto_session:
             return await self._auto(ctx, principal)
-        raise SessionNotFound(
-            f"{entry.argument} is missing: call session_create and pass the session_id it returns."
-        )
+        if given is not None and given != "":
+            raise InvalidArgument(f"{entry.argument}: should be a string.")
+        raise missing_session(entry.argument)
 
     async def _auto(self, ctx: RequestContext, principal: Principal) -> str:
         """The session of a legacy connection, created with its first call and closed with the connection."""
@@ -286,11 +307,23 @@ async def _attended(caller: Caller, work: Any) -> JSON:
         caller.close()
 
 
-def _store_down() -> SessionError:
-    error = SessionError("The session store is not available.")
-    error.code, error.retryable = "service_unavailable", True
-    error.recovery = "Try again later; whoever runs this server finds the cause in its log."
-    return error
+def store_down() -> SessionError:
+    """Return what a caller is told when the store fails; the cause is in the log."""
+    return ServiceUnavailable(
+        "The session store is not available.",
+        recovery="Try again later; whoever runs this server finds the cause in its log.",
+    )
+
+
+async def _unspoken(call_next: CallNext, ctx: RequestContext) -> HandlerResult:
+    """Answer a request without the words of a failure of ours: a legacy client would get them verbatim."""
+    try:
+        return await call_next(ctx)
+    except (MCPError, ValidationError):
+        raise
+    except Exception:
+        logger.exception("%.100s failed", ctx.method)
+        raise MCPError(code=types.INTERNAL_ERROR, message="Internal error") from None
 
 
 def _instructions(pinned: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -48,7 +49,7 @@ def forwarded(answer: Answer, *, service: str, modern: bool, info: JSON) -> JSON
 
 def own(outcome: Outcome, *, modern: bool, info: JSON) -> JSON:
     """Return the result of one of our own tools: the JSON as structured content and as text."""
-    text = orjson.dumps(outcome.content, option=orjson.OPT_INDENT_2).decode()
+    text = _indented(outcome.content)
     found: JSON = {
         "content": [*(text_block(notice) for notice in outcome.notices), text_block(text)],
         "structuredContent": outcome.content,
@@ -59,7 +60,15 @@ def own(outcome: Outcome, *, modern: bool, info: JSON) -> JSON:
     return _stamped(found, outcome.session, modern, info)
 
 
-def failed(error: SessionError, *, modern: bool, info: JSON) -> JSON:
+def _indented(content: JSON) -> str:
+    try:
+        return orjson.dumps(content, option=orjson.OPT_INDENT_2).decode()
+    except orjson.JSONEncodeError:
+        # Integers of more than 64 bits are legal JSON.
+        return json.dumps(content, indent=2, ensure_ascii=False)
+
+
+def failed(error: SessionError, session: JSON | None, *, modern: bool, info: JSON) -> JSON:
     """Return an error as a tool result that a model can act on: `code: message`, then what to do next."""
     found: JSON = {
         "content": [text_block(f"{error.code}: {error.message}\n{error.recovery}")],
@@ -68,7 +77,7 @@ def failed(error: SessionError, *, modern: bool, info: JSON) -> JSON:
     }
     if modern:
         found["resultType"] = "complete"
-    return _stamped(found, None, modern, info)
+    return _stamped(found, session, modern, info)
 
 
 def _stamped(found: JSON, session: dict[str, Any] | None, modern: bool, info: JSON) -> JSON:

@@ -182,10 +182,10 @@ def _inject(definition: JSON, naming: Naming, header: bool) -> str:
     schema = definition["inputSchema"]
     own: JSON = schema.get("properties") or {}
     argument = OTHER_ARGUMENT if SESSION_ARGUMENT in own else SESSION_ARGUMENT
-    if naming == "pinned":
-        return argument
     if header:
         _drop_header(own, "Session-Id")
+    if naming == "pinned":
+        return argument
     schema["properties"] = {argument: session_schema(header), **own}
     if naming == "explicit":
         schema["required"] = [argument, *schema.get("required", [])]

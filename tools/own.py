@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from ..sessions.errors import InvalidArgument
+from ..sessions.errors import InvalidArgument, SessionNotFound
 from ..sessions.records import Principal
 from ..sessions.services import JSON
 
@@ -90,15 +90,26 @@ class OwnTool:
         """Check the arguments and run it.
 
         Raises:
+            SessionNotFound: it needs a session and none is named.
             InvalidArgument: naming the first argument that is wrong.
         """
-        if context.pinned is not None and "session_id" in self.arguments.model_fields:
-            arguments = {**arguments, "session_id": context.pinned}
+        if "session_id" in self.arguments.model_fields:
+            if context.pinned is not None:
+                arguments = {**arguments, "session_id": context.pinned}
+            elif not arguments.get("session_id"):
+                raise missing_session("session_id")
         try:
             parsed = self.arguments.model_validate(arguments)
         except ValidationError as error:
             raise InvalidArgument(_first(error)) from None
         return await self.handler(context, parsed)
+
+
+def missing_session(argument: str) -> SessionNotFound:
+    """Return the error of a call that names no session."""
+    return SessionNotFound(
+        f"{argument} is missing: call session_create and pass the session_id it returns."
+    )
 
 
 def _first(error: ValidationError) -> str:
@@ -153,4 +164,13 @@ def words(seconds: float) -> str:
     return f"{seconds:g} seconds"
 
 
-__all__ = ["Arguments", "Context", "Handler", "Outcome", "OwnTool", "schema_of", "words"]
+__all__ = [
+    "Arguments",
+    "Context",
+    "Handler",
+    "Outcome",
+    "OwnTool",
+    "missing_session",
+    "schema_of",
+    "words",
+]

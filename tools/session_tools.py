@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, JsonValue
 
@@ -325,40 +325,47 @@ class SessionTools:
 
     async def _info(self, context: Context, args: One) -> Outcome:
         found = await self._registry.info(context.principal, args.session_id, context.namespace)
-        return Outcome(found, _summary(found))
+        return Outcome(found, summary(found))
 
     async def _close(self, context: Context, args: Close) -> Outcome:
-        found, already = await self._registry.close(
-            context.principal, args.session_id, force=args.force
-        )
-        return Outcome({**found, "already_closed": already}, _summary(found))
+        session = await self._id(context, args.session_id)
+        found, already = await self._registry.close(context.principal, session, force=args.force)
+        return Outcome({**found, "already_closed": already}, summary(found))
 
     async def _pause(self, context: Context, args: One) -> Outcome:
-        return _outcome(await self._registry.pause(context.principal, args.session_id))
+        session = await self._id(context, args.session_id)
+        return _outcome(await self._registry.pause(context.principal, session))
 
     async def _resume(self, context: Context, args: One) -> Outcome:
-        return _outcome(await self._registry.resume(context.principal, args.session_id))
+        session = await self._id(context, args.session_id)
+        return _outcome(await self._registry.resume(context.principal, session))
 
     async def _extend(self, context: Context, args: Extend) -> Outcome:
-        return _outcome(
-            await self._registry.extend(context.principal, args.session_id, args.seconds)
-        )
+        session = await self._id(context, args.session_id)
+        return _outcome(await self._registry.extend(context.principal, session, args.seconds))
 
     async def _restart(self, context: Context, args: Restart) -> Outcome:
-        return _outcome(
-            await self._registry.restart(context.principal, args.session_id, args.services)
-        )
+        session = await self._id(context, args.session_id)
+        return _outcome(await self._registry.restart(context.principal, session, args.services))
 
     async def _rename(self, context: Context, args: Rename) -> Outcome:
-        return _outcome(await self._registry.rename(context.principal, args.session_id, args.name))
+        session = await self._id(context, args.session_id)
+        return _outcome(await self._registry.rename(context.principal, session, args.name))
 
     async def _bind(self, context: Context, args: Bind) -> Outcome:
-        return _outcome(await self._registry.bind(context.principal, args.session_id, args.service))
+        session = await self._id(context, args.session_id)
+        return _outcome(await self._registry.bind(context.principal, session, args.service))
 
     async def _unbind(self, context: Context, args: Bind) -> Outcome:
-        return _outcome(
-            await self._registry.unbind(context.principal, args.session_id, args.service)
-        )
+        session = await self._id(context, args.session_id)
+        return _outcome(await self._registry.unbind(context.principal, session, args.service))
+
+    async def _id(self, context: Context, ref: str) -> str:
+        """Return the id of a session that may be given by a name, which means something in the namespace only."""
+        if ref.startswith("sh_"):
+            return ref
+        found = await self._registry.info(context.principal, ref, context.namespace)
+        return found["session_id"]
 
 
 def _outcome(session: Session) -> Outcome:
@@ -366,7 +373,8 @@ def _outcome(session: Session) -> Outcome:
     return Outcome(session.info(), session.summary(), notices)
 
 
-def _summary(info: JSON) -> dict[str, Any]:
+def summary(info: JSON) -> JSON:
+    """Return what each result says of the session it is of, out of everything there is to say."""
     return {
         "id": info["session_id"],
         "name": info["name"],
@@ -376,4 +384,4 @@ def _summary(info: JSON) -> dict[str, Any]:
     }
 
 
-__all__ = ["SessionTools"]
+__all__ = ["SessionTools", "summary"]
