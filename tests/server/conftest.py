@@ -1,0 +1,91 @@
+"""One Statehold per test module, reached over every transport in both protocol eras.
+
+A module that needs other services overrides `settings`. Sessions isolate its tests from one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from front import JSON, WAYS, Running, Way, service, serving, toml
+from mcp import Client
+
+from statehold.server.config_load import load
+from statehold.server.daemon import opened
+from statehold.server.gateway import Gateway
+from statehold.server.mcp import Face
+
+
+@pytest.fixture(scope="module")
+def settings() -> JSON:
+    """The settings of this module's Statehold."""
+    return {"services": {"quick": service("asking")}}
+
+
+@pytest.fixture(scope="module")
+def config_file(settings: JSON, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("config") / "statehold.toml"
+    path.write_text(toml(settings))
+    return path
+
+
+@pytest.fixture(scope="module")
+async def gateway(
+    config_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[Gateway]:
+    """A gateway in this process."""
+    flags = {"data": str(tmp_path_factory.mktemp("memory"))}
+    config = load(config=config_file, services=None, flags=flags)
+    async with opened(config, address="tests") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+async def face(gateway: Gateway) -> Face:
+    return Face(gateway, version="0.0.0")
+
+
+@pytest.fixture(scope="module")
+def server(config_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
+    """A `statehold serve` in a process of its own."""
+    with serving(config_file, tmp_path_factory.mktemp("http")) as running:
+        yield running
+
+
+def way_of(request: pytest.FixtureRequest, transport: Any, era: Any) -> Way:
+    """Return one way in, starting what it needs."""
+    folder: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
+    way = Way(transport, era, request.getfixturevalue("config_file"), folder.mktemp("stdio"))
+    if transport == "memory":
+        way.face = request.getfixturevalue("face")
+    elif transport != "stdio":
+        way.url = request.getfixturevalue("server").url
+    return way
+
+
+@pytest.fixture(scope="module", params=WAYS, ids="-".join)
+def way(request: pytest.FixtureRequest) -> Way:
+    """Every way in, one after the other."""
+    return way_of(request, *request.param)
+
+
+@pytest.fixture(scope="module")
+async def client(way: Way) -> AsyncGenerator[Client]:
+    """A connection over this way that all tests of the module share."""
+    async with way.connect() as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module", params=["modern", "legacy"])
+def http(request: pytest.FixtureRequest) -> Way:
+    """Streamable HTTP, in both eras."""
+    return way_of(request, "http", request.param)
+
+
+@pytest.fixture(scope="module", params=["modern", "legacy"])
+def memory(request: pytest.FixtureRequest) -> Way:
+    """In this process, in both eras."""
+    return way_of(request, "memory", request.param)

@@ -1,0 +1,245 @@
+"""The ways into Statehold, so that one test can be run over all of them.
+
+A way is a transport and a protocol era. `connect()` opens one more connection; over stdio that is one more process, over
+the same data folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast
+
+import httpx2
+import mcp_types as types
+from mcp import Client, StdioServerParameters
+from mcp.client.sse import sse_client
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.lowlevel import Server
+
+JSON: TypeAlias = dict[str, Any]
+Transport = Literal["memory", "stdio", "http", "sse"]
+Era = Literal["modern", "legacy"]
+
+STATEHOLD = [sys.executable, "-m", "statehold.server"]
+UPSTREAMS = Path(__file__).resolve().parents[1] / "upstreams"
+WAYS: list[tuple[Transport, Era]] = [
+    ("memory", "modern"),
+    ("memory", "legacy"),
+    ("http", "modern"),
+    ("http", "legacy"),
+    ("sse", "modern"),
+    ("sse", "legacy"),
+    ("stdio", "modern"),
+    ("stdio", "legacy"),
+]
+
+
+def toml(document: Mapping[str, Any], table: str = "") -> str:
+    """Write settings as TOML: tables of strings, numbers, booleans and lists."""
+    plain = {k: v for k, v in document.items() if not isinstance(v, Mapping)}
+    lines = [f"[{table}]"] if table and plain else []
+    lines += [f"{json.dumps(k)} = {_value(v)}" for k, v in plain.items()]
+    text = "\n".join(lines) + "\n" if lines else ""
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            inner: Mapping[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
+            text += toml(inner, f"{table}.{json.dumps(key)}" if table else json.dumps(key))
+    return text
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        found: Mapping[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return "{" + ", ".join(f"{json.dumps(k)} = {_value(v)}" for k, v in found.items()) + "}"
+    if isinstance(value, list):
+        items: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return "[" + ", ".join(map(_value, items)) + "]"
+    return json.dumps(value)
+
+
+def service(program: str, *arguments: str, **options: Any) -> JSON:
+    """Describe a service that runs one of tests/upstreams."""
+    command = [str(UPSTREAMS / f"{program}.py"), *arguments]
+    return {"command": sys.executable, "args": command, **options}
+
+
+@dataclass
+class Running:
+    """A `statehold serve` of a test's own."""
+
+    process: subprocess.Popen[bytes]
+    lines: list[str] = field(default_factory=list[str])
+    url: str = ""
+
+    @property
+    def log(self) -> str:
+        return "".join(self.lines)
+
+    def stop(self, *, within: float = 20.0) -> int:
+        """Send SIGTERM and return the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(within)
+
+
+@contextmanager
+def serving(
+    config: Path,
+    data: Path,
+    *options: str,
+    env: Mapping[str, str] | None = None,
+) -> Generator[Running]:
+    """Run `statehold serve` on a free port until the block ends."""
+    command = [*STATEHOLD, "serve", "--config", str(config), "--data", str(data), "--port", "0"]
+    process = subprocess.Popen(
+        [*command, *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **(env or {})},
+    )
+    running, listening = Running(process), threading.Event()
+    reader = threading.Thread(target=_read, args=(running, listening), daemon=True)
+    reader.start()
+    try:
+        assert listening.wait(30), f"not listening:\n{running.log}"
+        assert running.url, f"ended with {process.wait(5)}:\n{running.log}"
+        yield running
+    finally:
+        try:
+            running.stop()
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(5)
+            raise
+        finally:
+            reader.join(5)
+            if process.stderr is not None:
+                process.stderr.close()
+
+
+def _read(running: Running, listening: threading.Event) -> None:
+    assert running.process.stderr is not None
+    for line in running.process.stderr:
+        text = line.decode(errors="replace")
+        running.lines.append(text)
+        if "Statehold listens on " in text:
+            running.url = text.rpartition("Statehold listens on ")[2].strip().removesuffix("/mcp")
+            listening.set()
+    listening.set()
+
+
+@dataclass
+class Way:
+    """One way in: `connect()` opens a new connection over it."""
+
+    transport: Transport
+    era: Era
+    config: Path
+    data: Path
+    face: Server[Any] | None = None
+    url: str = ""
+    options: Sequence[str] = ()
+    """More options of the command line, for stdio."""
+
+    @property
+    def modern(self) -> bool:
+        return self.era == "modern"
+
+    @property
+    def mode(self) -> str:
+        return "auto" if self.modern else "legacy"
+
+    @asynccontextmanager
+    async def connect(
+        self, path: str | None = None, *, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> AsyncGenerator[Client]:
+        """Open a connection; `path` is another URL than /mcp or /sse."""
+        async with (
+            AsyncClosing(headers) as http,
+            Client(
+                self._server(path, headers, http), mode=self.mode, cache=None, **options
+            ) as client,
+        ):
+            yield client
+
+    def _server(self, path: str | None, headers: Mapping[str, str] | None, http: Any) -> Any:
+        if self.transport == "memory":
+            assert self.face is not None
+            return self.face
+        if self.transport == "http":
+            return streamable_http_client(self.url + (path or "/mcp"), http_client=http)
+        if self.transport == "sse":
+            return sse_client(self.url + (path or "/sse"), headers=dict(headers or {}))
+        return stdio_client(self.stdio())
+
+    def stdio(self, *options: str) -> StdioServerParameters:
+        given = ["--config", str(self.config), "--data", str(self.data), *self.options, *options]
+        return StdioServerParameters(command=STATEHOLD[0], args=[*STATEHOLD[1:], *given])
+
+    async def call(self, tool: str, **arguments: Any) -> types.CallToolResult:
+        """Call a tool over a connection of its own."""
+        async with self.connect() as client:
+            return await client.call_tool(tool, arguments)
+
+
+class AsyncClosing:
+    """An HTTP client with some headers, None without any."""
+
+    def __init__(self, headers: Mapping[str, str] | None) -> None:
+        self._client = httpx2.AsyncClient(headers=dict(headers)) if headers else None
+
+    async def __aenter__(self) -> httpx2.AsyncClient | None:
+        return self._client
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+
+
+def text_of(result: types.CallToolResult) -> str:
+    block = result.content[-1]
+    assert isinstance(block, types.TextContent)
+    return block.text
+
+
+def structured(result: types.CallToolResult) -> JSON:
+    assert not result.is_error, text_of(result)
+    found: Any = result.structured_content
+    assert isinstance(found, dict)
+    return cast(JSON, found)
+
+
+def meta_of(result: types.CallToolResult) -> JSON:
+    assert result.meta is not None
+    return dict(result.meta)
+
+
+def code_of(result: types.CallToolResult) -> str:
+    """Return the code of an error that came as a tool result, checked to be said both ways."""
+    assert result.is_error
+    error = meta_of(result)["statehold/error"]
+    head, advice = text_of(result).split("\n", 1)
+    assert head.startswith(f"{error['code']}: ")
+    assert advice == error["recovery"]
+    assert isinstance(error["retryable"], bool)
+    return error["code"]
+
+
+async def opened_session(client: Client, **arguments: Any) -> str:
+    return structured(await client.call_tool("session_create", arguments))["session_id"]
+
+
+async def count(client: Client, session_id: str, tool: str = "inc") -> int:
+    result = await client.call_tool(tool, {"session_id": session_id})
+    return structured(result)["count"]

@@ -1,0 +1,195 @@
+"""The quick server with everything that goes the other way: questions, log messages, a growing list, resources, prompts.
+
+Stdio only: `python asking.py [--era modern|legacy|both] [--log FILE]`. In the 2026-07-28 era questions and log messages
+follow that revision: an `input_required` result, and messages only for a request that asked for them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from typing import Any
+
+from quick import JSON, VERSION_KEY, Quick, Refused, option, text, tool
+
+LEVEL_KEY = "io.modelcontextprotocol/logLevel"
+QUESTION: JSON = {
+    "method": "elicitation/create",
+    "params": {
+        "mode": "form",
+        "message": "What is the answer?",
+        "requestedSchema": {
+            "type": "object",
+            "properties": {"answer": {"type": "string"}},
+            "required": ["answer"],
+        },
+    },
+}
+SAMPLE: JSON = {
+    "method": "sampling/createMessage",
+    "params": {
+        "messages": [{"role": "user", "content": {"type": "text", "text": "Say something."}}],
+        "maxTokens": 64,
+    },
+}
+ROOTS: JSON = {"method": "roots/list", "params": {}}
+
+
+class Asking(Quick):
+    def __init__(self, log: str | None, era: str) -> None:
+        super().__init__(log, era)
+        self.level = "debug"
+        self.answers: dict[Any, JSON] = {}
+        self.answered = threading.Condition()
+        self.asked = 0
+        self.tools += [
+            tool("ask"),
+            tool("ask_twice"),
+            tool("sample"),
+            tool("roots"),
+            tool("log", {"level": {"type": "string"}, "text": {"type": "string"}}),
+            tool("grow"),
+            tool("same"),
+            tool("own_session", {"session_id": {"type": "string"}}, idempotentHint=True),
+            tool("shaped", {"value": {}}),
+            tool("refuse"),
+            tool("link"),
+        ]
+
+    # Messages.
+
+    def run(self) -> None:
+        for line in sys.stdin.buffer:
+            message: JSON = json.loads(line)
+            if "method" in message:
+                self.handle(message)
+                continue
+            with self.answered:
+                self.answers[message["id"]] = message
+                self.answered.notify_all()
+
+    def handle(self, message: JSON) -> None:
+        # Each request has a thread, since a tool may wait for an answer that comes over the same pipe.
+        if "id" not in message or message["method"] in {"initialize", "server/discover"}:
+            super().handle(message)
+            return
+        params: JSON = message.get("params") or {}
+        self.cancelled[message["id"]] = threading.Event()
+        threading.Thread(target=self.answer, args=(message, params), daemon=True).start()
+
+    def request(self, method: str, params: JSON, request_id: Any, modern: bool) -> JSON:
+        cached: JSON = {"ttlMs": 0, "cacheScope": "private"} if modern else {}
+        if method == "resources/list":
+            value = {"uri": "quick://value", "name": "value", "mimeType": "text/plain"}
+            return {"resources": [value], **cached}
+        if method == "resources/templates/list":
+            return {"resourceTemplates": [], **cached}
+        if method == "resources/read":
+            if params["uri"] != "quick://value":
+                raise Refused(-32602, f"Unknown resource: {params['uri']}")
+            return {"contents": [{"uri": params["uri"], "text": str(self.count)}], **cached}
+        if method == "prompts/list":
+            report = {"name": "report", "arguments": [{"name": "tone", "required": False}]}
+            return {"prompts": [report], **cached}
+        if method == "prompts/get":
+            given: JSON = params.get("arguments") or {}
+            tone = given.get("tone", "plain")
+            said = {"type": "text", "text": f"Report {self.count} in a {tone} tone."}
+            return {"messages": [{"role": "user", "content": said}]}
+        if method == "logging/setLevel":
+            self.level = params["level"]
+            return {}
+        found = super().request(method, params, request_id, modern)
+        if method in {"initialize", "server/discover"}:
+            found["capabilities"] = {
+                "tools": {"listChanged": True},
+                "resources": {},
+                "prompts": {},
+                "logging": {},
+            }
+        return found
+
+    def ask(self, question: JSON) -> JSON:
+        """Put a question to a legacy client and wait for what it says."""
+        with self.answered:
+            self.asked += 1
+            number = f"question-{self.asked}"
+        self.write({"jsonrpc": "2.0", "id": number, **question})
+        with self.answered:
+            self.answered.wait_for(lambda: number in self.answers)
+            return self.answers.pop(number)
+
+    # Tools.
+
+    def _question(self, question: JSON, params: JSON) -> JSON:
+        if VERSION_KEY not in (params.get("_meta") or {}):
+            said = self.ask(question)
+            return text(json.dumps(said.get("result", said.get("error"))))
+        if params.get("inputResponses") is None:
+            asked: JSON = {"question": question}
+            return {
+                "resultType": "input_required",
+                "inputRequests": asked,
+                "requestState": "asked",
+            }
+        return text(f"{json.dumps(params['inputResponses']['question'])}")
+
+    def tool_ask(self, _given: JSON, params: JSON, _: Any) -> JSON:
+        return self._question(QUESTION, params)
+
+    def tool_ask_twice(self, _given: JSON, params: JSON, _: Any) -> JSON:
+        if VERSION_KEY not in (params.get("_meta") or {}):
+            first, second = self.ask(QUESTION), self.ask(QUESTION)
+            return text(json.dumps([first.get("result"), second.get("result")]))
+        state = params.get("requestState")
+        if state is None or state == "once":
+            return {
+                "resultType": "input_required",
+                "inputRequests": {f"q{state}": QUESTION},
+                "requestState": "twice" if state else "once",
+            }
+        return text(f"{state}: {json.dumps(params['inputResponses'])}")
+
+    def tool_sample(self, _given: JSON, params: JSON, _: Any) -> JSON:
+        return self._question(SAMPLE, params)
+
+    def tool_roots(self, _given: JSON, params: JSON, _: Any) -> JSON:
+        return self._question(ROOTS, params)
+
+    def tool_log(self, given: JSON, params: JSON, _: Any) -> JSON:
+        meta: JSON = params.get("_meta") or {}
+        if VERSION_KEY not in meta or LEVEL_KEY in meta:
+            message = {
+                "level": given.get("level", "info"),
+                "logger": "asking",
+                "data": given["text"],
+            }
+            self.write({"jsonrpc": "2.0", "method": "notifications/message", "params": message})
+        return text("logged")
+
+    def tool_grow(self, *_: object) -> JSON:
+        self.tools.append(tool(f"extra{len(self.tools)}"))
+        return self.tool_same()
+
+    def tool_same(self, *_: object) -> JSON:
+        self.write({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        return text("told")
+
+    def tool_own_session(self, given: JSON, *_: object) -> JSON:
+        return text(str(given["session_id"]), given)
+
+    def tool_shaped(self, given: JSON, *_: object) -> JSON:
+        return {**text("shaped"), "structuredContent": given.get("value")}
+
+    def tool_refuse(self, *_: object) -> JSON:
+        raise Refused(-32077, "not today", {"why": "it is late"})
+
+    def tool_link(self, *_: object) -> JSON:
+        link = {"type": "resource_link", "uri": "quick://value", "name": "value"}
+        return {"content": [link]}
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    Asking(option(arguments, "--log"), option(arguments, "--era") or "both").run()
