@@ -11,6 +11,8 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    String,
+    bindparam,
     case,
     delete,
     exists,
@@ -55,19 +57,30 @@ _left = _s.node.is_not(None) & ~_living
 """Sessions whose owner is dead. A node that is not in the table is dead too: its row went when nothing named it."""
 
 
+_this = _s.id == bindparam("session_id", type_=String())
+_me = bindparam("me", type_=String())
+
+_LEFT = select(_s.id).where(_this, _left)
+
+_CLAIM = (
+    update(schema.session)
+    .where(
+        _this,
+        _s.status.in_(sorted(OPEN)),
+        _s.node.is_(None) | (_s.node == _me),
+        exists().where(_n.id == _me, _n.state == NodeState.UP.value),
+    )
+    .values(node=_me, epoch=_s.epoch + 1, used_at=bindparam("now", type_=_s.used_at.type))
+)
+
+
 def claim(
     connection: Connection, session_id: str, node: str, now: float, retention: float
 ) -> Loaded | None:
     """Make a node the owner, after taking the session off a dead one."""
-    this = _s.id == session_id
-    if connection.scalar(select(_s.id).where(this, _left)) is not None:
-        _release(connection, _left & this, now, retention)
-    up = exists().where(_n.id == node, _n.state == NodeState.UP.value)
-    done = connection.execute(
-        update(schema.session)
-        .where(this, _s.status.in_(sorted(OPEN)), _s.node.is_(None) | (_s.node == node), up)
-        .values(node=node, epoch=_s.epoch + 1, used_at=now)
-    )
+    if connection.scalar(_LEFT, {"session_id": session_id}) is not None:
+        _release(connection, _left & (_s.id == session_id), now, retention)
+    done = connection.execute(_CLAIM, {"session_id": session_id, "me": node, "now": now})
     return queries.loaded(connection, session_id) if done.rowcount else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 
-from sqlalchemy import Connection, and_, func, or_, select
+from sqlalchemy import Connection, String, and_, bindparam, func, or_, select
 
 from ..errors import InvalidArgument
 from ..lifecycle import OPEN
@@ -28,6 +28,33 @@ _s = schema.session.c
 _open = _s.status.in_(sorted(OPEN))
 
 
+# Built once: building a statement takes as long as running it.
+_this = bindparam("session_id", type_=String())
+_GET = select(schema.session).where(_s.id == _this)
+_FIND = select(schema.session).where(
+    _s.owner == bindparam("owner", type_=String()),
+    _s.namespace == bindparam("namespace", type_=String()),
+    _s.name == bindparam("name", type_=String()),
+    _open,
+)
+_BINDINGS = (
+    select(schema.binding)
+    .where(schema.binding.c.session_id == _this)
+    .order_by(schema.binding.c.service)
+)
+_STATE = select(schema.state).where(schema.state.c.session_id == _this)
+_SNAPSHOT = (
+    select(schema.snapshot)
+    .where(
+        schema.snapshot.c.session_id == _this,
+        schema.snapshot.c.service == bindparam("service", type_=String()),
+    )
+    .order_by(schema.snapshot.c.seq.desc())
+    .limit(1)
+)
+_LAST_SEQ = select(func.max(schema.journal.c.seq)).where(schema.journal.c.session_id == _this)
+
+
 def nodes(connection: Connection) -> list[NodeRecord]:
     statement = select(schema.node).where(schema.node.c.state != NodeState.DEAD.value)
     found = connection.execute(statement.order_by(schema.node.c.started_at))
@@ -35,16 +62,13 @@ def nodes(connection: Connection) -> list[NodeRecord]:
 
 
 def get(connection: Connection, session_id: str) -> SessionRecord | None:
-    found = connection.execute(select(schema.session).where(_s.id == session_id))
-    row = found.first()
+    row = connection.execute(_GET, {"session_id": session_id}).first()
     return None if row is None else rows.session_record(mapping(row))
 
 
 def find(connection: Connection, owner: str, namespace: str, name: str) -> SessionRecord | None:
-    statement = select(schema.session).where(
-        _s.owner == owner, _s.namespace == namespace, _s.name == name, _open
-    )
-    row = (connection.execute(statement)).first()
+    given = {"owner": owner, "namespace": namespace, "name": name}
+    row = connection.execute(_FIND, given).first()
     return None if row is None else rows.session_record(mapping(row))
 
 
@@ -97,22 +121,18 @@ def counts(connection: Connection) -> dict[str, int]:
 
 
 def bindings(connection: Connection, session_id: str) -> list[BindingRecord]:
-    table = schema.binding
-    statement = select(table).where(table.c.session_id == session_id).order_by(table.c.service)
-    return [rows.binding_record(mapping(row)) for row in connection.execute(statement)]
+    found = connection.execute(_BINDINGS, {"session_id": session_id})
+    return [rows.binding_record(mapping(row)) for row in found]
 
 
 def state(connection: Connection, session_id: str) -> StateRecord | None:
-    table = schema.state
-    found = connection.execute(select(table).where(table.c.session_id == session_id))
-    row = found.first()
+    row = connection.execute(_STATE, {"session_id": session_id}).first()
     return None if row is None else rows.state_record(mapping(row))
 
 
 def snapshot(connection: Connection, session_id: str, service: str) -> SnapshotRecord | None:
-    c = schema.snapshot.c
-    statement = select(schema.snapshot).where(c.session_id == session_id, c.service == service)
-    row = (connection.execute(statement.order_by(c.seq.desc()).limit(1))).first()
+    given = {"session_id": session_id, "service": service}
+    row = connection.execute(_SNAPSHOT, given).first()
     return None if row is None else rows.snapshot_record(mapping(row))
 
 
@@ -127,12 +147,11 @@ def loaded(connection: Connection, session_id: str) -> Loaded:
     """Read all of a session that is there, in the transaction that claimed it."""
     session = get(connection, session_id)
     assert session is not None
-    seq = select(func.max(schema.journal.c.seq)).where(schema.journal.c.session_id == session_id)
     return Loaded(
         session=session,
         bindings=bindings(connection, session_id),
         state=state(connection, session_id) or StateRecord(session_id=session_id),
-        last_seq=connection.scalar(seq) or 0,
+        last_seq=connection.scalar(_LAST_SEQ, {"session_id": session_id}) or 0,
     )
 
 
