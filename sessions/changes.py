@@ -10,7 +10,7 @@ import anyio
 
 from .clock import Clock
 from .errors import SessionBusy, SessionError, StoreUnavailable
-from .lifecycle import LIVE, Event, Status
+from .lifecycle import LIVE, TABLE, Event, Status
 from .limits import Budget
 from .links import Links
 from .policy import Policy
@@ -152,26 +152,33 @@ class Changes:
 
     async def close(
         self, session: Session, event: Event, *, reason: str, force: bool = False
-    ) -> None:
+    ) -> bool:
         """Close a session and return when it is closed, within the grace and the bounds of its connections.
 
         Calls in flight get `close_grace` seconds, none with `force`, and are then cancelled. A second close waits for
         the first; with `force` it ends the first one's grace.
+
+        Returns False when this node no longer holds the session, or `event` cannot happen to it any more.
         """
-        if session.gone.is_set():
-            return
+        if session.status is Status.PAUSED:
+            # A pause that is under way ends with giving the session up, or with keeping it; it does not take long.
+            async with session.changing:
+                pass
         if session.status in (Status.CLOSING, Status.CLOSED):
             if force:
                 cancel_calls(session)
             await session.gone.wait()
-            return
+            return True
         if session.status is Status.CREATING and event is Event.CLOSE_REQUESTED:
             event = Event.CLOSE_FORCED
+        if session.gone.is_set() or (session.status, event) not in TABLE:
+            return False
         session.apply(event, cause=reason)
         session.record.reason = reason
         self._budget.mark_busy(session.id)
         self._spawn(self._finish, session, reason, 0.0 if force else self._policy.close_grace)
         await session.gone.wait()
+        return True
 
     async def _finish(self, session: Session, reason: str, grace: float) -> None:
         try:

@@ -292,16 +292,24 @@ class Registry:
         self, principal: Principal, ref: str, *, force: bool = False, reason: str = "requested"
     ) -> tuple[dict[str, Any], bool]:
         """Close a session (T12, T13). Return its description and whether it was closed already."""
+        event = Event.CLOSE_FORCED if force else Event.CLOSE_REQUESTED
+        for _ in range(8):
+            session, already = await self._to_close(principal, ref)
+            if session is None:
+                return await self.info(principal, ref), True
+            if await self.changes.close(session, event, reason=reason, force=force):
+                return session.info(), already
+        raise SessionBusy("The session keeps changing.")
+
+    async def _to_close(self, principal: Principal, ref: str) -> tuple[Session | None, bool]:
+        """Return a session that is to be closed, None when it is closed, and whether it is closing already."""
         try:
-            session = await self._directory.find(principal, ref)
+            return await self._directory.find(principal, ref), False
         except (SessionClosed, SessionExpired, SessionFailed):
             closing = self._directory.get(ref)
             if closing is None or closing.record.owner != principal.key:
-                return await self.info(principal, ref), True
-            session = closing
-        event = Event.CLOSE_FORCED if force else Event.CLOSE_REQUESTED
-        await self.changes.close(session, event, reason=reason, force=force)
-        return session.info(), False
+                return None, True
+            return closing, True
 
     async def extend(self, principal: Principal, ref: str, seconds: float) -> Session:
         """Move the end of a session's lifetime by `seconds`, at most to the longest lifetime from now.
