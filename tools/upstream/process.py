@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from . import proc
@@ -131,6 +132,7 @@ class ChildProcess:
             ledger.add(popen.pid, mark, service)
         try:
             await child._connect()
+            await anyio.lowlevel.checkpoint_if_cancelled()
         except BaseException:
             child.kill_nowait()
             await child.aclose()
@@ -141,9 +143,11 @@ class ChildProcess:
         self._watch()
         loop = asyncio.get_running_loop()
         popen = self._popen
-        await loop.connect_read_pipe(lambda: self._stderr, popen.stderr)
-        await loop.connect_read_pipe(lambda: self.read, popen.stdout)
-        await loop.connect_write_pipe(lambda: self.write, popen.stdin)
+        # Shielded because uvloop closes a pipe whose connecting is cancelled; it is over within an iteration of the loop.
+        with anyio.CancelScope(shield=True):
+            await loop.connect_read_pipe(lambda: self._stderr, popen.stderr)
+            await loop.connect_read_pipe(lambda: self.read, popen.stdout)
+            await loop.connect_write_pipe(lambda: self.write, popen.stdin)
 
     # The end of the process.
 
@@ -285,11 +289,9 @@ class ChildProcess:
                 pause = min(pause * 2, 0.05)
 
     def _finish(self) -> None:
+        # A pipe belongs to its transport, which closes it.
         for stream in (self.read, self.write, self._stderr):
             stream.abort()
-        for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
-            if pipe is not None:
-                pipe.close()
         if self.returncode is None:
             logger.warning("child %d does not end; the next start will look for it", self.pid)
         elif self._ledger is not None:

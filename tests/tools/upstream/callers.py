@@ -1,0 +1,60 @@
+"""A caller who remembers what it was told and answers what it is asked, and what else these tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from statehold.sessions.errors import NotAllowed
+from statehold.sessions.services import SessionView
+from statehold.tools.upstream.process import ProcessLimits
+from statehold.tools.upstream.service import UpstreamService
+
+UPSTREAMS = Path(__file__).resolve().parents[2] / "upstreams"
+SHORT = ProcessLimits(
+    line_bytes=4 * 2**20, stderr_bytes=4096, eof_grace=2.0, term_grace=0.3, kill_grace=2.0
+)
+
+
+class Caller:
+    """The context of a call, as the face would give it."""
+
+    def __init__(self, **given: Any) -> None:
+        self.meta: Mapping[str, Any] = given.get("meta", {})
+        self.wants_progress: bool = given.get("progress", False)
+        self.log_level: str | None = given.get("log_level")
+        self.capabilities: dict[str, Any] = given.get("capabilities", {})
+        self.input_responses: dict[str, Any] | None = given.get("input_responses")
+        self.request_state: str | None = given.get("request_state")
+        self.can_return_input_required: bool = given.get("modern", False)
+        self.answer: Callable[[str, dict[str, Any]], Any] | None = given.get("answer")
+        self.progressed: list[tuple[float, float | None, str | None]] = []
+        self.logged: list[dict[str, Any]] = []
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        self.progressed.append((progress, total, message))
+
+    async def log(self, params: dict[str, Any]) -> None:
+        self.logged.append(params)
+
+    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append((method, params))
+        if self.answer is None:
+            raise NotAllowed(f"This caller cannot answer {method}.")
+        return await self.answer(method, params)
+
+
+def view(
+    session_id: str = "sh_one", *, generation: int = 1, name: str | None = None
+) -> SessionView:
+    return SessionView(id=session_id, name=name, namespace="", owner="local", generation=generation)
+
+
+def text_of(result: Any) -> str:
+    return result.payload["content"][0]["text"]
+
+
+class Serving(Protocol):
+    def __call__(self, name: str, *arguments: str, **settings: Any) -> UpstreamService: ...

@@ -1,0 +1,36 @@
+"""Services over real upstreams."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from callers import SHORT, UPSTREAMS, Serving
+
+from statehold.tools.upstream.config import UpstreamConfig
+from statehold.tools.upstream.ledger import Ledger
+from statehold.tools.upstream.service import UpstreamService
+
+
+@pytest.fixture
+async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
+    found = Ledger(tmp_path / "data", node="test")
+    yield found
+    await found.aclose()
+
+
+@pytest.fixture
+def serving(tmp_path: Path, ledger: Ledger) -> Serving:
+    """`serving("quick", "--era", "legacy", pause="keep")` is a service over tests/upstreams/quick.py, on stdio."""
+
+    def make(name: str, *arguments: str, **settings: Any) -> UpstreamService:
+        here = UPSTREAMS / f"{name}.py"
+        program = here if here.exists() else Path(__file__).parent / "servers" / f"{name}.py"
+        given = {"command": sys.executable, "args": [str(program), *arguments], **settings}
+        config = UpstreamConfig.model_validate(given)
+        return UpstreamService(name, config, data=tmp_path / "data", ledger=ledger, limits=SHORT)
+
+    return make

@@ -1,0 +1,314 @@
+"""The child process: what it leaves behind (nothing), what it may cost (little), what is known of its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+
+from statehold.tools.upstream.ledger import Ledger
+from statehold.tools.upstream.lines import decode, encode
+from statehold.tools.upstream.process import ChildProcess, ProcessLimits
+
+QUICK_END = ProcessLimits(
+    line_bytes=2**20, stderr_bytes=1024, eof_grace=0.3, term_grace=0.3, kill_grace=2.0
+)
+
+
+@pytest.fixture(params=["asyncio", "uvloop"], autouse=True)
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    return "asyncio", {"use_uvloop": request.param == "uvloop"}
+
+
+async def started(
+    code: str, *, limits: ProcessLimits = QUICK_END, ledger: Ledger | None = None
+) -> ChildProcess:
+    return await ChildProcess.start(
+        [sys.executable, "-c", code], service="test", limits=limits, ledger=ledger
+    )
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def until_gone(*pids: int) -> None:
+    with anyio.fail_after(10):
+        while any(alive(pid) for pid in pids):  # noqa: ASYNC110 - they are not our children
+            await anyio.sleep(0.01)
+
+
+async def warm(leaks: Any) -> Any:
+    """Take the baseline after a first child: uvloop opens /dev/null once per loop, for good."""
+    child = await ChildProcess.start(["cat"], service="test")
+    await child.aclose()
+    return leaks.baseline()
+
+
+async def said(child: ChildProcess) -> JSONRPCNotification:
+    with anyio.fail_after(10):
+        item = await child.read.receive()
+    assert isinstance(item, SessionMessage)
+    assert isinstance(item.message, JSONRPCNotification)
+    return item.message
+
+
+TELL = """
+import json, os, subprocess, sys, signal, time
+def tell(**params):
+    print(json.dumps({"jsonrpc": "2.0", "method": "told", "params": params}), flush=True)
+"""
+
+
+async def test_messages_go_in_and_come_out_as_they_were() -> None:
+    child = await ChildProcess.start(["cat"], service="test", limits=QUICK_END)
+    sent = JSONRPCRequest(
+        jsonrpc="2.0", id=1, method="m", params={"n": 2**63 + 1, "big": 10**40, "é": [None, 1.0]}
+    )
+    await child.write.send(SessionMessage(sent))
+    with anyio.fail_after(5):
+        item = await child.read.receive()
+    assert isinstance(item, SessionMessage)
+    assert item.message == sent
+    await child.aclose()
+    assert child.returncode == 0
+
+
+async def test_closing_leaves_no_child_file_or_task(leaks: Any) -> None:
+    leaks = await warm(leaks)
+    for _ in range(5):
+        child = await ChildProcess.start(["cat"], service="test")
+        await child.aclose()
+        await child.aclose()
+    await leaks.check()
+
+
+async def test_grandchildren_die_though_the_child_left_by_itself(tmp_path: Path) -> None:
+    code = TELL + "p = subprocess.Popen(['sleep', '3600']); tell(pid=p.pid); sys.stdin.read()"
+    child = await started(code)
+    params = (await said(child)).params
+    assert params is not None
+    await child.aclose()
+    assert child.returncode == 0
+    assert not alive(params["pid"])
+
+
+async def test_grandchildren_die_though_the_child_crashed() -> None:
+    code = TELL + "p = subprocess.Popen(['sleep', '3600']); tell(pid=p.pid); os._exit(3)"
+    child = await started(code)
+    params = (await said(child)).params
+    assert params is not None
+    with anyio.fail_after(5):
+        await child.exited.wait()
+    await child.aclose()
+    assert child.ending() == "exited with code 3"
+    assert not alive(params["pid"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+async def test_a_descendant_that_left_the_group_dies_by_its_mark(ledger: Ledger) -> None:
+    code = TELL + (
+        "p = subprocess.Popen(['sleep', '3600'], start_new_session=True,"
+        " stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL);"
+        " tell(pid=p.pid); sys.stdin.read()"
+    )
+    child = await started(code, ledger=ledger)
+    params = (await said(child)).params
+    assert params is not None
+    await child.aclose()
+    await until_gone(params["pid"])
+
+
+async def test_a_child_that_ignores_everything_is_killed_with_its_family() -> None:
+    code = TELL + (
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "p = subprocess.Popen([sys.executable, '-c', 'import signal, time;"
+        " signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(3600)'],"
+        " stdout=subprocess.PIPE)\n"
+        "p.stdout.readline(); tell(pid=p.pid)\n"
+        "while True: time.sleep(60)"
+    )
+    child = await started(code)
+    params = (await said(child)).params
+    assert params is not None
+    with anyio.fail_after(5):
+        await child.aclose()
+    assert child.ending() == "was killed by SIGKILL"
+    assert not alive(params["pid"])
+
+
+async def test_closing_is_finished_though_its_caller_is_cancelled() -> None:
+    child = await started("import time; time.sleep(3600)")
+    with anyio.move_on_after(0.01):
+        await child.aclose()
+    assert child.returncode == -signal.SIGTERM
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing(leaks: Any) -> None:
+    leaks = await warm(leaks)
+    for _ in range(3):
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await started("import time; time.sleep(3600)")
+    await leaks.check()
+
+
+async def test_our_environment_stays_with_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATEHOLD_TEST_SECRET", "hush")
+    code = TELL + "tell(names=sorted(os.environ)); sys.stdin.read()"
+    child = await ChildProcess.start(
+        [sys.executable, "-c", code], service="test", env={"WANTED": "1"}, limits=QUICK_END
+    )
+    params = (await said(child)).params
+    await child.aclose()
+    assert params is not None
+    assert "WANTED" in params["names"]
+    assert "STATEHOLD_TEST_SECRET" not in params["names"]
+
+
+async def test_stderr_may_flood_without_blocking_and_its_end_is_kept() -> None:
+    code = (
+        "import os\nfor _ in range(256): os.write(2, b'x' * 2**20)\n"
+        "os.write(2, b'the last words')\n"
+    )
+    child = await started(code)
+    before = psutil.Process().memory_info().rss
+    with anyio.fail_after(30):
+        await child.exited.wait()
+        await child.settle(5)
+    assert child.last_words().endswith("the last words")
+    assert len(child.stderr) <= QUICK_END.stderr_bytes
+    assert psutil.Process().memory_info().rss - before < 32 * 2**20
+    await child.aclose()
+
+
+async def test_a_line_without_an_end_ends_the_connection() -> None:
+    code = "import os\nwhile True: os.write(1, b'{' * 2**16)"
+    child = await started(code)
+    with anyio.fail_after(30), pytest.raises(anyio.EndOfStream):
+        await child.read.receive()
+    assert child.fault is not None
+    assert str(QUICK_END.line_bytes) in child.ending()
+    await child.aclose()
+    assert child.returncode is not None
+
+
+async def test_lines_that_are_no_messages_are_counted_and_passed_over() -> None:
+    code = (
+        TELL
+        + "print('starting up ...'); print('{\"no\": 1}'); print('[]'); tell(n=1); sys.stdin.read()"
+    )
+    child = await started(code)
+    assert (await said(child)).params == {"n": 1}
+    assert child.read.noise == 3
+    assert "starting up ..." in child.last_words()
+    await child.aclose()
+
+
+async def test_messages_nobody_takes_stop_being_read() -> None:
+    code = TELL + "\nwhile True: tell(x='y' * 100_000)"
+    child = await started(code)
+    await said(child)
+    before = psutil.Process().memory_info().rss
+    for _ in range(200):
+        await anyio.lowlevel.checkpoint()
+    with anyio.move_on_after(0.5):
+        await child.exited.wait()
+    assert psutil.Process().memory_info().rss - before < 64 * 2**20
+    await child.aclose()
+
+
+async def test_the_end_of_the_child_is_seen_though_a_grandchild_holds_its_stdout() -> None:
+    child = await started(TELL + "subprocess.Popen(['sleep', '3600']); os._exit(4)")
+    with anyio.fail_after(5), pytest.raises(anyio.EndOfStream):
+        await child.read.receive()
+    assert child.ending() == "exited with code 4"
+    await child.aclose()
+
+
+async def test_a_child_that_closes_its_stdin_is_taken_for_lost() -> None:
+    child = await started("import os, time; os.close(0); time.sleep(3600)")
+    with anyio.fail_after(5), pytest.raises(anyio.EndOfStream):
+        await child.read.receive()
+    assert child.ending() == "closed its stdin but still runs"
+    with pytest.raises(anyio.BrokenResourceError):
+        await child.write.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=7, method="m")))
+    assert 7 in child.write.refused
+    await child.aclose()
+
+
+async def test_a_request_to_a_child_that_reads_nothing_waits_and_a_cancellation_does_not() -> None:
+    child = await started("import time; time.sleep(3600)")
+    heavy = SessionMessage(
+        JSONRPCRequest(jsonrpc="2.0", id=1, method="m", params={"x": "y" * 2**20})
+    )
+    await child.write.send(heavy)
+    with anyio.move_on_after(0.05) as waited:
+        await child.write.send(heavy)
+    assert waited.cancelled_caught
+    with anyio.fail_after(1):
+        await child.write.send(SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="n")))
+    await child.aclose()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux only")
+async def test_the_child_dies_when_we_are_killed(tmp_path: Path) -> None:
+    code = (
+        "import anyio, sys\n"
+        "from statehold.tools.upstream.process import ChildProcess\n"
+        "async def main():\n"
+        "    child = await ChildProcess.start(['sleep', '3600'], service='test')\n"
+        "    print(child.pid, flush=True)\n"
+        "    await anyio.sleep_forever()\n"
+        "anyio.run(main)\n"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:  # noqa: ASYNC220
+        assert parent.stdout is not None
+        pid = int(await anyio.to_thread.run_sync(parent.stdout.readline))
+        assert alive(pid)
+        parent.kill()
+    await until_gone(pid)
+
+
+async def test_a_program_that_is_not_there_is_an_error_and_leaves_nothing(leaks: Any) -> None:
+    leaks = leaks.baseline()
+    with pytest.raises(FileNotFoundError):
+        await ChildProcess.start(["/no/such/program"], service="test")
+    await leaks.check()
+
+
+async def test_the_exit_code_is_known_without_pidfd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "pidfd_open", raising=False)
+    child = await started("import sys; sys.stdin.read(); sys.exit(5)")
+    await child.aclose()
+    assert child.returncode == 5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        rb'{"jsonrpc":"2.0","id":1,"result":{"text":"half \ud83d"}}',
+        b'{"jsonrpc":"2.0","id":1,"result":{"text":"\xff"}}',
+    ],
+)
+def test_a_text_that_was_cut_inside_a_character_still_arrives(line: bytes) -> None:
+    message = decode(line)
+    assert isinstance(message, JSONRPCResponse)
+
+
+def test_numbers_beyond_64_bits_are_written_exactly() -> None:
+    message = JSONRPCRequest(jsonrpc="2.0", id=1, method="m", params={"n": 10**30, "e": "é"})
+    assert decode(encode(message)) == message
