@@ -57,8 +57,8 @@ async def opened(config: Config, *, address: str) -> AsyncGenerator[Gateway]:
     async with store, Node.start(store, folder, address=address, clock=clock.now) as node:
         ledger = Ledger(folder, node=node.id)
         try:
-            for swept in await ledger.sweep():
-                logger.warning("stopped a process that was left behind: %s", swept)
+            await ledger.sweep()
+            node.bury = ledger.sweep
             services = _services(config, ledger)
             async with Gateway(config, store, node, services, clock=clock) as gateway:
                 _wire(gateway, services)

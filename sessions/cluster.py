@@ -11,7 +11,7 @@ import fcntl
 import os
 import platform
 import secrets
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
@@ -39,6 +39,9 @@ class Node:
     def __init__(
         self, store: Store, record: NodeRecord, locks: LockFolder | None, clock: Callable[[], float]
     ) -> None:
+        self.bury: Callable[[], Awaitable[object]] | None = None
+        """Called on proof that a node is dead, before anybody may claim its sessions: whoever starts processes ends here
+        what a dead node left running, so that no session is ever open twice."""
         self.record = record
         self._store = store
         self._locks = locks
@@ -96,7 +99,11 @@ class Node:
             if record.id == self.id:
                 continue
             with self._locks.proof(record, self.record.proof_key) as proved:
-                if proved and await self._store.declare_dead(record.id):
+                if not proved:
+                    continue
+                if self.bury is not None:
+                    await self.bury()
+                if await self._store.declare_dead(record.id):
                     dead.append(record.id)
         return dead
 
