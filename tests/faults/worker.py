@@ -16,7 +16,7 @@ import anyio
 from anyio.streams.file import FileReadStream
 from anyio.streams.text import TextReceiveStream
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sessions"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from counting import Nobody
 

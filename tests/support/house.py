@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 from counting import Counting, Nobody
 
 from statehold.sessions.clock import ManualClock

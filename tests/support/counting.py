@@ -124,7 +124,7 @@ class Counting:
     let_go: anyio.Event = field(default_factory=anyio.Event)
 
     async def tools(self) -> Sequence[ToolSpec]:
-        schema = {"type": "object", "properties": {}}
+        schema: JSON = {"type": "object", "properties": {}}
         return [
             ToolSpec(name, {"name": name, "inputSchema": schema})
             for name in ("inc", "get", "hold", "die", "fail")
