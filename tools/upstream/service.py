@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import secrets
 import time
@@ -12,22 +10,24 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 import anyio
-from mcp.shared.inbound import find_invalid_x_mcp_header, mcp_param_headers, x_mcp_header_map
+from mcp.shared.inbound import mcp_param_headers
 
 from ...sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
 from ...sessions.services import JSON, PausePolicy, Restored, SessionView, Snapshot, ToolSpec
 from . import recipe as recipes
 from .channel import OpenChannel, configured_secrets
-from .config import Recipe, Transport, UpstreamConfig
+from .config import Transport, UpstreamConfig
 from .connection import UpstreamConnection
-from .era import Era, Peer
-from .errors import UpstreamMisbehaved, UpstreamRefused
+from .era import Era
+from .errors import UpstreamRefused
 from .http import http_channel
+from .identity import checkpoint_of, config_hash, needs_folder, transport_of
 from .ledger import Ledger
 from .places import Place, Places
+from .probe import HeaderMap, Profile, header_map, probed
 from .process import ProcessLimits
 from .sse import sse_channel
 from .stdio import stdio_channel
@@ -35,22 +35,11 @@ from .stdio import stdio_channel
 logger = logging.getLogger("statehold.upstream")
 
 CALL_SECONDS: Final = 300.0
-PAGES: Final = 1000
-"""After so many pages a list is taken to have no end."""
-
 ERAS: Final[Mapping[str, tuple[Era, ...]]] = {
     "auto": ("legacy", "modern"),
     "legacy": ("legacy",),
     "modern": ("modern",),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """What an upstream said of itself when it was probed."""
-
-    peer: Peer
-    tools: tuple[ToolSpec, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +84,19 @@ class UpstreamService:
         self.eager = config.connect == "eager"
         self.connect_seconds = config.connect_seconds
         self.call_seconds = config.call_seconds or call_seconds
-        self.checkpoint_seconds = _checkpoint(config.recipe)
+        self.checkpoint_seconds = checkpoint_of(config.recipe)
         self.profile: Profile | None = None
         """What the last probe found, None before the first."""
         self._ledger = ledger
         self._base = base
         self._limits = limits
-        self._on_changed = on_changed
+        self.on_changed: Callable[[UpstreamService, str], None] | None = on_changed
         self._places = Places(data, name)
-        self._needs_folder = _needs_folder(config)
+        self._needs_folder = needs_folder(config)
         self._secrets = configured_secrets(config.env, config.headers, config.args, config.url)
         self._eras = ERAS[config.era]
         self._probing = anyio.Lock()
-        self._header_maps: dict[str, Mapping[tuple[str, ...], str]] = {}
+        self._header_maps: dict[str, HeaderMap] = {}
 
     def __repr__(self) -> str:
         return f"<UpstreamService {self.name!r} {self.transport}>"
@@ -163,8 +152,7 @@ class UpstreamService:
         try:
             async with self._throw_away(probe) as connection:
                 with anyio.fail_after(self.connect_seconds):
-                    tools = await _listed_tools(connection)
-                self.profile = Profile(connection.peer, tools)
+                    self.profile = await probed(connection)
         except TimeoutError:
             raise ServiceUnavailable(
                 f"{self.name} did not list its tools within {self.connect_seconds:g} seconds."
@@ -175,7 +163,7 @@ class UpstreamService:
             ) from error
         finally:
             await self._places.forget(probe.id)
-        self._header_maps = {spec.name: _header_map(spec) for spec in self.profile.tools}
+        self._header_maps = {spec.name: header_map(spec) for spec in self.profile.tools}
 
     @asynccontextmanager
     async def _throw_away(self, view: SessionView) -> AsyncGenerator[UpstreamConnection]:
@@ -272,98 +260,12 @@ class UpstreamService:
         return str(folder if self._base is None else self._base / folder)
 
     def _changed(self, method: str, params: JSON) -> None:
-        if self._on_changed is not None:
-            self._on_changed(self, method)
+        if self.on_changed is not None:
+            self.on_changed(self, method)
 
     def _param_headers(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, str]:
         wanted = self._header_maps.get(tool)
         return mcp_param_headers(wanted, arguments) if wanted else {}
 
 
-async def listed(connection: UpstreamConnection, method: str, key: str) -> list[JSON]:
-    """Return all pages of a list, the objects among its items only."""
-    items: list[JSON] = []
-    seen: set[str] = set()
-    cursor: object = None
-    for _ in range(PAGES):
-        params: JSON = {"cursor": cursor} if isinstance(cursor, str) else {}
-        page = await connection.request(method, params, recipes.Quiet())
-        found: object = page.get(key)
-        if not isinstance(found, list):
-            raise UpstreamMisbehaved(connection.service, f"{method} answered without {key}")
-        items += [cast(JSON, item) for item in cast(list[object], found) if isinstance(item, dict)]
-        cursor = page.get("nextCursor")
-        if not isinstance(cursor, str):
-            return items
-        if cursor in seen:
-            break
-        seen.add(cursor)
-    raise UpstreamMisbehaved(connection.service, f"{method} has no end")
-
-
-async def _listed_tools(connection: UpstreamConnection) -> tuple[ToolSpec, ...]:
-    if "tools" not in connection.peer.capabilities:
-        try:
-            found = await listed(connection, "tools/list", "tools")
-        except UpstreamRefused:
-            return ()
-    else:
-        found = await listed(connection, "tools/list", "tools")
-    named: dict[str, ToolSpec] = {}
-    for definition in found:
-        name = definition.get("name")
-        if isinstance(name, str) and name:
-            named.setdefault(name, ToolSpec(name, definition))
-        else:
-            logger.warning("%s lists a tool without a name", connection.service)
-    return tuple(named.values())
-
-
-def _header_map(spec: ToolSpec) -> Mapping[tuple[str, ...], str]:
-    schema = spec.definition.get("inputSchema")
-    if not isinstance(schema, dict) or find_invalid_x_mcp_header(schema) is not None:
-        return {}
-    return x_mcp_header_map(schema)
-
-
-def transport_of(config: UpstreamConfig) -> Transport:
-    if config.command is not None:
-        return "stdio"
-    if config.type in ("http", "sse"):
-        return config.type
-    path = (config.url or "").partition("?")[0].rstrip("/")
-    return "sse" if path.endswith("/sse") else "http"
-
-
-def config_hash(config: UpstreamConfig) -> str:
-    """Return a digest of what a snapshot or a tool list depends on.
-
-    Of each secret value only 16 bits go in: enough to notice a change, nothing to find the value with.
-    """
-    fields = config.model_dump(mode="json", include=set(_IDENTITY))
-    fields["recipe"] = None if config.recipe is None else config.recipe.model_dump(mode="json")
-    fields["env"] = {name: _trace(value) for name, value in sorted(config.env.items())}
-    fields["headers"] = {name: _trace(value) for name, value in sorted(config.headers.items())}
-    canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:32]
-
-
-_IDENTITY: Final = ("command", "args", "cwd", "url", "type", "era", "scope")
-
-
-def _trace(value: str) -> str:
-    return hashlib.sha256(value.encode()).hexdigest()[:4]
-
-
-def _checkpoint(recipe: Recipe | None) -> float | None:
-    if recipe is None or not recipe.save or recipe.checkpoint == 0:
-        return None
-    return recipe.checkpoint
-
-
-def _needs_folder(config: UpstreamConfig) -> bool:
-    texts = (config.command, config.cwd, config.url, *config.args, *config.env.values())
-    return config.recipe is not None or any("{dir}" in text for text in texts if text)
-
-
-__all__ = ["Check", "Profile", "UpstreamService", "config_hash", "listed", "transport_of"]
+__all__ = ["Check", "UpstreamService", "transport_of"]

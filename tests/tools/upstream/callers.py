@@ -11,6 +11,7 @@ from statehold.sessions.services import SessionView
 from statehold.tools.upstream.process import ProcessLimits
 from statehold.tools.upstream.service import UpstreamService
 
+NOTHING: dict[str, Any] = {}
 UPSTREAMS = Path(__file__).resolve().parents[2] / "upstreams"
 SHORT = ProcessLimits(
     line_bytes=4 * 2**20, stderr_bytes=4096, eof_grace=2.0, term_grace=0.3, kill_grace=2.0

@@ -27,9 +27,8 @@ def serving(tmp_path: Path, ledger: Ledger) -> Serving:
     """`serving("quick", "--era", "legacy", pause="keep")` is a service over tests/upstreams/quick.py, on stdio."""
 
     def make(name: str, *arguments: str, **settings: Any) -> UpstreamService:
-        here = UPSTREAMS / f"{name}.py"
-        program = here if here.exists() else Path(__file__).parent / "servers" / f"{name}.py"
-        given = {"command": sys.executable, "args": [str(program), *arguments], **settings}
+        program = str(UPSTREAMS / f"{name}.py")
+        given = {"command": sys.executable, "args": [program, *arguments], **settings}
         config = UpstreamConfig.model_validate(given)
         return UpstreamService(name, config, data=tmp_path / "data", ledger=ledger, limits=SHORT)
 

@@ -1,0 +1,480 @@
+"""One connection over each transport in each era: what passes through it, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import httpx2
+import pytest
+from callers import NOTHING, Caller, Serving, text_of, view
+
+from statehold.sessions.errors import ConnectionLost, NotAllowed, OutcomeUnknown, ServiceUnavailable
+from statehold.tools.upstream.config import UpstreamConfig
+from statehold.tools.upstream.errors import UpstreamMisbehaved, UpstreamRefused
+from statehold.tools.upstream.service import UpstreamService
+
+Era = Literal["legacy", "modern"]
+Opened = Callable[..., Any]
+
+ANSWERS = {
+    "elicitation/create": {"action": "accept", "content": {"answer": "42"}},
+    "sampling/createMessage": {
+        "role": "assistant",
+        "model": "m",
+        "content": {"type": "text", "text": "said"},
+    },
+    "roots/list": {"roots": [{"uri": "file:///r"}]},
+}
+
+
+async def answering(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    return ANSWERS[method]
+
+
+@pytest.fixture(params=["stdio", "http", "sse"])
+def transport(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(params=["legacy", "modern"])
+def era(request: pytest.FixtureRequest) -> Era:
+    return request.param
+
+
+@pytest.fixture
+def counter(
+    transport: str, era: Era, serving: Serving, counter_server: Callable[..., str], tmp_path: Path
+) -> UpstreamService:
+    """The counting server on the SDK, over each transport and in each era."""
+    log = ("--log", str(tmp_path / "log"))
+    if transport == "stdio":
+        return serving("counter", *log, era=era)
+    url = counter_server(transport, *log)
+    return UpstreamService("counter", UpstreamConfig(url=url, era=era))
+
+
+async def test_everything_passes_over_every_transport_in_both_eras(
+    counter: UpstreamService, era: Era, transport: str
+) -> None:
+    tools = {spec.name: spec for spec in await counter.tools()}
+    assert tools["get"].repeatable
+    assert not tools["inc"].repeatable
+    assert counter.repeatable("get")
+    connection = await counter.open(view(), None)
+    try:
+        assert connection.peer.era == era
+        caller = Caller(progress=True, log_level="info", answer=answering, meta={"x/y": 1})
+
+        assert text_of(await connection.call("inc", {"n": 2}, Caller())) == "2"
+        assert text_of(await connection.call("inc", {}, Caller())) == "3"
+
+        received = (await connection.call("echo", {"n": 2**63 + 1, "f": 1.5}, caller)).payload
+        assert received["structuredContent"]["arguments"] == {"n": 2**63 + 1, "f": 1.5}
+        assert received["structuredContent"]["_meta"]["x/y"] == 1
+
+        assert (await connection.call("fail", {}, Caller())).is_error
+
+        await connection.call("slow", {"seconds": 0.01, "steps": 4}, caller)
+        assert [step for step, _, _ in caller.progressed] == [1, 2, 3, 4]
+        assert caller.progressed[0][1:] == (4, "step 1")
+
+        await connection.call("log", {"text": "heard"}, caller)
+        await connection.call("log", {"text": "too low", "level": "debug"}, caller)
+        assert [message["data"] for message in caller.logged] == ["heard"]
+
+        assert "42" in text_of(await connection.call("ask", {}, caller))
+        assert "said" in text_of(await connection.call("sample", {}, caller))
+        assert [method for method, _ in caller.asked] == [
+            "elicitation/create",
+            "sampling/createMessage",
+        ]
+
+        big = await connection.call("big", {"kib": 2048}, Caller())
+        assert len(text_of(big)) == 2048 * 1024
+
+        read = await connection.request("resources/read", {"uri": "counter://value"}, Caller())
+        assert read["contents"][0]["text"] == "3"
+
+        with pytest.raises(UpstreamRefused) as refused:
+            await connection.call("no_such_tool", {}, Caller())
+        assert refused.value.rpc_code == -32602
+        assert not connection.lost.is_set()
+    finally:
+        await connection.aclose()
+    with pytest.raises(ConnectionLost):
+        await connection.call("get", {}, Caller())
+    assert not connection.lost.is_set()
+
+
+async def test_a_cancelled_call_is_cancelled_upstream_and_the_connection_goes_on(
+    counter: UpstreamService, tmp_path: Path
+) -> None:
+    connection = await counter.open(view(), None)
+    try:
+        begun = anyio.Event()
+
+        class Watching(Caller):
+            async def progress(
+                self, progress: float, total: float | None, message: str | None
+            ) -> None:
+                begun.set()
+
+        async with anyio.create_task_group() as tasks:
+            given = {"seconds": 60, "steps": 6000}
+            tasks.start_soon(connection.call, "slow", given, Watching(progress=True))
+            with anyio.fail_after(10):
+                await begun.wait()
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(10):
+            while "cancelled" not in (tmp_path / "log").read_text():  # noqa: ASYNC110 - another process
+                await anyio.sleep(0.01)
+        assert text_of(await connection.call("inc", {}, Caller())) == "1"
+    finally:
+        await connection.aclose()
+
+
+async def test_a_crash_during_a_call_is_told_to_its_callers(counter: UpstreamService) -> None:
+    connection = await counter.open(view(), None)
+    outcomes: list[type[BaseException]] = []
+
+    async def call(tool: str, given: dict[str, Any]) -> None:
+        try:
+            await connection.call(tool, given, Caller())
+        except (OutcomeUnknown, ConnectionLost) as error:
+            outcomes.append(type(error))
+
+    try:
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call, "slow", {"seconds": 60})
+                await anyio.sleep(0.1)
+                tasks.start_soon(call, "crash", NOTHING)
+            await connection.lost.wait()
+        assert outcomes == [OutcomeUnknown, OutcomeUnknown]
+        assert connection.reason
+        with pytest.raises(ConnectionLost):
+            await connection.call("get", {}, Caller())
+    finally:
+        await connection.aclose()
+
+
+async def test_closing_ends_calls_in_flight_and_is_no_loss(counter: UpstreamService) -> None:
+    connection = await counter.open(view(), None)
+    ended = anyio.Event()
+
+    async def call() -> None:
+        with pytest.raises(OutcomeUnknown):
+            await connection.call("slow", {"seconds": 60}, Caller())
+        ended.set()
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await anyio.sleep(0.05)
+            await connection.aclose()
+            await ended.wait()
+    await connection.aclose()
+    assert not connection.lost.is_set()
+
+
+async def test_it_may_be_opened_inside_one_scope_and_closed_in_another_task(
+    counter: UpstreamService,
+) -> None:
+    with anyio.fail_after(30):
+        connection = await counter.open(view(), None)
+    assert text_of(await connection.call("inc", {}, Caller())) == "1"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(connection.aclose)
+
+
+@pytest.mark.parametrize("server_era", ["legacy", "modern", "both"])
+@pytest.mark.parametrize("asked", ["auto", "legacy", "modern"])
+async def test_the_era_is_found_or_refused(serving: Serving, server_era: str, asked: str) -> None:
+    service = serving("quick", "--era", server_era, era=asked)
+    if server_era != "both" and asked not in ("auto", server_era):
+        with pytest.raises(ServiceUnavailable):
+            await service.open(view(), None)
+        return
+    for _ in range(2):
+        connection = await service.open(view(), None)
+        try:
+            wanted = server_era if server_era != "both" else asked
+            assert connection.peer.era == ("legacy" if wanted == "auto" else wanted)
+            assert text_of(await connection.call("inc", {}, Caller())) == "1"
+        finally:
+            await connection.aclose()
+
+
+async def test_a_server_that_dies_of_the_first_message_is_started_again_in_the_other_era(
+    serving: Serving,
+) -> None:
+    service = serving("bad", "dies-on-unknown-first-message")
+    service._eras = ("modern", "legacy")  # pyright: ignore[reportPrivateUsage]
+    connection = await service.open(view(), None)
+    assert connection.peer.era == "legacy"
+    await connection.aclose()
+
+
+@pytest.mark.parametrize("server_era", ["legacy", "modern"])
+async def test_roots_and_repeated_questions_reach_the_caller(
+    serving: Serving, server_era: str
+) -> None:
+    connection = await serving("asking", "--era", server_era).open(view(), None)
+    try:
+        caller = Caller(answer=answering)
+        assert "file:///r" in text_of(await connection.call("roots", {}, caller))
+        assert "42" in text_of(await connection.call("ask_twice", {}, caller))
+        assert len(caller.asked) == 3
+    finally:
+        await connection.aclose()
+
+
+async def test_a_caller_who_takes_questions_itself_gets_them_as_they_are(serving: Serving) -> None:
+    connection = await serving("asking", "--era", "modern").open(view(), None)
+    try:
+        result = await connection.call("ask", {}, Caller(modern=True))
+        assert result.input_required
+        state = result.payload["requestState"]
+        answers = {"question": ANSWERS["elicitation/create"]}
+        again = Caller(modern=True, input_responses=answers, request_state=state)
+        assert "42" in text_of(await connection.call("ask", {}, again))
+    finally:
+        await connection.aclose()
+
+
+async def test_a_caller_who_cannot_answer_is_told_so(serving: Serving) -> None:
+    modern = await serving("asking", "--era", "modern").open(view(), None)
+    legacy = await serving("asking", "--era", "legacy").open(view(), None)
+    try:
+        with pytest.raises(NotAllowed):
+            await modern.call("ask", {}, Caller())
+        assert "cannot answer" in text_of(await legacy.call("ask", {}, Caller()))
+    finally:
+        await modern.aclose()
+        await legacy.aclose()
+
+
+async def test_a_modern_upstream_gets_the_capabilities_of_each_caller(serving: Serving) -> None:
+    connection = await serving("quick", "--era", "modern").open(view(), None)
+    try:
+        offered: dict[str, Any] = {
+            "sampling": {},
+            "extensions": {"io.modelcontextprotocol/tasks": {}, "u/i": {}},
+        }
+        caller = Caller(capabilities=offered, log_level="warning")
+        received = (await connection.call("echo", {}, caller)).payload["structuredContent"]["_meta"]
+        prefix = "io.modelcontextprotocol/"
+        assert received[f"{prefix}clientCapabilities"] == {
+            "sampling": {},
+            "extensions": {"u/i": {}},
+        }
+        assert received[f"{prefix}logLevel"] == "warning"
+        assert received[f"{prefix}clientInfo"]["name"] == "statehold"
+    finally:
+        await connection.aclose()
+
+
+async def test_once_an_upstream_asked_its_calls_run_one_at_a_time(serving: Serving) -> None:
+    connection = await serving("asking", "--era", "legacy").open(view(), None)
+    asking, release = anyio.Event(), anyio.Event()
+    order: list[str] = []
+
+    async def slowly(method: str, params: dict[str, Any]) -> dict[str, Any]:
+        asking.set()
+        await release.wait()
+        return ANSWERS[method]
+
+    async def call(tool: str, caller: Caller) -> None:
+        await connection.call(tool, {}, caller)
+        order.append(tool)
+
+    try:
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call, "ask", Caller(answer=slowly))
+                await asking.wait()
+                tasks.start_soon(call, "get", Caller())
+                await anyio.wait_all_tasks_blocked()
+                release.set()
+            assert order == ["ask", "get"]
+            async with anyio.create_task_group() as tasks:
+                asking = anyio.Event()
+                tasks.start_soon(connection.call, "ask", NOTHING, Caller(answer=slowly))
+                await asking.wait()
+                tasks.cancel_scope.cancel()
+            assert text_of(await connection.call("get", {}, Caller())) == "0"
+    finally:
+        await connection.aclose()
+
+
+async def test_a_question_is_never_put_to_the_wrong_caller(serving: Serving) -> None:
+    connection = await serving("asking", "--era", "legacy").open(view(), None)
+    heard: list[str] = []
+
+    def caller(name: str) -> Caller:
+        async def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
+            heard.append(name)
+            return {"action": "accept", "content": {"answer": name}}
+
+        return Caller(answer=answer)
+
+    async def call(name: str) -> None:
+        said = text_of(await connection.call("ask", {}, caller(name)))
+        # One of several that asked at once is refused, which frees the others; none gets a foreign answer.
+        assert name in said or "in flight" in said
+
+    try:
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                for name in ("anna", "ben", "cleo"):
+                    tasks.start_soon(call, name)
+        assert heard
+    finally:
+        await connection.aclose()
+
+
+async def test_changes_of_lists_are_told_to_the_service(serving: Serving) -> None:
+    service = serving("asking")
+    changed: list[str] = []
+    service.on_changed = lambda _, method: changed.append(method)
+    before = len(await service.tools())
+    connection = await service.open(view(), None)
+    try:
+        await connection.call("grow", {}, Caller())
+    finally:
+        await connection.aclose()
+    assert changed == ["notifications/tools/list_changed"]
+    assert not await service.refresh()
+    assert len(await service.tools()) == before
+
+
+async def test_progress_of_many_calls_at_once_reaches_each_in_order(serving: Serving) -> None:
+    connection = await serving("quick").open(view(), None)
+    callers = [Caller(progress=True) for _ in range(20)]
+    try:
+        async with anyio.create_task_group() as tasks:
+            for caller in callers:
+                tasks.start_soon(connection.call, "slow", {"seconds": 0.05}, caller)
+    finally:
+        await connection.aclose()
+    for caller in callers:
+        assert [step for step, _, _ in caller.progressed] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("tool", "good"),
+    [
+        ("no_content", False),
+        ("null_content", False),
+        ("text_result", False),
+        ("unknown_block", True),
+        ("broken_block", False),
+        ("list_structured", True),
+        ("wrong_id", True),
+        ("twice", True),
+        ("stray_progress", True),
+        ("unknown_notification", True),
+        ("not_json", True),
+        ("unasked_request", True),
+    ],
+)
+async def test_a_lie_costs_its_own_call_at_most(serving: Serving, tool: str, good: bool) -> None:
+    connection = await serving("bad", "lying").open(view(), None)
+    try:
+        with anyio.fail_after(10):
+            if good:
+                assert (await connection.call(tool, {}, Caller(progress=True))).payload[
+                    "content"
+                ] is not None
+            else:
+                with pytest.raises((UpstreamMisbehaved, UpstreamRefused)):
+                    await connection.call(tool, {}, Caller())
+            assert text_of(await connection.call("get", {}, Caller())) == "0"
+    finally:
+        await connection.aclose()
+
+
+@pytest.mark.fault
+async def test_kill_9_is_told_with_the_signal_and_the_last_words(serving: Serving) -> None:
+    service = serving("bad", "flood-stderr", "1", env={"MY_TOKEN": "jjjjjjjj"})
+    connection = await service.open(view(), None)
+    try:
+        pid = (await connection.call("get", {}, Caller())).payload["structuredContent"]["pid"]
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+
+                async def hang() -> None:
+                    with pytest.raises(OutcomeUnknown) as unknown:
+                        await connection.call("hang", {}, Caller())
+                    assert "SIGKILL" in unknown.value.message
+
+                tasks.start_soon(hang)
+                await anyio.sleep(0.05)
+                os.kill(pid, signal.SIGKILL)
+        assert connection.reason is not None
+        assert "was killed by SIGKILL" in connection.reason
+        assert "jjjjjjjj" not in connection.reason
+        assert len(connection.reason) <= 2048
+    finally:
+        await connection.aclose()
+
+
+async def test_the_http_session_that_a_server_forgot_is_lost(
+    counter_server: Callable[..., str],
+) -> None:
+    url = counter_server("http")
+    connection = await UpstreamService("counter", UpstreamConfig(url=url)).open(view(), None)
+    seen: list[str] = []
+
+    async def note(request: httpx2.Request) -> None:
+        seen.append(request.headers["mcp-session-id"])
+
+    try:
+        client: httpx2.AsyncClient = connection.wire._channel._client  # pyright: ignore
+        client.event_hooks = {"request": [note]}
+        await connection.call("inc", {}, Caller())
+        async with httpx2.AsyncClient() as other:
+            await other.delete(url, headers={"mcp-session-id": seen[-1]})
+        with pytest.raises(ConnectionLost):
+            await connection.call("get", {}, Caller())
+        with anyio.fail_after(5):
+            await connection.lost.wait()
+        assert connection.reason == "the server no longer knows this session"
+    finally:
+        await connection.aclose()
+
+
+async def test_headers_reach_an_http_upstream_and_errors_do_not_show_them(
+    counter_server: Callable[..., str],
+) -> None:
+    url = counter_server("http")
+    config = UpstreamConfig(url=url.replace("/mcp", "/nowhere?key=hush-hush"))
+    config.headers["Authorization"] = "Bearer secret-token"
+    with pytest.raises(ServiceUnavailable) as unavailable:
+        await UpstreamService("counter", config).open(view(), None)
+    assert "404" in unavailable.value.message
+    assert "secret-token" not in unavailable.value.message
+
+
+@pytest.mark.parametrize("path", ["mcp", "sse"])
+async def test_a_server_that_is_not_there_is_unavailable(path: str) -> None:
+    service = UpstreamService("gone", UpstreamConfig(url=f"http://127.0.0.1:9/{path}"))
+    with pytest.raises(ServiceUnavailable) as unavailable:
+        await service.open(view(), None)
+    assert "gone could not be opened" in unavailable.value.message
+
+
+async def test_the_description_of_a_check_holds_no_secret(serving: Serving) -> None:
+    service = serving("bad", "exit-at-start", env={"API": "not set"})
+    report = await service.check()
+    assert not report.ok
+    assert report.error is not None
+    assert "exited with code 7" in report.error
+    assert "not set" not in report.error
+    assert "Secrets" not in json.dumps(report.error)

@@ -1,0 +1,198 @@
+"""Recipes: what an upstream holds comes back in a fresh process, and what does not is said."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from callers import Caller, Serving, text_of, view
+
+from statehold.sessions.errors import ServiceUnavailable
+from statehold.sessions.services import Restored, Snapshot
+from statehold.tools.upstream.config import UpstreamConfig
+from statehold.tools.upstream.identity import config_hash
+from statehold.tools.upstream.recipe import filled
+from statehold.tools.upstream.service import UpstreamService
+
+BY_FILE = {
+    "save": [
+        {
+            "tool": "write",
+            "arguments": {"path": "{dir}/deep/value.json"},
+            "keep": {"value_file": "file:deep/value.json"},
+        }
+    ],
+    "restore": [{"tool": "read", "arguments": {"path": "{value_file}"}}],
+    "restores": "the value",
+    "loses": "the count",
+}
+BY_VALUE = {
+    "save": [{"tool": "tell", "keep": {"value": "/a~1b/0/value"}}],
+    "restore": [{"tool": "put", "arguments": {"value": "{value}"}}],
+}
+BY_TEXT = {
+    "save": [{"tool": "tell", "keep": {"value": "text:<(.*)>", "all": "text"}}],
+    "restore": [{"tool": "put", "arguments": {"value": "{value} of {all}"}}],
+}
+
+
+async def replaced(service: UpstreamService, snapshot: Snapshot | None) -> tuple[Restored, str]:
+    """Open the next generation from a snapshot; return what it says and the value it holds."""
+    connection = await service.open(view(generation=2), snapshot)
+    try:
+        return connection.opened, text_of(await connection.call("take", {}, Caller()))
+    finally:
+        await connection.aclose()
+
+
+async def saved(service: UpstreamService, value: Any) -> Snapshot | None:
+    connection = await service.open(view(), None)
+    try:
+        assert connection.opened == Restored()
+        await connection.call("put", {"value": value}, Caller())
+        return await connection.snapshot()
+    finally:
+        await connection.aclose()
+
+
+@pytest.mark.parametrize("recipe", [BY_FILE, BY_VALUE])
+async def test_a_value_survives_its_process(serving: Serving, recipe: Any) -> None:
+    service = serving("keeper", recipe=recipe)
+    assert service.pause == "snapshot"
+    assert service.checkpoint_seconds == 5.0
+    snapshot = await saved(service, {"login": [1, None, 2**60]})
+    assert snapshot is not None
+    await service.forget("sh_one")
+    opened, value = await replaced(service, snapshot)
+    assert value == '{"login": [1, null, 1152921504606846976]}'
+    assert opened.restored == recipe.get("restores", "what its recipe saved")
+    assert opened.lost == recipe.get("loses", "everything else")
+
+
+async def test_saved_texts_fill_longer_ones(serving: Serving) -> None:
+    service = serving("keeper", recipe=BY_TEXT)
+    snapshot = await saved(service, 5)
+    _, value = await replaced(service, snapshot)
+    assert value == '"5 of The value is <5>."'
+
+
+async def test_without_a_recipe_everything_is_lost(serving: Serving) -> None:
+    service = serving("keeper")
+    assert service.pause == "keep"
+    assert service.checkpoint_seconds is None
+    assert await saved(service, 1) is None
+    opened, value = await replaced(service, None)
+    assert opened == Restored("", "everything this server kept in memory")
+    assert value == "null"
+
+
+async def test_without_a_snapshot_a_recipe_restores_nothing(serving: Serving) -> None:
+    opened, _ = await replaced(serving("keeper", recipe=BY_FILE), None)
+    assert opened == Restored("", "the value, the count")
+
+
+async def test_a_step_that_fails_while_restoring_is_told_and_not_raised(serving: Serving) -> None:
+    recipe = {**BY_FILE, "restore": [{"tool": "refuse"}]}
+    service = serving("keeper", recipe=recipe)
+    opened, _ = await replaced(service, await saved(service, 1))
+    assert opened.restored == ""
+    assert opened.lost == "the value (refuse failed: I will not), the count"
+
+
+async def test_a_connection_that_dies_of_restoring_is_not_open(
+    serving: Serving, leaks: Any
+) -> None:
+    service = serving("keeper", recipe={**BY_FILE, "restore": [{"tool": "end"}]})
+    snapshot = await saved(service, 1)
+    with pytest.raises(ServiceUnavailable) as unavailable:
+        await replaced(service, snapshot)
+    assert "exited with code 9; it last said: keeper: the end" in unavailable.value.message
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"tool": "refuse"},
+        {"tool": "no_such_tool"},
+        {"tool": "tell", "keep": {"x": "/nowhere"}},
+        {"tool": "tell", "keep": {"x": "/a~1b/7"}},
+        {"tool": "tell", "keep": {"x": "text:(no match)"}},
+        {"tool": "tell", "keep": {"x": "file:not-there"}},
+        {"tool": "tell", "keep": {"x": "file:../../outside"}},
+        {"tool": "tell", "keep": {"x": "file:/etc/hostname"}},
+    ],
+)
+async def test_half_a_snapshot_is_none(serving: Serving, step: Any) -> None:
+    service = serving("keeper", recipe={"save": [step]})
+    connection = await service.open(view(), None)
+    try:
+        with pytest.raises(ServiceUnavailable):
+            await connection.snapshot()
+        assert text_of(await connection.call("take", {}, Caller())) == "null"
+    finally:
+        await connection.aclose()
+
+
+async def test_placeholders_stand_for_the_session_and_its_folder(
+    serving: Serving, tmp_path: Path
+) -> None:
+    service = serving(
+        "keeper",
+        "{session_name}",
+        "{session_id}",
+        '{"a": "{dir}"}',
+        cwd="{dir}",
+        env={"D": "{dir}"},
+    )
+    connection = await service.open(view(name="../-evil name"), None)
+    try:
+        found = await connection.call("surroundings", {}, Caller())
+        seen = found.payload["structuredContent"]
+        folder = tmp_path / "data" / "work" / "sh_one" / "keeper"
+        assert seen["cwd"] == str(folder)
+        assert seen["env"]["D"] == str(folder)
+        assert seen["args"] == ["__-evil_name", "sh_one", f'{{"a": "{folder}"}}']
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    finally:
+        await connection.aclose()
+    await service.forget("sh_one")
+    await service.forget("sh_one")
+    assert not (tmp_path / "data" / "work" / "sh_one").exists()
+
+
+async def test_a_probe_leaves_no_folder(serving: Serving, tmp_path: Path) -> None:
+    assert await serving("keeper", recipe=BY_FILE).tools()
+    assert not list((tmp_path / "data" / "work").iterdir())
+
+
+async def test_a_service_without_a_data_folder_uses_a_temporary_one() -> None:
+    service = UpstreamService("cat", UpstreamConfig(command="cat", cwd="{dir}", era="legacy"))
+    with pytest.raises(ServiceUnavailable):
+        await service.open(view(), None)
+    await service.forget("sh_one")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("{n}", 5),
+        ("n={n}", "n=5"),
+        ("{o}", {"a": [1]}),
+        ("o={o}", 'o={"a": [1]}'),
+        ("{unknown} {n}", "{unknown} 5"),
+        ('{"json": "{s}"}', '{"json": "text"}'),
+        (["{n}", {"k": "{s}"}, 1, None], [5, {"k": "text"}, 1, None]),
+    ],
+)
+def test_filling(value: Any, expected: Any) -> None:
+    assert filled(value, {"n": 5, "o": {"a": [1]}, "s": "text"}) == expected
+
+
+def test_the_hash_of_a_configuration_changes_with_what_matters_and_shows_no_secret() -> None:
+    base = UpstreamConfig(command="c", args=["a"], env={"K": "v"})
+    same = base.model_copy(update={"concurrency": 3, "prefix": "x_"})
+    assert config_hash(base) == config_hash(same)
+    for change in ({"args": ["b"]}, {"env": {"K": "other"}}, {"cwd": "/"}, {"era": "modern"}):
+        assert config_hash(base) != config_hash(base.model_copy(update=change))

@@ -1,0 +1,226 @@
+"""Upstreams that hang, crash, flood and lie: each gets a clear error, and nothing is left of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+from callers import NOTHING, Caller, Serving, text_of, view
+
+from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
+from statehold.tools.upstream.config import UpstreamConfig
+from statehold.tools.upstream.service import UpstreamService
+
+pytestmark = pytest.mark.fault
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        (["hang-at-start"], "did not answer within"),
+        (["slow-start", "60"], "did not answer within"),
+        (["exit-at-start"], "exited with code 7; it last said: bad: API_KEY is not set"),
+        (["flood-at-start", "bytes", "64"], "without a newline"),
+    ],
+)
+async def test_a_server_that_does_not_start_is_unavailable_and_leaves_nothing(
+    serving: Serving, mode: list[str], told: str, leaks: Any
+) -> None:
+    service = serving("bad", *mode, connect_seconds=2 if told.startswith("did") else 30)
+    await serving("quick").tools()
+    leaks = leaks.baseline()
+    with pytest.raises(ServiceUnavailable) as unavailable:
+        await service.open(view(), None)
+    assert told in unavailable.value.message
+    await leaks.check()
+
+
+async def test_junk_lines_before_the_first_answer_do_no_harm(serving: Serving) -> None:
+    connection = await serving("bad", "flood-at-start", "lines", "64").open(view(), None)
+    assert text_of(await connection.call("inc", {}, Caller())) == "1"
+    await connection.aclose()
+
+
+async def test_a_slow_server_is_waited_for(serving: Serving) -> None:
+    connection = await serving("bad", "slow-start", "0.3").open(view(), None)
+    assert text_of(await connection.call("inc", {}, Caller())) == "1"
+    await connection.aclose()
+
+
+async def test_a_flood_without_a_newline_ends_its_connection_and_costs_bounded_memory(
+    serving: Serving,
+) -> None:
+    connection = await serving("bad", "flood-stdout", "bytes", "1024").open(view(), None)
+    before = psutil.Process().memory_info().rss
+    with anyio.fail_after(30), pytest.raises(OutcomeUnknown):
+        await connection.call("flood", NOTHING, Caller())
+    assert connection.reason is not None
+    assert "without a newline" in connection.reason
+    assert psutil.Process().memory_info().rss - before < 64 * 2**20
+    await connection.aclose()
+
+
+async def test_a_flood_of_lines_and_one_on_stderr_are_survived_in_bounded_memory(
+    serving: Serving,
+) -> None:
+    lines = await serving("bad", "flood-stdout", "lines", "256").open(view("a"), None)
+    errors = await serving("bad", "flood-stderr", "256").open(view("b"), None)
+    quiet = await serving("quick").open(view("c"), None)
+    before = psutil.Process().memory_info().rss
+    try:
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(lines.call, "flood", NOTHING, Caller())
+                tasks.start_soon(errors.call, "flood", NOTHING, Caller())
+                for number in range(1, 50):
+                    assert text_of(await quiet.call("inc", {}, Caller())) == str(number)
+        assert psutil.Process().memory_info().rss - before < 64 * 2**20
+        assert text_of(await lines.call("inc", {}, Caller())) == "1"
+    finally:
+        for connection in (lines, errors, quiet):
+            await connection.aclose()
+
+
+async def test_a_server_that_answers_no_call_is_cancelled_and_closed_in_time(
+    serving: Serving,
+) -> None:
+    connection = await serving("bad", "mute").open(view(), None)
+    with anyio.move_on_after(0.1) as waited:
+        await connection.call("get", {}, Caller())
+    assert waited.cancelled_caught
+    with anyio.fail_after(5):
+        await connection.aclose()
+
+
+async def test_a_server_that_crashes_again_and_again_is_told_each_time(serving: Serving) -> None:
+    service = serving("bad", "crash-loop")
+    for _ in range(3):
+        connection = await service.open(view(), None)
+        with pytest.raises((OutcomeUnknown, ConnectionLost)):
+            await connection.call("get", {}, Caller())
+        with anyio.fail_after(5):
+            await connection.lost.wait()
+        assert (
+            connection.reason == "the process exited with code 6; it last said: bad: crashing again"
+        )
+        await connection.aclose()
+
+
+async def test_a_stubborn_family_is_killed_within_the_bound(serving: Serving) -> None:
+    service = serving("bad", "stubborn")
+    connection = await service.open(view(), None)
+    family = (await connection.call("family", {}, Caller())).payload["structuredContent"]
+    with anyio.fail_after(6):
+        await connection.aclose()
+    for pid in family.values():
+        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+async def test_tools_with_broken_schemas_are_listed_for_the_catalogue_to_judge(
+    serving: Serving,
+) -> None:
+    names = [spec.name for spec in await serving("bad", "invalid-schema").tools()]
+    assert "get" in names
+    assert "no_schema" in names
+    assert all(isinstance(name, str) for name in names)
+
+
+@pytest.mark.parametrize("command", ["no-such-program", "/dev/null", "bad\0name"])
+async def test_a_command_that_cannot_run_says_why_without_a_path(command: str) -> None:
+    service = UpstreamService("broken", UpstreamConfig(command=command))
+    with pytest.raises(ServiceUnavailable) as unavailable:
+        await service.open(view(), None)
+    assert unavailable.value.message.startswith("broken could not be started: ")
+    assert "/dev" not in unavailable.value.message
+
+
+async def test_a_working_folder_that_is_not_there_says_so() -> None:
+    config = UpstreamConfig(command=sys.executable, cwd="/no/such/folder")
+    with pytest.raises(ServiceUnavailable) as unavailable:
+        await UpstreamService("broken", config).open(view(), None)
+    assert "its working folder cannot be used" in unavailable.value.message
+
+
+async def test_many_openings_at_once_probe_once(serving: Serving, tmp_path: Any) -> None:
+    service = serving("quick")
+    probes = 0
+    probe = service._probe  # pyright: ignore[reportPrivateUsage]
+
+    async def counted() -> None:
+        nonlocal probes
+        probes += 1
+        await probe()
+
+    service._probe = counted  # pyright: ignore[reportPrivateUsage]
+    async with anyio.create_task_group() as tasks:
+        for _ in range(10):
+            tasks.start_soon(service.tools)
+    assert probes == 1
+
+
+async def test_an_opening_that_is_cancelled_at_any_moment_leaves_nothing(
+    serving: Serving, leaks: Any
+) -> None:
+    service = serving("quick")
+    await service.tools()
+    leaks = leaks.baseline()
+    for moment in range(12):
+        with anyio.move_on_after(moment * 0.01):
+            connection = await service.open(view(), None)
+            await connection.aclose()
+    await leaks.check()
+
+
+async def test_a_hundred_cycles_with_crashes_and_cancels_leave_nothing(
+    serving: Serving, leaks: Any
+) -> None:
+    service = serving("quick")
+    await service.tools()
+    chance = random.Random(5)
+    leaks = leaks.baseline()
+    slots = anyio.Semaphore(8)
+
+    async def cycle(number: int, kind: str) -> None:
+        async with slots:
+            connection = await service.open(view(f"sh_{number}"), None)
+            try:
+                assert text_of(await connection.call("inc", {}, Caller())) == "1"
+                await end(connection, kind)
+            finally:
+                await connection.aclose()
+
+    async def end(connection: Any, kind: str) -> None:
+        if kind == "crash":
+            with pytest.raises(OutcomeUnknown):
+                await connection.call("crash", {}, Caller())
+        elif kind == "cancel":
+            with anyio.move_on_after(0.02):
+                await connection.call("hang", {}, Caller())
+        elif kind == "kill":
+            found = await connection.call("get", {}, Caller())
+            os.kill(found.payload["structuredContent"]["pid"], signal.SIGKILL)
+            await connection.lost.wait()
+        elif kind == "family":
+            await connection.call("spawn", {}, Caller())
+        elif kind == "abandon":
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(hanging, connection)
+                await anyio.sleep(0.01)
+                await connection.aclose()
+
+    async def hanging(connection: Any) -> None:
+        with pytest.raises((OutcomeUnknown, ConnectionLost)):
+            await connection.call("hang", {}, Caller())
+
+    kinds = ("plain", "crash", "cancel", "kill", "family", "abandon")
+    with anyio.fail_after(50):
+        async with anyio.create_task_group() as tasks:
+            for number in range(100):
+                tasks.start_soon(cycle, number, chance.choice(kinds))
+    await leaks.check()

@@ -1,0 +1,55 @@
+"""A server that keeps one value and can write it to a file, tell it, and take it back: what a recipe needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from quick import JSON, Quick, text, tool
+
+
+class Keeper(Quick):
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.value: Any = None
+        names = ("put", "take", "write", "read", "tell", "surroundings", "refuse", "end")
+        self.tools += [tool(name) for name in names]
+
+    def tool_put(self, given: JSON, *_: object) -> JSON:
+        self.value = given["value"]
+        return text(f"put {json.dumps(self.value)}")
+
+    def tool_take(self, *_: object) -> JSON:
+        return text(json.dumps(self.value))
+
+    def tool_write(self, given: JSON, *_: object) -> JSON:
+        path = Path(given["path"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(self.value))
+        return text("written")
+
+    def tool_read(self, given: JSON, *_: object) -> JSON:
+        self.value = json.loads(Path(given["path"]).read_text())
+        return text("read")
+
+    def tool_tell(self, *_: object) -> JSON:
+        return text(f"The value is <{json.dumps(self.value)}>.", {"a/b": [{"value": self.value}]})
+
+    def tool_surroundings(self, *_: object) -> JSON:
+        found = {"cwd": os.getcwd(), "args": sys.argv[1:], "env": dict(os.environ)}
+        return text("surroundings", found)
+
+    def tool_refuse(self, *_: object) -> JSON:
+        return {**text("I will not"), "isError": True}
+
+    def tool_end(self, *_: object) -> JSON:
+        sys.stderr.write("keeper: the end\n")
+        sys.stderr.flush()
+        os._exit(9)
+
+
+if __name__ == "__main__":
+    Keeper().run()

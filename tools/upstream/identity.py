@@ -1,0 +1,51 @@
+"""What a configuration says of an upstream before it is ever started."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Final
+
+from .config import Recipe, Transport, UpstreamConfig
+
+_IDENTITY: Final = ("command", "args", "cwd", "url", "type", "era", "scope")
+
+
+def transport_of(config: UpstreamConfig) -> Transport:
+    if config.command is not None:
+        return "stdio"
+    if config.type in ("http", "sse"):
+        return config.type
+    path = (config.url or "").partition("?")[0].rstrip("/")
+    return "sse" if path.endswith("/sse") else "http"
+
+
+def config_hash(config: UpstreamConfig) -> str:
+    """Return a digest of what a snapshot or a tool list depends on.
+
+    Of each secret value only 16 bits go in: enough to notice a change, nothing to find the value with.
+    """
+    fields = config.model_dump(mode="json", include=set(_IDENTITY))
+    fields["recipe"] = None if config.recipe is None else config.recipe.model_dump(mode="json")
+    fields["env"] = {name: _trace(value) for name, value in sorted(config.env.items())}
+    fields["headers"] = {name: _trace(value) for name, value in sorted(config.headers.items())}
+    canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+
+
+def _trace(value: str) -> str:
+    return hashlib.sha256(value.encode()).hexdigest()[:4]
+
+
+def checkpoint_of(recipe: Recipe | None) -> float | None:
+    if recipe is None or not recipe.save or recipe.checkpoint == 0:
+        return None
+    return recipe.checkpoint
+
+
+def needs_folder(config: UpstreamConfig) -> bool:
+    texts = (config.command, config.cwd, config.url, *config.args, *config.env.values())
+    return config.recipe is not None or any("{dir}" in text for text in texts if text)
+
+
+__all__ = ["checkpoint_of", "config_hash", "needs_folder", "transport_of"]

@@ -1,0 +1,91 @@
+"""Asking an upstream what it offers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias, cast
+
+from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
+
+from ...sessions.services import JSON, ToolSpec
+from .connection import UpstreamConnection
+from .era import Peer
+from .errors import UpstreamMisbehaved, UpstreamRefused
+from .recipe import Quiet
+
+logger = logging.getLogger("statehold.upstream")
+
+PAGES: Final = 1000
+"""After so many pages a list is taken to have no end."""
+
+HeaderMap: TypeAlias = Mapping[tuple[str, ...], str]
+"""Which arguments of a tool go into which `Mcp-Param-*` header."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What an upstream said of itself when it was probed."""
+
+    peer: Peer
+    tools: tuple[ToolSpec, ...]
+
+
+async def probed(connection: UpstreamConnection) -> Profile:
+    """Return what an upstream offers.
+
+    Raises:
+        UpstreamMisbehaved, UpstreamRefused, OutcomeUnknown, ConnectionLost: it does not list its tools.
+    """
+    return Profile(connection.peer, await _listed_tools(connection))
+
+
+async def listed(connection: UpstreamConnection, method: str, key: str) -> list[JSON]:
+    """Return all pages of a list, the objects among its items only."""
+    items: list[JSON] = []
+    seen: set[str] = set()
+    cursor: object = None
+    for _ in range(PAGES):
+        params: JSON = {"cursor": cursor} if isinstance(cursor, str) else {}
+        page = await connection.request(method, params, Quiet())
+        found: object = page.get(key)
+        if not isinstance(found, list):
+            raise UpstreamMisbehaved(connection.service, f"{method} answered without {key}")
+        items += [cast(JSON, item) for item in cast(list[object], found) if isinstance(item, dict)]
+        cursor = page.get("nextCursor")
+        if not isinstance(cursor, str):
+            return items
+        if cursor in seen:
+            break
+        seen.add(cursor)
+    raise UpstreamMisbehaved(connection.service, f"{method} has no end")
+
+
+async def _listed_tools(connection: UpstreamConnection) -> tuple[ToolSpec, ...]:
+    if "tools" not in connection.peer.capabilities:
+        try:
+            found = await listed(connection, "tools/list", "tools")
+        except UpstreamRefused:
+            return ()
+    else:
+        found = await listed(connection, "tools/list", "tools")
+    named: dict[str, ToolSpec] = {}
+    for definition in found:
+        name = definition.get("name")
+        if isinstance(name, str) and name:
+            named.setdefault(name, ToolSpec(name, definition))
+        else:
+            logger.warning("%s lists a tool without a name", connection.service)
+    return tuple(named.values())
+
+
+def header_map(spec: ToolSpec) -> HeaderMap:
+    """Return the headers a tool wants over HTTP; none when its annotations are not valid."""
+    schema = spec.definition.get("inputSchema")
+    if not isinstance(schema, dict) or find_invalid_x_mcp_header(schema) is not None:
+        return {}
+    return x_mcp_header_map(schema)
+
+
+__all__ = ["HeaderMap", "Profile", "header_map", "listed", "probed"]
