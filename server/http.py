@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from .direct import Direct
 from .gateway import Gateway
 from .guard import Guard
 from .mcp import PIN_SCOPE, Face
@@ -78,14 +79,14 @@ def build_app(gateway: Gateway, face: Face, tokens: StaticTokens | None = None) 
     """Return the application of an open gateway. Its lifespan runs the MCP transports and ends their streams."""
     manager = StreamableHTTPSessionManager(face)
     sse = SseServerTransport("/messages/")
-    mcp: ASGIApp = StreamableHTTPASGIApp(manager)
+    mcp = Direct(StreamableHTTPASGIApp(manager), face)
 
     def guarded(app: ASGIApp) -> ASGIApp:
         return app if tokens is None else RequireAuthMiddleware(app, [])
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        async with manager.run():
+        async with manager.run(), mcp.run():
             try:
                 yield
             finally:

@@ -31,7 +31,7 @@ from ..sessions.errors import InvalidArgument, ServiceUnavailable, SessionError,
 from ..sessions.records import LOCAL, Principal
 from ..sessions.router import Request
 from ..sessions.services import JSON
-from ..tools.catalog import Entry, Naming
+from ..tools.catalog import Catalog, Entry, Naming
 from ..tools.own import Context, OwnTool, missing_session
 from ..tools.session_tools import summary
 from ..tools.upstream.errors import UpstreamRefused
@@ -121,8 +121,13 @@ class Face(Server[dict[str, Any]]):
 
     # Lists.
 
+    @property
+    def catalog(self) -> Catalog:
+        """The tool list of callers that name their session."""
+        return self._gateway.catalog_nowait("explicit")
+
     def _schema(self, name: str) -> Mapping[str, Any] | None:
-        return self._gateway.catalog_nowait("explicit").schema(name)
+        return self.catalog.schema(name)
 
     async def _list_tools(
         self, ctx: RequestContext, params: types.PaginatedRequestParams | None
@@ -167,6 +172,14 @@ class Face(Server[dict[str, Any]]):
             return await call_next(ctx)
         if ctx.method != "tools/call" or not connection_of(ctx).initialize_accepted:
             return await _unspoken(call_next, ctx)
+        return await self.call(ctx)
+
+    async def call(self, ctx: RequestContext) -> JSON:
+        """Answer a tools/call with the JSON of its result.
+
+        Raises:
+            MCPError: it is answered with a JSON-RPC error.
+        """
         params = dict(ctx.params or {})
         modern = is_modern(ctx)
         try:

@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
+from mcp.shared.inbound import x_mcp_header_map
 from mcp_types import Tool
 from pydantic import ValidationError
 
@@ -85,6 +86,10 @@ class Catalog:
             *(entry.definition for entry in self.entries.values()),
         ]
         self._schemas = {tool["name"]: tool["inputSchema"] for tool in self.definitions}
+        self.with_headers = frozenset(
+            name for name, schema in self._schemas.items() if x_mcp_header_map(schema)
+        )
+        """The tools that mirror arguments in `Mcp-Param-*` headers."""
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """Return the input schema of a tool, None when there is no such tool."""

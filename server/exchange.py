@@ -1,0 +1,173 @@
+"""The answer of one 2026-07-28 call over HTTP: one JSON body, or an event stream once something comes before the result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import anyio
+import orjson
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.transport_context import TransportContext
+from mcp_types import ErrorData, ProgressToken, RequestId
+from starlette.types import Receive, Send
+
+from ..sessions.services import JSON
+
+PING_SECONDS: Final = 15.0
+"""Silence after which the stream is begun and kept alive; the SDK's figure, which clients and proxies are used to."""
+
+_TRANSPORT: Final = TransportContext(kind="streamable-http", can_send_request=False)
+_JSON: Final = (b"content-type", b"application/json")
+_STREAM: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Exchange:
+    """One request and its response; the SDK's DispatchContext of it. It lives until answer().
+
+    Notifications may come from any task. What comes after the answer is dropped. `scope` is the call: cancelling it answers
+    nothing.
+    """
+
+    transport = _TRANSPORT
+    message_metadata = None
+    can_send_request = False
+
+    def __init__(
+        self,
+        receive: Receive,
+        send: Send,
+        *,
+        request_id: RequestId,
+        progress_token: ProgressToken | None,
+        began: float,
+    ) -> None:
+        self.request_id = request_id
+        self.began = began
+        self.attended = False
+        self.scope = anyio.CancelScope()
+        self._receive = receive
+        self._send = send
+        self._progress_token = progress_token
+        self._writing: anyio.Lock | None = None
+        """There from the first event on: then the response is a stream."""
+        self._said_at = began
+        self._answered: anyio.Event | None = None
+        self._over = False
+
+    @property
+    def cancel_requested(self) -> anyio.Event:
+        # A 2026-07-28 client cancels by closing the response, which cancels `scope`.
+        return anyio.Event()
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> JSON:
+        raise NoBackChannelError(method)
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        message: JSON = {"jsonrpc": "2.0", "method": method}
+        if params is not None:
+            message["params"] = dict(params)
+        await self._say(_event(message))
+
+    async def progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        if self._progress_token is None:
+            return
+        params: JSON = {"progressToken": self._progress_token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        await self.notify("notifications/progress", params)
+
+    async def _say(self, data: bytes) -> None:
+        begun = self._writing is not None
+        writing = self._writing = self._writing or anyio.Lock()
+        async with writing:
+            if self._over:
+                return
+            if not begun:
+                await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM})
+            self._said_at = anyio.current_time()
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def answer(self, result: JSON | ErrorData, status: int) -> None:
+        """End the response. Called once."""
+        message: JSON = {"jsonrpc": "2.0", "id": self.request_id}
+        if isinstance(result, ErrorData):
+            message["error"] = result.model_dump(mode="json", exclude_none=True)
+        else:
+            message["result"] = result
+        if self._writing is None:
+            self._over = True
+            await self._whole(encode(message), status)
+            return
+        async with self._writing:
+            self._over = True
+            await self._send(
+                {"type": "http.response.body", "body": _event(message), "more_body": False}
+            )
+
+    async def _whole(self, body: bytes, status: int) -> None:
+        length = (b"content-length", b"%d" % len(body))
+        await self._send(
+            {"type": "http.response.start", "status": status, "headers": [length, _JSON]}
+        )
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    # A call that takes its time.
+
+    async def attend(self, ping_seconds: float) -> None:
+        """Keep the client's connection alive and cancel the call when the client is gone; until end()."""
+        self._answered = anyio.Event()
+        if self._over:
+            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch)
+            tasks.start_soon(self._ping, ping_seconds)
+            await self._answered.wait()
+            tasks.cancel_scope.cancel()
+
+    def end(self) -> None:
+        """Release who attends. The call is over, whatever became of it."""
+        self._over = True
+        if self._answered is not None:
+            self._answered.set()
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.scope.cancel()
+
+    async def _ping(self, seconds: float) -> None:
+        while True:
+            await anyio.sleep_until(self._said_at + seconds)
+            if anyio.current_time() >= self._said_at + seconds:
+                await self._say(b": ping\r\n\r\n")
+
+
+def encode(message: JSON) -> bytes:
+    """Return a message as JSON; integers beyond 64 bits and broken surrogates, which orjson refuses, as they are."""
+    try:
+        return orjson.dumps(message)
+    except TypeError:
+        return json.dumps(message, separators=(",", ":")).encode()
+
+
+def _event(message: JSON) -> bytes:
+    return b"event: message\r\ndata: " + encode(message) + b"\r\n\r\n"
+
+
+__all__ = ["PING_SECONDS", "Exchange", "encode"]
