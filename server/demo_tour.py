@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -187,9 +188,8 @@ class Tour:
         killed = self._server.pid
         await self._server.kill()
         self._screen.line("$", f"kill -9 {killed}")
-        seconds = await gone(self._pids.values())
-        left = f"none, after {seconds * 1000:.0f} ms"
-        self._screen.line("$", "ps: processes that it left behind", left)
+        await gone(self._pids.values())
+        self._screen.line("$", "ps: processes that it left behind", "none")
         await self._server.start()
         self._screen.line("$", "statehold serve --config notebook.toml", f"pid {self._server.pid}")
         listed = _content(await self._call("session_list"))["sessions"]
@@ -246,7 +246,7 @@ class Tour:
         content = _content(result)
         self._pids[who] = content["pid"]
         given = ", ".join(f'{name}="{value}"' for name, value in arguments.items())
-        self._screen.line(who, f"{tool}({given})", f"{key} = {content[key]}")
+        self._screen.line(who, f"{tool}({given})", f"{key} = {json.dumps(content[key])}")
         _check(content[key] == expected, f"{who} should get {expected}")
         notes = [block.text for block in result.content[:-1] if isinstance(block, TextContent)]
         for note in notes:

@@ -278,6 +278,11 @@ class Links:
         if record is not None and not session.gone.is_set():
             await self._save_quietly(session, [], [record])
 
+    def save_soon(self, session: Session, binding: Binding) -> None:
+        """Make what a binding's record says durable, without keeping anybody waiting."""
+        if not session.gone.is_set():
+            self._spawn(self._save_quietly, session, [binding.record])
+
     # Closing.
 
     async def close(self, session: Session, bindings: Iterable[Binding]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ..records import (
     BindingRecord,
@@ -19,6 +19,9 @@ from ..records import (
     SnapshotRecord,
     StateRecord,
 )
+
+RESTARTED: Final = "the server was restarted"
+"""The `last_error` of a connection that was lost with its process, in words for a caller."""
 
 
 @dataclass(slots=True)
@@ -183,4 +186,4 @@ class Store(Protocol):
         ...
 
 
-__all__ = ["Loaded", "Store", "Write"]
+__all__ = ["RESTARTED", "Loaded", "Store", "Write"]

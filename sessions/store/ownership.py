@@ -27,7 +27,7 @@ from sqlalchemy import (
 from ..lifecycle import OPEN, Event, Status
 from ..records import BindingStatus, JournalKind, NodeState
 from . import queries, schema
-from .base import Loaded
+from .base import RESTARTED, Loaded
 from .dialect import among, earlier, packed
 from .rows import Row, dumps
 
@@ -114,7 +114,7 @@ def _release(
             binding.session_id.in_(select(_s.id).where(left)),
             binding.status.in_([BindingStatus.OPEN.value, BindingStatus.KEPT.value]),
         )
-        .values(status=BindingStatus.LOST.value, since=now)
+        .values(status=BindingStatus.LOST.value, last_error=RESTARTED, since=now)
     )
     connection.execute(update(schema.session).where(left).values(_released(now, retention)))
     gone = (Status.CLOSED, *_CLOSED_BY_RESTART)
