@@ -278,6 +278,7 @@ class Config(Section):
         return Policy(
             timeouts=self.timeouts.session(),
             longest=self.timeouts.maximum(),
+            namespace=self.namespace,
             on_idle=self.on_idle,
             auto_resume=self.auto_resume,
             retention=self.timeouts.retention,

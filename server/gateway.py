@@ -16,7 +16,8 @@ from ..sessions.clock import Clock
 from ..sessions.cluster import Node
 from ..sessions.creation import Wish
 from ..sessions.errors import NameTaken, SessionError, SessionNotFound
-from ..sessions.records import Principal
+from ..sessions.lifecycle import Status
+from ..sessions.records import Principal, SessionFilter
 from ..sessions.registry import Registry
 from ..sessions.router import Router
 from ..sessions.services import JSON, Service, ToolSpec
@@ -242,12 +243,29 @@ class Gateway:
                 if name.startswith("sh_"):
                     raise
             try:
-                wish = Wish(name=name, namespace=namespace)
-                return (await self.registry.create(principal, wish)).id
+                session = await self.registry.create(
+                    principal, Wish(name=name, namespace=namespace)
+                )
+                session.notice = await self._predecessor(principal, name)
+                return session.id
             except NameTaken:
                 # Another process was faster.
                 continue
         raise SessionNotFound
+
+    async def _predecessor(self, principal: Principal, name: str) -> str | None:
+        """Say what became of the session that had a pinned name before, so that it is not mistaken for the new one."""
+        wanted = SessionFilter(
+            namespace=self.config.namespace, name_prefix=name, statuses=[Status.CLOSED], limit=10
+        )
+        found, _ = await self.registry.page(principal, wanted)
+        for before in found:
+            if before["name"] == name:
+                return (
+                    f"Note from Statehold: this is a new session. The one called {name!r} before was closed "
+                    f"({before['reason']}, {before['closed_at']}); nothing of it is left in this one."
+                )
+        return None
 
     def health(self) -> JSON:
         """What `/health` says to anybody: counts, no names and no ids."""

@@ -24,7 +24,7 @@ from .reaper import Reaper
 from .records import BindingStatus, Principal, SessionFilter, SessionRecord
 from .services import Service
 from .session import Binding, Session, describe, describe_binding
-from .store.base import Store
+from .store.base import RESTARTED, Store
 
 ID_PREFIX = "sh_"
 STORED = ""
@@ -47,6 +47,7 @@ class Directory:
         clock: Clock,
         budget: Budget,
         reaper: Reaper,
+        namespace: str = "",
     ) -> None:
         self._store = store
         self._node = node
@@ -54,6 +55,7 @@ class Directory:
         self._clock = clock
         self._budget = budget
         self._reaper = reaper
+        self._namespace = namespace
         self._live: dict[str, Session] = {}
         self._names: dict[tuple[str, str, str], str] = {}
         self._claiming: dict[str, anyio.Event] = {}
@@ -108,7 +110,7 @@ class Directory:
             return None
         return session if session.status in LIVE else None
 
-    async def find(self, principal: Principal, ref: str, namespace: str = "") -> Session:
+    async def find(self, principal: Principal, ref: str, namespace: str | None = None) -> Session:
         """Return a session as this node's, claiming it when nobody else has it. Its status is left alone.
 
         `ref` is an id, or a name of the caller's.
@@ -132,12 +134,17 @@ class Directory:
             return session
         raise SessionBusy("The session keeps changing hands.")
 
-    def _key(self, principal: Principal, ref: str, namespace: str) -> str:
+    def _key(self, principal: Principal, ref: str, namespace: str | None) -> str:
         """Return the id that a name stands for in memory, else `ref` itself."""
         name = unicodedata.normalize("NFC", ref)
-        return self._names.get((principal.key, namespace, name), ref)
+        return self._names.get((principal.key, self._space(namespace), name), ref)
 
-    async def stored(self, principal: Principal, ref: str, namespace: str = "") -> SessionRecord:
+    def _space(self, namespace: str | None) -> str:
+        return self._namespace if namespace is None else namespace
+
+    async def stored(
+        self, principal: Principal, ref: str, namespace: str | None = None
+    ) -> SessionRecord:
         """Return the stored record of a session of the caller's.
 
         Raises:
@@ -146,12 +153,12 @@ class Directory:
         record = await self._store.get(ref)
         if record is None and not ref.startswith(ID_PREFIX):
             name = unicodedata.normalize("NFC", ref)
-            record = await self._store.find(principal.key, namespace, name)
+            record = await self._store.find(principal.key, self._space(namespace), name)
         if record is None or record.owner != principal.key:
             raise SessionNotFound
         return record
 
-    async def _bring(self, principal: Principal, ref: str, namespace: str) -> str:
+    async def _bring(self, principal: Principal, ref: str, namespace: str | None) -> str:
         """Make a stored session this node's; return its id."""
         record = await self.stored(principal, ref, namespace)
         if record.status is Status.CLOSED:
@@ -222,7 +229,9 @@ class Directory:
 
     # Reading: never claims, never touches a clock.
 
-    async def info(self, principal: Principal, ref: str, namespace: str = "") -> dict[str, Any]:
+    async def info(
+        self, principal: Principal, ref: str, namespace: str | None = None
+    ) -> dict[str, Any]:
         """Return everything a caller may know of one of its sessions, open or closed."""
         key = self._key(principal, ref, namespace)
         session = self._live.get(key)
@@ -244,16 +253,25 @@ class Directory:
         self, principal: Principal, wanted: SessionFilter
     ) -> tuple[list[dict[str, Any]], str | None]:
         """Return a page of the caller's sessions, most recently used first, and the cursor of the next page."""
-        wanted = wanted.model_copy(update={"owner": principal.key})
-        records, cursor = await self._store.list_sessions(wanted)
+        statuses = wanted.statuses
+        # Only the owner knows that a session is active: the store calls it idle.
+        stored = {Status.IDLE if s is Status.ACTIVE else s for s in statuses or ()}
+        records, cursor = await self._store.list_sessions(
+            wanted.model_copy(
+                update={"owner": principal.key, "statuses": sorted(stored) if statuses else None}
+            )
+        )
         found: list[dict[str, Any]] = []
         for record in records:
             session = self._live.get(record.id)
-            found.append(
-                describe(session.record, session.status, session.idle_since)
-                if session is not None
-                else describe(record, record.status, record.used_at)
-            )
+            status = record.status if session is None else session.status
+            if not statuses or status in statuses:
+                shown, used = (
+                    (record, record.used_at)
+                    if session is None
+                    else (session.record, session.idle_since)
+                )
+                found.append(describe(shown, status, used))
         return found, cursor
 
 
@@ -273,7 +291,7 @@ def ended(record: SessionRecord) -> SessionError:
 def _mark_lost(session: Session) -> None:
     for binding in session.bindings.values():
         if binding.record.status in (BindingStatus.OPEN, BindingStatus.KEPT):
-            binding.changed(status=BindingStatus.LOST, last_error="the server was restarted")
+            binding.changed(status=BindingStatus.LOST, last_error=RESTARTED)
 
 
 __all__ = ["ID_PREFIX", "STORED", "Directory", "ended"]

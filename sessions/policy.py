@@ -15,6 +15,8 @@ class Policy:
     timeouts: Timeouts = field(default_factory=Timeouts)
     longest: Timeouts = field(default_factory=lambda: Timeouts(idle=0, paused=0, lifetime=0))
     """What a session may ask for at most; 0 means no bound."""
+    namespace: str = ""
+    """Where a name is looked for when the caller says no namespace."""
     on_idle: Literal["pause", "close"] = "pause"
     auto_resume: bool = True
     """Whether a call resumes a paused session, instead of getting session_paused."""

@@ -80,6 +80,7 @@ class Registry:
             clock=self.clock,
             budget=self._budget,
             reaper=self._reaper,
+            namespace=self.policy.namespace,
         )
         self.links = Links(
             spawn=self.spawn,
@@ -200,19 +201,21 @@ class Registry:
         self._refuse_when_draining()
         return await self._creation.create(principal, wish or Wish())
 
-    async def find(self, principal: Principal, ref: str, namespace: str = "") -> Session:
+    async def find(self, principal: Principal, ref: str, namespace: str | None = None) -> Session:
         """Return a session as this node's, whatever its status; see Directory.find."""
         return await self._directory.find(principal, ref, namespace)
 
     def live(self, principal: Principal, session_id: str) -> Session | None:
         """Return a session that takes a call at once, without waiting for anything, else None."""
-        return self._directory.ready(principal, session_id)
+        return None if self.draining else self._directory.ready(principal, session_id)
 
     def held(self) -> list[Session]:
         """Return every session this node owns, whosever it is; for whoever runs the process."""
         return list(self._directory)
 
-    async def info(self, principal: Principal, ref: str, namespace: str = "") -> dict[str, Any]:
+    async def info(
+        self, principal: Principal, ref: str, namespace: str | None = None
+    ) -> dict[str, Any]:
         """Return everything a caller may know of one of its sessions, open or closed."""
         return await self._directory.info(principal, ref, namespace)
 
@@ -222,7 +225,7 @@ class Registry:
         """Return a page of the caller's sessions, most recently used first, and the cursor of the next page."""
         return await self._directory.page(principal, wanted)
 
-    async def ready(self, principal: Principal, ref: str, namespace: str = "") -> Session:
+    async def ready(self, principal: Principal, ref: str, namespace: str | None = None) -> Session:
         """Return a session that is idle or active, resuming it or waiting for its recovery where that is needed.
 
         Raises:

@@ -49,7 +49,7 @@ class Request:
     tool: str
     arguments: Mapping[str, Any]
     operation_id: str | None = None
-    namespace: str = ""
+    namespace: str | None = None
 
 
 class Router:
@@ -87,7 +87,10 @@ class Router:
             raise
         finally:
             registry.settle(session)
-        return Answer(result.payload, session.summary(), notice(binding))
+        told = notice(session, binding)
+        if told is not None:
+            registry.links.save_soon(session, binding)
+        return Answer(result.payload, session.summary(), told)
 
     async def forward(
         self, request: Request, method: str, params: JSON, ctx: CallContext
@@ -210,12 +213,16 @@ class Router:
         )
 
 
-def notice(binding: Binding) -> str | None:
-    """Take what the next result has to say about a replaced connection, once."""
-    found, binding.notice = binding.notice, None
-    if found is not None:
-        binding.changed(told_generation=binding.record.generation)
-    return found
+def notice(session: Session, *bindings: Binding) -> str | None:
+    """Take, once, what the next result has to say: of the session itself and of replaced connections."""
+    found = [] if session.notice is None else [session.notice]
+    session.notice = None
+    for binding in bindings:
+        if binding.notice is not None:
+            found.append(binding.notice)
+            binding.notice = None
+            binding.changed(told_generation=binding.record.generation)
+    return "\n".join(found) or None
 
 
 __all__ = ["Answer", "Request", "Router", "notice"]

@@ -102,6 +102,8 @@ class Session:
         self.gone = anyio.Event()
         """Set when this node no longer holds the session."""
         self.fenced = False
+        self.notice: str | None = None
+        """What the next result has to say of the session as a whole."""
         self.on_deadline: Callable[[Session], None] = _nothing
         """Called after each transition that may bring the session's next deadline nearer."""
         self._store = store

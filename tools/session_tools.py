@@ -307,7 +307,7 @@ class SessionTools:
                 lifetime=args.lifetime_seconds,
             ),
         )
-        return _outcome(session)
+        return self._outcome(session)
 
     async def _list(self, context: Context, args: Listing) -> Outcome:
         statuses = args.statuses or [s.value for s in Status if s is not Status.CLOSED]
@@ -334,31 +334,41 @@ class SessionTools:
 
     async def _pause(self, context: Context, args: One) -> Outcome:
         session = await self._id(context, args.session_id)
-        return _outcome(await self._registry.pause(context.principal, session))
+        return self._outcome(await self._registry.pause(context.principal, session))
 
     async def _resume(self, context: Context, args: One) -> Outcome:
         session = await self._id(context, args.session_id)
-        return _outcome(await self._registry.resume(context.principal, session))
+        return self._outcome(await self._registry.resume(context.principal, session))
 
     async def _extend(self, context: Context, args: Extend) -> Outcome:
         session = await self._id(context, args.session_id)
-        return _outcome(await self._registry.extend(context.principal, session, args.seconds))
+        return self._outcome(await self._registry.extend(context.principal, session, args.seconds))
 
     async def _restart(self, context: Context, args: Restart) -> Outcome:
         session = await self._id(context, args.session_id)
-        return _outcome(await self._registry.restart(context.principal, session, args.services))
+        return self._outcome(
+            await self._registry.restart(context.principal, session, args.services)
+        )
 
     async def _rename(self, context: Context, args: Rename) -> Outcome:
         session = await self._id(context, args.session_id)
-        return _outcome(await self._registry.rename(context.principal, session, args.name))
+        return self._outcome(await self._registry.rename(context.principal, session, args.name))
 
     async def _bind(self, context: Context, args: Bind) -> Outcome:
         session = await self._id(context, args.session_id)
-        return _outcome(await self._registry.bind(context.principal, session, args.service))
+        return self._outcome(await self._registry.bind(context.principal, session, args.service))
 
     async def _unbind(self, context: Context, args: Bind) -> Outcome:
         session = await self._id(context, args.session_id)
-        return _outcome(await self._registry.unbind(context.principal, session, args.service))
+        return self._outcome(await self._registry.unbind(context.principal, session, args.service))
+
+    def _outcome(self, session: Session) -> Outcome:
+        bindings = list(session.bindings.values())
+        told = notice(session, *bindings)
+        for binding in bindings if told else ():
+            self._registry.links.save_soon(session, binding)
+        notices = [] if told is None else [told]
+        return Outcome(session.info(), session.summary(), notices)
 
     async def _id(self, context: Context, ref: str) -> str:
         """Return the id of a session that may be given by a name, which means something in the namespace only."""
@@ -366,11 +376,6 @@ class SessionTools:
             return ref
         found = await self._registry.info(context.principal, ref, context.namespace)
         return found["session_id"]
-
-
-def _outcome(session: Session) -> Outcome:
-    notices = [text for b in session.bindings.values() if (text := notice(b)) is not None]
-    return Outcome(session.info(), session.summary(), notices)
 
 
 def summary(info: JSON) -> JSON:
