@@ -1,0 +1,167 @@
+"""`statehold demo` as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Generator
+from pathlib import Path
+
+import psutil
+import pytest
+from front import JSON, STATEHOLD
+
+from statehold.server.demo_process import CONFIG
+from statehold.server.demo_server import VERSIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = [*STATEHOLD, "demo"]
+
+
+@pytest.fixture
+def folder() -> Generator[Path]:
+    """The temporary folder of the demo; a socket has to fit below it, so pytest's own is too deep."""
+    with tempfile.TemporaryDirectory(prefix="demo-") as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def environ(folder: Path) -> dict[str, str]:
+    """An environment of its own, with a setting that the demo must not take over."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("STATEHOLD_")}
+    return {**kept, "TMPDIR": str(folder), "STATEHOLD_TIMEOUTS__IDLE": "nonsense"}
+
+
+def left(folder: Path) -> list[str]:
+    """What still runs or lies about of a demo in this folder."""
+    found = [str(path) for path in folder.iterdir()]
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("TMPDIR") == str(folder):
+                found.append(" ".join(process.cmdline()))
+        except (psutil.AccessDenied, psutil.NoSuchProcess, psutil.ZombieProcess):
+            continue
+    return found
+
+
+@pytest.mark.fault
+def test_the_demo_shows_what_it_promises_and_leaves_nothing(
+    environ: dict[str, str], folder: Path
+) -> None:
+    done = subprocess.run(DEMO, env=environ, capture_output=True, text=True, timeout=55)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    shown = " ".join(done.stdout.split())
+    steps = re.findall(r"^(\d)\. ", done.stdout, re.MULTILINE)
+    assert steps == ["1", "2", "3", "4", "5", "6"]
+    counts = re.findall(r"^ {3}(ada|bob) +count\(\) +count = (\d)$", done.stdout, re.MULTILINE)
+    assert counts[:4] == [("ada", "1"), ("ada", "2"), ("bob", "1"), ("ada", "3")]
+    for said in (
+        'ada read_notes() notes = ["ada was here"]',
+        "generation 1 to 2; it was paused). Restored: the notes. Lost: the counter.",
+        "outcome_unknown: The connection to notebook was lost during the call",
+        "to 3; the process was killed by SIGKILL). Restored: the notes. Lost: the counter.",
+        "ps: processes that it left behind none",
+        "to 4; the server was restarted). Restored: the notes. Lost: the counter.",
+        "exit code 0, no process left",
+    ):
+        assert said in shown, done.stdout
+    assert "\x1b" not in done.stdout
+    assert left(folder) == []
+
+
+def lines_until(process: subprocess.Popen[str], wanted: str) -> Generator[str]:
+    assert process.stdout is not None
+    for line in process.stdout:
+        yield line
+        if wanted in line:
+            return
+    raise AssertionError(f"the demo ended without {wanted!r}")
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_nothing(
+    environ: dict[str, str], folder: Path, number: signal.Signals
+) -> None:
+    environ["PYTHONUNBUFFERED"] = "1"
+    with subprocess.Popen(
+        DEMO, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        list(lines_until(process, "count = 1"))
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors == "\ninterrupted; cleaning up\n"
+    assert left(folder) == []
+
+
+def test_a_step_that_fails_is_named(environ: dict[str, str], folder: Path) -> None:
+    """A module that every Python loads keeps Statehold from starting."""
+    broken = folder / "broken"
+    broken.mkdir()
+    (broken / "sitecustomize.py").write_text(
+        "import sys\nif 'serve' in sys.orig_argv: sys.exit('no Statehold today')\n"
+    )
+    done = subprocess.run(
+        DEMO,
+        env={**environ, "PYTHONPATH": str(broken)},
+        capture_output=True,
+        text=True,
+        timeout=55,
+    )
+    assert done.returncode == 1
+    head, *log = done.stderr.splitlines()
+    assert head.startswith("statehold: demo: step 1 (Start Statehold in front of it) failed: ")
+    assert "no Statehold today" in "\n".join(log)
+    assert "Traceback" not in done.stderr
+    assert left(folder) == [str(broken)]
+
+
+def test_the_example_configuration_is_that_of_the_demo() -> None:
+    example = tomllib.loads((ROOT / "examples" / "notebook.toml").read_text())
+    example["services"]["notebook"]["command"] = sys.executable
+    assert example == tomllib.loads(CONFIG.format(python=json.dumps(sys.executable)))
+
+
+def test_the_notebook_refuses_what_it_does_not_know() -> None:
+    asked: list[JSON] = [
+        {"method": "initialize", "params": {"protocolVersion": "1999-01-01"}},
+        {"method": "ping"},
+        {"method": "resources/list"},
+        {"method": "tools/call", "params": {"name": "nonsense"}},
+        {"method": "tools/call", "params": {"name": "write_note", "arguments": {}}},
+        {"method": "tools/call", "params": {"name": "think", "arguments": {"seconds": 0}}},
+    ]
+    given = "".join(
+        json.dumps({"jsonrpc": "2.0", "id": number, **message}) + "\n"
+        for number, message in enumerate(asked)
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "statehold.server.demo_server"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(given)
+        process.stdin.flush()
+        assert select.select([process.stdout], [], [], 10)[0]
+        answers = {
+            found["id"]: found
+            for found in (json.loads(process.stdout.readline()) for _ in range(len(asked)))
+        }
+        process.stdin.close()
+        assert process.wait(10) == 0
+    assert answers[0]["result"]["protocolVersion"] == VERSIONS[0]
+    assert answers[1]["result"] == {}
+    assert [answers[n]["error"]["code"] for n in (2, 3, 4)] == [-32601, -32602, -32602]
+    assert answers[5]["result"]["structuredContent"]["thought"] == "42"
