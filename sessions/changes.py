@@ -86,9 +86,6 @@ class Changes:
             session.apply(Event.RESUMED, cause="the store is unavailable")
             _marked(_open(session), BindingStatus.OPEN)
             raise
-        finally:
-            if session.fenced:
-                await self.drop(session)
         await self._links.close(session, closing)
         if kept:
             self._budget.mark_first(session.id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import anyio
@@ -47,6 +47,7 @@ class Directory:
         clock: Clock,
         budget: Budget,
         reaper: Reaper,
+        on_fenced: Callable[[Session], None],
         namespace: str = "",
     ) -> None:
         self._store = store
@@ -55,6 +56,7 @@ class Directory:
         self._clock = clock
         self._budget = budget
         self._reaper = reaper
+        self._on_fenced = on_fenced
         self._namespace = namespace
         self._live: dict[str, Session] = {}
         self._names: dict[tuple[str, str, str], str] = {}
@@ -75,6 +77,7 @@ class Directory:
     def keep(self, session: Session) -> None:
         self._live[session.id] = session
         session.on_deadline = self.schedule
+        session.on_fenced = self._on_fenced
         self.name(session)
         self.schedule(session)
 

@@ -80,6 +80,7 @@ class Registry:
             clock=self.clock,
             budget=self._budget,
             reaper=self._reaper,
+            on_fenced=self._fenced,
             namespace=self.policy.namespace,
         )
         self.links = Links(
@@ -491,6 +492,10 @@ class Registry:
         finally:
             if not paused:
                 self._budget.stays(session_id)
+
+    def _fenced(self, session: Session) -> None:
+        logger.error("session %s was taken over by another process", session.id)
+        self.spawn(self.changes.drop, session)
 
     def _recovery_failed(self, session: Session) -> None:
         self.spawn(self._close_failed, session)

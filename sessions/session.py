@@ -106,6 +106,8 @@ class Session:
         """What the next result has to say of the session as a whole."""
         self.on_deadline: Callable[[Session], None] = _nothing
         """Called after each transition that may bring the session's next deadline nearer."""
+        self.on_fenced: Callable[[Session], None] = _nothing
+        """Called once when a write was refused: another node owns the session."""
         self._store = store
         self._node = node
         self._clock = clock
@@ -207,7 +209,9 @@ class Session:
             with anyio.CancelScope(shield=True):
                 await self._store.write(write)
         except Fenced:
-            self.fenced = True
+            if not self.fenced:
+                self.fenced = True
+                self.on_fenced(self)
             raise self._taken() from None
         except BaseException:
             self._entries = entries + self._entries

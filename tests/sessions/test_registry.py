@@ -22,7 +22,7 @@ from statehold.sessions.errors import (
     SessionNotFound,
 )
 from statehold.sessions.policy import Policy
-from statehold.sessions.records import LOCAL, Principal, Timeouts
+from statehold.sessions.records import LOCAL, NodeRecord, Principal, Timeouts
 from statehold.sessions.state import updated
 
 ANN = Principal(subject="ann")
@@ -308,8 +308,8 @@ async def test_a_restart_finds_every_session_paused_with_its_state(build: Build,
     async with build(Counting(pause="snapshot"), folder=tmp_path) as house:
         info = await house.registry.info(LOCAL, "work")
         assert (info["status"], info["services"][0]["generation"]) == ("paused", 1)
-        assert await house.count("work") == 3
         assert [e.tool for e in await house.store.journal(session.id) if e.tool] == ["inc"] * 2
+        assert await house.count("work") == 3
 
 
 async def test_a_session_open_elsewhere_is_busy_and_says_where(build: Build, tmp_path: Path):
@@ -321,6 +321,25 @@ async def test_a_session_open_elsewhere_is_busy_and_says_where(build: Build, tmp
         await here.registry.close(LOCAL, session.id)
         with pytest.raises(SessionClosed):
             await there.call(session.id)
+
+
+async def test_a_session_that_another_node_took_is_dropped_without_another_write(build: Build):
+    async with build() as house:
+        session = await house.create()
+        await house.count(session.id)
+        thief = NodeRecord(id="n_thief", proof_key="", started_at=0.0)
+        await house.store.join(thief)
+        await house.store.declare_dead(house.node.id)
+        assert await house.store.claim(session.id, thief.id, house.clock.now()) is not None
+        with pytest.raises(SessionBusy):
+            await house.registry.update_state(LOCAL, session.id, {"mine": True})
+        await house.until(session.gone.is_set)
+        assert house.counter.open_now == 0
+        state = await house.store.state(session.id)
+        assert state is not None
+        assert state.value == {}
+        with pytest.raises(SessionBusy):
+            await house.call(session.id)
 
 
 async def test_a_service_can_be_bound_and_unbound(build: Build):
