@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import anyio
 import httpx2
 import orjson
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
@@ -20,6 +21,7 @@ RESULT_BYTES: Final = 64 * 2**20
 
 CONNECT_SECONDS: Final = 15.0
 WRITE_SECONDS: Final = 60.0
+DRAIN_SECONDS: Final = 0.25
 
 _KEEPALIVE: Final = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -64,9 +66,11 @@ class Client(httpx2.AsyncClient):
             self.refused = response.status_code
             if response.status_code == 404 and MCP_SESSION_ID in request.headers:
                 self.forgotten = self.forgotten or request.method == "POST"
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
-            assert isinstance(response.stream, httpx2.AsyncByteStream)
             response.stream = _Bounded(response.stream)
+        elif request.method == "POST":
+            response.stream = _Drained(response.stream)
         return response
 
     def _note_unsent(self, request: httpx2.Request) -> None:
@@ -92,6 +96,35 @@ class _Bounded(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+class _Drained(httpx2.AsyncByteStream):
+    """The event stream of one answer, read to its end when closed, so that its TCP connection serves the next request.
+
+    The SDK (2.3) closes it right after the answer, before the end that follows at once.
+    """
+
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+        self._chunks: AsyncIterator[bytes] | None = None
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        self._chunks = aiter(self._inner)
+        async for chunk in self._chunks:
+            yield chunk
+        self._chunks = None
+
+    async def aclose(self) -> None:
+        chunks, self._chunks = self._chunks, None
+        try:
+            if chunks is not None:
+                with anyio.move_on_after(DRAIN_SECONDS):
+                    async for _ in chunks:
+                        pass
+        except httpx2.HTTPError:
+            pass  # Closed below, whatever state it is in.
+        finally:
+            await self._inner.aclose()
 
 
 class HttpChannel:

@@ -44,9 +44,9 @@ class ProcessLimits:
     """The longest line on stdout; a longer one ends the connection."""
     stderr_bytes: int = 64 * 1024
     """How much of stderr is kept."""
-    eof_grace: float = 2.0
+    eof_grace: float = 1.0
     """How long it may take to leave by itself after its stdin was closed."""
-    term_grace: float = 1.5
+    term_grace: float = 2.0
     """How long its group may take after SIGTERM."""
     kill_grace: float = 1.0
     """How long the system may take to end its group after SIGKILL."""

@@ -20,6 +20,12 @@ from statehold.tools.upstream.service import UpstreamService
 pytestmark = pytest.mark.fault
 
 
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """The loop of production; the other tests run on asyncio's own."""
+    return "asyncio", {"use_uvloop": True}
+
+
 @pytest.mark.parametrize(
     ("mode", "told"),
     [
