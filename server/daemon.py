@@ -14,7 +14,6 @@ from importlib.metadata import version
 
 import anyio
 import uvicorn
-from anyio.abc import TaskStatus
 from mcp.server.runner import serve_dual_era_loop
 
 from ..sessions.clock import SystemClock
@@ -29,12 +28,15 @@ from .http import build_app
 from .logs import configure
 from .mcp import Face
 from .operator import control
-from .stdio import stdio_streams
+from .sdk import end_event_streams
+from .stdio import Stdio, stdio_streams
 from .tokens import StaticTokens
 
 logger = logging.getLogger("statehold.server")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+ANSWER_SECONDS = 0.1
+"""How long the answers of the last calls have to leave over HTTP before streams are ended."""
 
 
 @asynccontextmanager
@@ -91,43 +93,90 @@ def _wire(gateway: Gateway, services: dict[str, UpstreamService]) -> None:
 
 
 def run_stdio(config: Config) -> int:
-    """Serve one client over stdin and stdout until it leaves or a signal comes. Return the exit code."""
+    """Serve one client over stdin and stdout until it leaves or a signal comes. Return the exit code.
+
+    Raises:
+        ConfigError: two tools have one name.
+    """
     configure(config.log)
     anyio.run(_serve_stdio, config, backend_options={"use_uvloop": _uvloop()})
     return 0
 
 
 async def _serve_stdio(config: Config) -> None:
+    refused: CatalogError | None = None
     async with opened(config, address=f"stdio, pid {os.getpid()}") as gateway:
         face = Face(gateway, version=version("statehold"), pinned=config.server.session)
-        async with stdio_streams() as (read, write), anyio.create_task_group() as tasks:
-            await tasks.start(_until_signal, tasks.cancel_scope)
-            tasks.start_soon(_refuse_collisions, gateway)
+        async with stdio_streams() as stdio, anyio.create_task_group() as tasks:
+            ending = Ending()
+            tasks.start_soon(_watch_signals, ending)
+            tasks.start_soon(_watch_catalog, gateway, ending)
+            tasks.start_soon(_watch_client, gateway, face, stdio, ending)
+            tasks.start_soon(_end_stdio, gateway, face, stdio, ending)
             await serve_dual_era_loop(
                 face,
-                read,
-                write,
+                stdio.read,
+                stdio.write,
                 lifespan_state={},
                 init_options=face.create_initialization_options(),
             )
             tasks.cancel_scope.cancel()
+        refused = gateway.refused
+    _refuse(refused)
 
 
-async def _until_signal(
-    scope: anyio.CancelScope, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
-) -> None:
+async def _watch_client(gateway: Gateway, face: Face, stdio: Stdio, ending: Ending) -> None:
+    """End when the client closed its side and has the answers to what it asked before."""
+    await stdio.left.wait()
+    face.stop_listening()
+    face.parking.abandon()
+    await stdio.answered(gateway.config.timeouts.close_grace)
+    ending.begin()
+
+
+async def _end_stdio(gateway: Gateway, face: Face, stdio: Stdio, ending: Ending) -> None:
+    await ending.begun.wait()
+    await gateway.registry.drain()
+    face.stop_listening()
+    await stdio.end()
+
+
+# Ending, the same way for both.
+
+
+class Ending:
+    """Why a process ends does not matter: it refuses new calls, lets running ones finish, and pauses its sessions."""
+
+    def __init__(self) -> None:
+        self.begun = anyio.Event()
+        self.hurried = anyio.Event()
+        """Set by a second signal."""
+
+    def begin(self) -> None:
+        self.begun.set()
+
+    def signalled(self) -> None:
+        if self.begun.is_set():
+            self.hurried.set()
+        self.begin()
+
+
+async def _watch_signals(ending: Ending) -> None:
     with anyio.open_signal_receiver(*SIGNALS) as signals:
-        task_status.started()
         async for _ in signals:
-            scope.cancel()
-            return
+            ending.signalled()
 
 
-async def _refuse_collisions(gateway: Gateway) -> None:
+async def _watch_catalog(gateway: Gateway, ending: Ending) -> None:
     try:
         await gateway.ready()
-    except CatalogError as error:
-        raise ConfigError(str(error)) from None
+    except CatalogError:
+        ending.begin()
+
+
+def _refuse(error: CatalogError | None) -> None:
+    if error is not None:
+        raise ConfigError(str(error))
 
 
 # HTTP
@@ -156,6 +205,7 @@ def run_http(config: Config) -> int:
 
 async def _serve_http(config: Config, listener: socket.socket, tokens: StaticTokens | None) -> None:
     url = _url(listener)
+    refused: CatalogError | None = None
     async with opened(config, address=f"{url}, pid {os.getpid()}") as gateway:
         face = Face(gateway, version=version("statehold"))
         settings = uvicorn.Config(
@@ -165,34 +215,37 @@ async def _serve_http(config: Config, listener: socket.socket, tokens: StaticTok
             server_header=False,
             ws="none",
             timeout_keep_alive=75,
-            # An open stream of a client must not keep the process from ending.
-            timeout_graceful_shutdown=max(1, round(config.timeouts.close_grace)),
+            # Calls have had their time by then; an open stream must not keep the process from ending.
+            timeout_graceful_shutdown=1,
         )
         server = _Server(settings)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_refuse_collisions, gateway)
-            await tasks.start(_stop_on_signal, gateway, face, server)
+            ending = Ending()
+            tasks.start_soon(_watch_signals, ending)
+            tasks.start_soon(_watch_catalog, gateway, ending)
+            tasks.start_soon(_end_http, gateway, face, server, ending)
+            tasks.start_soon(_hurry_http, server, ending)
             sys.stderr.write(f"Statehold listens on {url}/mcp\n")
             sys.stderr.flush()
             await server.serve([listener])
             tasks.cancel_scope.cancel()
+        refused = gateway.refused
+    _refuse(refused)
 
 
-async def _stop_on_signal(
-    gateway: Gateway,
-    face: Face,
-    server: uvicorn.Server,
-    *,
-    task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
-) -> None:
-    with anyio.open_signal_receiver(*SIGNALS) as signals:
-        task_status.started()
-        async for _ in signals:
-            if server.should_exit:
-                server.force_exit = True
-            gateway.registry.draining = True
-            server.should_exit = True
-            face.stop_listening()
+async def _end_http(gateway: Gateway, face: Face, server: uvicorn.Server, ending: Ending) -> None:
+    await ending.begun.wait()
+    await gateway.registry.drain()
+    # The answers of the last calls are on their way through the transports.
+    await anyio.sleep(ANSWER_SECONDS)
+    face.stop_listening()
+    end_event_streams()
+    server.should_exit = True
+
+
+async def _hurry_http(server: uvicorn.Server, ending: Ending) -> None:
+    await ending.hurried.wait()
+    server.force_exit = server.should_exit = True
 
 
 @contextlib.contextmanager

@@ -70,7 +70,7 @@ class Face(Server[dict[str, Any]]):
         )
         self._gateway = gateway
         self._pinned = pinned
-        self._parking = Parking(gateway.registry.spawn)
+        self.parking = Parking(gateway.registry.spawn)
         self._legacy: set[Connection] = set()
         self._info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
         Resources(gateway, self.principal, self.pin).register(self)
@@ -265,9 +265,9 @@ class Face(Server[dict[str, Any]]):
         owner = f"{principal.key}\n{session}"
         state = params.get("requestState")
         if isinstance(state, str) and state.startswith(STATE):
-            return await self._parking.resume(ctx, params, owner, entry.name)
+            return await self.parking.resume(ctx, params, owner, entry.name)
         if may_ask(ctx):
-            return await self._parking.run(ctx, params, owner, entry.name, work)
+            return await self.parking.run(ctx, params, owner, entry.name, work)
         return await _attended(Caller(ctx, params), work)
 
     async def _session(

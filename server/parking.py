@@ -64,6 +64,11 @@ class Parking:
     def __len__(self) -> int:
         return len(self._parked)
 
+    def abandon(self) -> None:
+        """Cancel every call that waits for input: nobody is left who could give it."""
+        for call in list(self._parked.values()):
+            call.scope.cancel()
+
     async def run(
         self, ctx: RequestContext, params: dict[str, Any], owner: str, tool: str, work: Work
     ) -> JSON:

@@ -1,7 +1,7 @@
 """MCP over this process's stdin and stdout, on the event loop.
 
-The SDK's own transport hands every line to a worker thread three times. Pipes and sockets can be served by the loop itself,
-for half the work; anything else (a file, Windows) goes to the SDK.
+The SDK's own transport hands every line to a worker thread three times, and cannot be stopped while it reads. The loop
+itself serves pipes, sockets and terminals for half the work; on Windows it cannot, and the SDK does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import os
 import stat
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,35 +23,84 @@ from pydantic import ValidationError
 
 LINE_LIMIT = 64 << 20
 """Bytes of one message at most; a longer one ends the connection."""
+ANSWER_SECONDS = 2.0
+"""How long the last answers may take to be written when the process ends."""
+
+
+class Stdio:
+    """The streams of the client that started this process.
+
+    The SDK cancels what runs when its read stream ends. So the end is held back until end() was called: whoever serves
+    finishes first what can be finished.
+    """
+
+    def __init__(self, read: Any, write: Any) -> None:
+        self.read = read
+        self.write = write
+        self.left = anyio.Event()
+        """Set when the client closed its side."""
+        self._waiting: set[Any] = set()
+        self._answered = anyio.Event()
+        self._ended = anyio.Event()
+
+    async def answered(self, within: float) -> None:
+        """Wait until every request that came was answered, at most `within` seconds."""
+        with anyio.move_on_after(within):
+            while self._waiting:
+                await self._answered.wait()
+
+    async def end(self) -> None:
+        """End the read stream, when the last answers are written."""
+        await self.answered(ANSWER_SECONDS)
+        self._ended.set()
+
+    async def ended(self) -> None:
+        await self._ended.wait()
+
+    def came(self, message: types.JSONRPCMessage) -> None:
+        if isinstance(message, types.JSONRPCRequest):
+            self._waiting.add(message.id)
+        elif (
+            isinstance(message, types.JSONRPCNotification)
+            and message.method == "notifications/cancelled"
+        ):
+            # A request that was cancelled is not answered.
+            self._settled((message.params or {}).get("requestId"))
+
+    def sent(self, message: types.JSONRPCMessage) -> None:
+        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            self._settled(message.id)
+
+    def _settled(self, request: Any) -> None:
+        self._waiting.discard(request)
+        self._answered.set()
+        self._answered = anyio.Event()
 
 
 @asynccontextmanager
-async def stdio_streams() -> AsyncGenerator[tuple[Any, Any]]:
-    """Yield the (read, write) streams of the client that started this process.
+async def stdio_streams() -> AsyncGenerator[Stdio]:
+    """Yield the streams of the client that started this process.
 
     While open, descriptor 1 leads to stderr and 0 to nothing, so no stray print and no child can get between the messages.
     """
-    if not (_loopable(0) and _loopable(1)):
-        async with stdio_server() as streams:
-            yield streams
+    if sys.platform == "win32":
+        async with stdio_server() as (read, write), _relayed(_Given(read, write)) as stdio:
+            yield stdio
         return
     wire_in, wire_out = _claim()
     try:
-        async with _served(wire_in, wire_out) as streams:
-            yield streams
+        async with (
+            _lines(wire_in) as lines,
+            _writer(wire_out) as write,
+            _relayed(_Wire(lines, write)) as stdio,
+        ):
+            yield stdio
     finally:
         os.dup2(wire_in, 0)
         os.dup2(wire_out, 1)
         for fd in (wire_in, wire_out):
             os.set_blocking(fd, True)
             os.close(fd)
-
-
-def _loopable(fd: int) -> bool:
-    if sys.platform == "win32":
-        return False
-    mode = os.fstat(fd).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def _claim() -> tuple[int, int]:
@@ -64,58 +113,161 @@ def _claim() -> tuple[int, int]:
     return wire_in, wire_out
 
 
+def _pipe(fd: int) -> bool:
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
 @asynccontextmanager
-async def _served(wire_in: int, wire_out: int) -> AsyncGenerator[tuple[Any, Any]]:
+async def _lines(fd: int) -> AsyncGenerator[asyncio.StreamReader]:
+    """Yield what comes from a pipe, a terminal or a file."""
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader(limit=LINE_LIMIT)
-    source, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(os.dup(wire_in), "rb", 0)
-    )
+    if _pipe(fd):
+        source, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(os.dup(fd), "rb", 0)
+        )
+        try:
+            yield lines
+        finally:
+            source.close()
+    elif os.isatty(fd):
+
+        def readable() -> None:
+            if data := os.read(fd, 65_536):
+                lines.feed_data(data)
+            else:
+                loop.remove_reader(fd)
+                lines.feed_eof()
+
+        loop.add_reader(fd, readable)
+        try:
+            yield lines
+        finally:
+            loop.remove_reader(fd)
+    else:
+        # A file is there at once, so that reading it blocks nobody for long.
+        while data := os.read(fd, 65_536):
+            lines.feed_data(data)
+        lines.feed_eof()
+        yield lines
+
+
+@asynccontextmanager
+async def _writer(fd: int) -> AsyncGenerator[Callable[[bytes], Awaitable[None]]]:
+    """Yield what writes bytes to a pipe, a terminal or a file and returns when they are out."""
+    if not _pipe(fd):
+
+        async def write_file(data: bytes) -> None:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(fd, left) :]
+
+        yield write_file
+        return
+    loop = asyncio.get_running_loop()
     sink, protocol = await loop.connect_write_pipe(
-        asyncio.streams.FlowControlMixin, os.fdopen(os.dup(wire_out), "wb", 0)
+        asyncio.streams.FlowControlMixin, os.fdopen(os.dup(fd), "wb", 0)
     )
+    # drain() returns when everything is written, so a message that was sent is out when the process ends.
+    sink.set_write_buffer_limits(0)
     writer = asyncio.StreamWriter(sink, protocol, None, loop)
-    read_send, read = create_context_streams[SessionMessage | Exception](0)
-    write, write_receive = create_context_streams[SessionMessage](0)
+
+    async def write_pipe(data: bytes) -> None:
+        writer.write(data)
+        await writer.drain()
+
     try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_receive, lines, read_send)
-            tasks.start_soon(_send, write_receive, writer)
-            yield read, write
-            tasks.cancel_scope.cancel()
+        yield write_pipe
     finally:
-        source.close()
         sink.close()
 
 
-async def _receive(lines: asyncio.StreamReader, out: Any) -> None:
-    async with out:
-        while line := await _line(lines):
-            try:
-                message: Any = SessionMessage(
-                    types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-                )
-            except ValidationError as error:
-                message = error
-            await out.send(message)
+class _Given:
+    """Messages over the SDK's own transport."""
+
+    def __init__(self, read: Any, write: Any) -> None:
+        self._read = read
+        self._write = write
+
+    async def receive(self) -> SessionMessage | Exception | None:
+        try:
+            return await self._read.receive()
+        except anyio.EndOfStream:
+            return None
+
+    async def send(self, message: SessionMessage) -> None:
+        await self._write.send(message)
 
 
-async def _line(lines: asyncio.StreamReader) -> bytes:
+class _Wire:
+    """Messages as lines."""
+
+    def __init__(
+        self, lines: asyncio.StreamReader, write: Callable[[bytes], Awaitable[None]]
+    ) -> None:
+        self._lines = lines
+        self._write = write
+
+    async def receive(self) -> SessionMessage | Exception | None:
+        try:
+            line = await self._lines.readline()
+        except (ValueError, ConnectionError):
+            return None
+        if not line:
+            return None
+        try:
+            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValidationError as error:
+            return error
+        return SessionMessage(message)
+
+    async def send(self, message: SessionMessage) -> None:
+        text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+        await self._write(text.encode() + b"\n")
+
+
+@asynccontextmanager
+async def _relayed(wire: _Given | _Wire) -> AsyncGenerator[Stdio]:
+    read_send, read = create_context_streams[SessionMessage | Exception](0)
+    write, write_receive = create_context_streams[SessionMessage](0)
+    stdio, written = Stdio(read, write), anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_receive, wire, read_send, stdio)
+        tasks.start_soon(_send, wire, write_receive, stdio, written)
+        yield stdio
+        await write.aclose()
+        with anyio.move_on_after(ANSWER_SECONDS):
+            await written.wait()
+        tasks.cancel_scope.cancel()
+
+
+async def _receive(wire: _Given | _Wire, out: Any, stdio: Stdio) -> None:
+    async with out, anyio.create_task_group() as tasks:
+
+        async def relay() -> None:
+            while (item := await wire.receive()) is not None:
+                if isinstance(item, SessionMessage):
+                    stdio.came(item.message)
+                await out.send(item)
+            stdio.left.set()
+
+        tasks.start_soon(relay)
+        await stdio.ended()
+        tasks.cancel_scope.cancel()
+
+
+async def _send(wire: _Given | _Wire, messages: Any, stdio: Stdio, written: anyio.Event) -> None:
     try:
-        return await lines.readline()
-    except (ValueError, ConnectionError):
-        return b""
+        async with messages:
+            async for item in messages:
+                await wire.send(item)
+                stdio.sent(item.message)
+    except (ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        # The client reads no more; that it is gone is seen on the other side.
+        pass
+    finally:
+        written.set()
 
 
-async def _send(messages: Any, writer: asyncio.StreamWriter) -> None:
-    async with messages:
-        async for sent in messages:
-            text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
-            try:
-                writer.write(text.encode() + b"\n")
-                await writer.drain()
-            except ConnectionError:
-                return
-
-
-__all__ = ["stdio_streams"]
+__all__ = ["Stdio", "stdio_streams"]
