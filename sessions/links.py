@@ -82,7 +82,12 @@ class Links:
         if session.status in (Status.CLOSING, Status.CLOSED) or session.gone.is_set():
             raise SessionClosed("The session is being closed.", session_id=session.id)
         await self._budget.acquire(session.id)
-        snapshot = await self._saved(session, binding)
+        try:
+            snapshot = await self._saved(session, binding)
+        except BaseException:
+            if not session.holds_connection:
+                self._budget.release(session.id)
+            raise
         # Somebody else may have started it while this task waited for a place or the snapshot.
         if binding.live is not None and binding.live.phase not in ("failed", "closed"):
             return binding.live

@@ -1,0 +1,66 @@
+"""What the journal keeps: short, and without secrets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from statehold.sessions.errors import OutcomeUnknown
+from statehold.sessions.journal import brief, call_entry, capped, redacted
+from statehold.sessions.services import CallResult
+
+KEYS = frozenset({"password", "authorization"})
+
+
+def entry(**changes: Any) -> Any:
+    given: dict[str, Any] = {
+        "session_id": "s",
+        "epoch": 1,
+        "seq": 1,
+        "service": "web",
+        "tool": "fill",
+        "arguments": {},
+        "started": 1.0,
+        "ended": 2.0,
+        "generation": 1,
+        "outcome": CallResult({"content": []}),
+        "operation_id": None,
+        "limit": 200,
+        "keys": KEYS,
+    }
+    return call_entry(**{**given, **changes})
+
+
+def test_secrets_are_replaced_at_every_depth_and_in_any_case():
+    given = {"user": "ada", "Password": "x", "list": [{"AUTHORIZATION": "y", "n": 1}]}
+    assert redacted(given, KEYS) == {
+        "user": "ada",
+        "Password": "[redacted]",
+        "list": [{"AUTHORIZATION": "[redacted]", "n": 1}],
+    }
+    assert given["Password"] == "x"
+
+
+def test_long_requests_are_cut_and_say_how_long_they_were():
+    long = capped({"text": "x" * 1000}, 100)
+    assert long == {"truncated": '{"text":"' + "x" * 91, "bytes": 1011}
+    assert capped({"n": 2**70}, 100) == {"unencodable": True}
+
+
+def test_a_secret_is_not_kept_even_when_it_is_cut():
+    kept = entry(arguments={"password": "hunter2" * 100, "pad": "x" * 500}).request
+    assert "hunter2" not in str(kept)
+
+
+def test_a_result_keeps_its_texts_and_the_kinds_of_the_rest():
+    result = CallResult(
+        {"content": [{"type": "text", "text": "a" * 900}, {"type": "image", "data": "b" * 900}]}
+    )
+    assert brief(result) == {"content": ["a" * 500, {"type": "image"}], "is_error": False}
+
+
+def test_the_status_of_a_call_is_what_became_of_it():
+    assert entry().status == "ok"
+    assert entry(outcome=CallResult({"isError": True, "content": []})).status == "error"
+    assert entry(outcome=OutcomeUnknown("gone")).status == "outcome_unknown"
+    assert entry(outcome=OutcomeUnknown("gone")).error == "gone"
+    assert entry(outcome=TimeoutError()).status == "cancelled"

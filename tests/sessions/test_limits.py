@@ -1,0 +1,154 @@
+"""The budget of live sessions: who gives way, who waits, and that no place is ever lost."""
+
+from __future__ import annotations
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from statehold.sessions.errors import SessionLimit
+from statehold.sessions.limits import Budget
+
+
+class Rooms:
+    """A budget whose victims give way when the test lets them."""
+
+    def __init__(self, limit: int, *, queue: int = 10, seconds: float = 5.0) -> None:
+        self.asked: list[str] = []
+        self.budget = Budget(limit, queue=queue, queue_seconds=seconds, make_room=self.asked.append)
+
+    async def waiting(self, count: int) -> None:
+        with anyio.fail_after(5):
+            while self.budget.statistics().waiting != count:
+                await anyio.lowlevel.checkpoint()
+
+
+async def test_a_holder_keeps_its_place_however_often_it_asks():
+    rooms = Rooms(1)
+    await rooms.budget.acquire("a")
+    await rooms.budget.acquire("a")
+    assert rooms.budget.statistics().used == 1
+    rooms.budget.release("a")
+    rooms.budget.release("a")
+    assert rooms.budget.statistics().used == 0
+
+
+async def test_the_longest_idle_is_asked_first_and_a_busy_one_never():
+    rooms = Rooms(3)
+    for name in ("a", "b", "c"):
+        await rooms.budget.acquire(name)
+    rooms.budget.mark_idle("b")
+    rooms.budget.mark_idle("c")
+    rooms.budget.mark_idle("b")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rooms.budget.acquire, "d")
+        await rooms.waiting(1)
+        assert rooms.asked == ["c"]
+        tasks.start_soon(rooms.budget.acquire, "e")
+        await rooms.waiting(2)
+        assert rooms.asked == ["c", "b"]
+        tasks.start_soon(rooms.budget.acquire, "f")
+        await rooms.waiting(3)
+        assert rooms.asked == ["c", "b"]
+        for name in ("c", "b", "a"):
+            rooms.budget.release(name)
+
+
+async def test_a_paused_one_that_keeps_its_connection_gives_way_before_every_idle_one():
+    rooms = Rooms(2)
+    await rooms.budget.acquire("a")
+    await rooms.budget.acquire("b")
+    rooms.budget.mark_idle("a")
+    rooms.budget.mark_first("b")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rooms.budget.acquire, "c")
+        await rooms.waiting(1)
+        assert rooms.asked == ["b"]
+        rooms.budget.release("b")
+
+
+async def test_another_is_asked_when_one_stays_after_all():
+    rooms = Rooms(2)
+    for name in ("a", "b"):
+        await rooms.budget.acquire(name)
+        rooms.budget.mark_idle(name)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rooms.budget.acquire, "c")
+        await rooms.waiting(1)
+        rooms.budget.mark_busy("a")
+        rooms.budget.stays("a")
+        assert rooms.asked == ["a", "b"]
+        rooms.budget.release("b")
+
+
+async def test_whoever_becomes_idle_while_somebody_waits_is_asked():
+    rooms = Rooms(1)
+    await rooms.budget.acquire("a")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rooms.budget.acquire, "b")
+        await rooms.waiting(1)
+        assert rooms.asked == []
+        rooms.budget.mark_idle("a")
+        assert rooms.asked == ["a"]
+        rooms.budget.release("a")
+    assert rooms.budget.statistics().used == 1
+
+
+async def test_places_go_to_waiters_in_the_order_they_came():
+    rooms = Rooms(1)
+    await rooms.budget.acquire("a")
+    served: list[str] = []
+
+    async def wait(name: str) -> None:
+        await rooms.budget.acquire(name)
+        served.append(name)
+        rooms.budget.release(name)
+
+    async with anyio.create_task_group() as tasks:
+        for count, name in enumerate(("b", "c", "d"), 1):
+            tasks.start_soon(wait, name)
+            await rooms.waiting(count)
+        rooms.budget.release("a")
+    assert served == ["b", "c", "d"]
+
+
+async def test_the_queue_is_bounded_and_says_when_to_come_back():
+    rooms = Rooms(1, queue=1)
+    await rooms.budget.acquire("a")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rooms.budget.acquire, "b")
+        await rooms.waiting(1)
+        with pytest.raises(SessionLimit) as caught:
+            await rooms.budget.acquire("c")
+        assert caught.value.retry_after is not None
+        assert "retry_after_seconds" in caught.value.details()
+        rooms.budget.release("a")
+
+
+async def test_a_waiter_that_gives_up_leaves_no_trace():
+    rooms = Rooms(1, seconds=0.01)
+    await rooms.budget.acquire("a")
+    with pytest.raises(SessionLimit):
+        await rooms.budget.acquire("b")
+    assert rooms.budget.statistics().waiting == 0
+    rooms.budget.release("a")
+    await rooms.budget.acquire("c")
+
+
+async def test_a_place_granted_to_a_cancelled_waiter_goes_to_the_next():
+    rooms = Rooms(1)
+    await rooms.budget.acquire("a")
+    async with anyio.create_task_group() as tasks:
+        scope = anyio.CancelScope()
+
+        async def leave() -> None:
+            with scope:
+                await rooms.budget.acquire("b")
+                rooms.budget.release("b")
+
+        tasks.start_soon(leave)
+        await rooms.waiting(1)
+        rooms.budget.release("a")
+        scope.cancel()
+    with anyio.fail_after(1):
+        await rooms.budget.acquire("c")

@@ -1,0 +1,104 @@
+"""Deadlines: each key once, the earliest counts, and one that moved costs nothing."""
+
+from __future__ import annotations
+
+import anyio
+import anyio.lowlevel
+
+from statehold.sessions.clock import ManualClock, SystemClock
+from statehold.sessions.reaper import Reaper
+
+
+class Diary:
+    def __init__(self) -> None:
+        self.clock = ManualClock(0.0)
+        self.seen: list[tuple[str, float]] = []
+        self.next: dict[str, float] = {}
+        self.reaper = Reaper(self.clock, self.due)
+
+    def due(self, key: str) -> float | None:
+        self.seen.append((key, self.clock.now()))
+        return self.next.pop(key, None)
+
+    async def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        for _ in range(10):
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_keys_come_in_the_order_of_their_deadlines():
+    diary = Diary()
+    for key, when in (("c", 30.0), ("a", 10.0), ("b", 20.0)):
+        diary.reaper.schedule(key, when)
+    diary.clock.advance(25)
+    diary.reaper.run_due()
+    assert [key for key, _ in diary.seen] == ["a", "b"]
+    assert len(diary.reaper) == 1
+
+
+async def test_a_nearer_deadline_replaces_a_later_one_and_not_the_other_way_round():
+    diary = Diary()
+    diary.reaper.schedule("a", 10.0)
+    diary.reaper.schedule("a", 50.0)
+    diary.reaper.schedule("a", 5.0)
+    diary.reaper.schedule("a", None)
+    diary.clock.advance(60)
+    diary.reaper.run_due()
+    assert diary.seen == [("a", 60.0)]
+
+
+async def test_a_key_that_is_not_due_after_all_says_when():
+    diary = Diary()
+    diary.next["a"] = 100.0
+    diary.reaper.schedule("a", 10.0)
+    diary.clock.advance(10)
+    diary.reaper.run_due()
+    diary.clock.advance(50)
+    diary.reaper.run_due()
+    assert len(diary.seen) == 1
+    diary.clock.advance(40)
+    diary.reaper.run_due()
+    assert diary.seen == [("a", 10.0), ("a", 100.0)]
+
+
+async def test_a_forgotten_key_does_not_come():
+    diary = Diary()
+    diary.reaper.schedule("a", 10.0)
+    diary.reaper.forget("a")
+    diary.clock.advance(20)
+    diary.reaper.run_due()
+    assert diary.seen == []
+
+
+async def test_it_wakes_for_a_deadline_that_is_nearer_than_the_one_it_waits_for():
+    diary = Diary()
+    diary.reaper.schedule("late", 1000.0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(diary.reaper.run)
+        await diary.pass_time(0)
+        diary.reaper.schedule("soon", 10.0)
+        await diary.pass_time(10)
+        assert diary.seen == [("soon", 10.0)]
+        await diary.pass_time(990)
+        assert diary.seen[-1] == ("late", 1000.0)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_million_uses_do_not_touch_the_heap():
+    diary = Diary()
+    for _ in range(1000):
+        diary.reaper.schedule("a", 10.0)
+        diary.reaper.schedule("a", 20.0)
+    assert len(diary.reaper) == 1
+    diary.clock.advance(30)
+    diary.reaper.run_due()
+    assert len(diary.seen) == 1
+
+
+async def test_the_system_clock_never_waits_for_what_is_over():
+    clock = SystemClock()
+    before = clock.now()
+    with anyio.fail_after(1):
+        await clock.sleep_until(before - 10)
+        await clock.sleep_until(before + 0.01)
+    assert clock.now() > before
