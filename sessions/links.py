@@ -79,11 +79,11 @@ class Links:
         return live
 
     async def _start(self, session: Session, binding: Binding) -> LiveConnection:
-        if session.status in (Status.CLOSING, Status.CLOSED) or session.gone.is_set():
-            raise SessionClosed("The session is being closed.", session_id=session.id)
+        _refuse_ended(session)
         await self._budget.acquire(session.id)
         try:
             snapshot = await self._saved(session, binding)
+            _refuse_ended(session)
         except BaseException:
             if not session.holds_connection:
                 self._budget.release(session.id)
@@ -318,6 +318,11 @@ class Links:
             )
         except (SessionError, StoreUnavailable) as error:
             logger.warning("session %s not recorded: %s", session.id, error)
+
+
+def _refuse_ended(session: Session) -> None:
+    if session.status in (Status.CLOSING, Status.CLOSED) or session.gone.is_set():
+        raise SessionClosed("The session is being closed.", session_id=session.id)
 
 
 def durable(status: Status) -> Status:
