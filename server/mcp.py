@@ -13,7 +13,7 @@ from typing import Any, cast
 import anyio
 import mcp_types as types
 from mcp.server.auth.middleware.auth_context import get_access_token
-from mcp.server.caching import CacheHint
+from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.connection import Connection
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
@@ -48,6 +48,13 @@ AUTO_SESSION = "statehold.session"
 """Where a legacy connection keeps the id of its own session."""
 PIN_SCOPE = "statehold.session"
 """Where the ASGI scope of a request keeps the session that its URL names."""
+CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = {
+    **dict.fromkeys(
+        ("tools/list", "prompts/list", "resources/templates/list"), CacheHint(ttl_ms=60_000)
+    ),
+    **dict.fromkeys(("resources/list", "resources/read"), CacheHint()),
+}
+"""The first three depend on the configuration only, the others on what a session holds at the moment."""
 TELL_SECONDS = 10.0
 """How long a legacy client may take to be told that the tool list changed."""
 
@@ -63,7 +70,7 @@ class Face(Server[dict[str, Any]]):
             version=version,
             title="Statehold",
             instructions=_instructions(pinned),
-            cache_hints={"tools/list": CacheHint(ttl_ms=60_000, scope="private")},
+            cache_hints=CACHE_HINTS,
             get_tool_input_schema=self._schema,
             on_list_tools=self._list_tools,
             on_subscriptions_listen=self._listen,

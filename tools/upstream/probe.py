@@ -30,6 +30,7 @@ class Profile:
 
     peer: Peer
     tools: tuple[ToolSpec, ...]
+    prompts: tuple[JSON, ...] = ()
 
 
 async def probed(connection: UpstreamConnection) -> Profile:
@@ -38,7 +39,8 @@ async def probed(connection: UpstreamConnection) -> Profile:
     Raises:
         UpstreamMisbehaved, UpstreamRefused, OutcomeUnknown, ConnectionLost: it does not list its tools.
     """
-    return Profile(connection.peer, await _listed_tools(connection))
+    tools = await _listed_tools(connection)
+    return Profile(connection.peer, tools, await _listed_prompts(connection))
 
 
 async def listed(connection: UpstreamConnection, method: str, key: str) -> list[JSON]:
@@ -78,6 +80,18 @@ async def _listed_tools(connection: UpstreamConnection) -> tuple[ToolSpec, ...]:
         else:
             logger.warning("%s lists a tool without a name", connection.service)
     return tuple(named.values())
+
+
+async def _listed_prompts(connection: UpstreamConnection) -> tuple[JSON, ...]:
+    """Return its prompts; none when it refuses to list them, which must not cost it its tools."""
+    if "prompts" not in connection.peer.capabilities:
+        return ()
+    try:
+        found = await listed(connection, "prompts/list", "prompts")
+    except (UpstreamRefused, UpstreamMisbehaved) as error:
+        logger.warning("%s does not list its prompts: %s", connection.service, error)
+        return ()
+    return tuple(prompt for prompt in found if isinstance(prompt.get("name"), str))
 
 
 def header_map(spec: ToolSpec) -> HeaderMap:
