@@ -88,7 +88,7 @@ class LiveConnection:
             return self._error.message
         return self._connection.reason if self._connection is not None else None
 
-    def start(self, start: Callable[..., None]) -> None:
+    def start(self, start: Callable[..., object]) -> None:
         """Start the owner task by `start`, which starts one in a task group. Called once."""
         # An empty context: the opener's token and trace must not live as long as the connection.
         contextvars.Context().run(start, self._own)

@@ -36,7 +36,7 @@ class Links:
     def __init__(
         self,
         *,
-        start: Callable[..., None],
+        start: Callable[..., object],
         spawn: Callable[..., None],
         store: Store,
         clock: Clock,

@@ -1,0 +1,131 @@
+"""The owner task of one connection: opened once, closed once, whoever is cancelled."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from counting import Counter, Counting
+
+from statehold.sessions.connections import LiveConnection
+from statehold.sessions.errors import ServiceUnavailable
+from statehold.sessions.services import SessionView, Snapshot
+
+VIEW = SessionView("sh_test", None, "", "", 1)
+seen_in_request: contextvars.ContextVar[str] = contextvars.ContextVar("seen", default="nothing")
+
+
+class Slow(Counting):
+    """A counter that opens when it is let."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.may_open = anyio.Event()
+        self.context = ""
+
+    async def open(self, session: SessionView, snapshot: Snapshot | None) -> Counter:
+        self.context = seen_in_request.get()
+        await self.may_open.wait()
+        return await super().open(session, snapshot)
+
+
+class Stubborn(Counter):
+    """A connection that does not close by itself."""
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        raise RuntimeError("closing failed")
+
+
+@asynccontextmanager
+async def owned(
+    service: Counting, on_lost: Callable[[LiveConnection], None] | None = None
+) -> AsyncGenerator[LiveConnection]:
+    live = LiveConnection(service, VIEW, None, on_lost=on_lost or (lambda _: None))
+    async with anyio.create_task_group() as tasks:
+        live.start(tasks.start_soon)
+        yield live
+        await live.aclose()
+
+
+async def test_a_waiter_that_is_cancelled_leaves_the_opening_alone():
+    service = Slow()
+    async with owned(service) as live:
+        with anyio.move_on_after(0.01) as scope:
+            await live.opened()
+        assert scope.cancelled_caught
+        assert live.phase == "opening"
+        service.may_open.set()
+        await live.opened()
+        assert live.usable
+    assert (service.opened, service.open_now) == (1, 0)
+
+
+async def test_closing_gives_up_an_opening():
+    service = Slow()
+    async with owned(service) as live:
+        await anyio.lowlevel.checkpoint()
+        with anyio.fail_after(1):
+            await live.aclose()
+        with pytest.raises(ServiceUnavailable):
+            await live.opened()
+        assert live.phase == "failed"
+    assert service.opened == 0
+
+
+async def test_an_opening_has_an_end():
+    async with owned(Slow(connect_seconds=0.01)) as live:
+        with pytest.raises(ServiceUnavailable) as caught:
+            await live.opened()
+        assert "0.01 seconds" in caught.value.message
+
+
+async def test_a_lost_connection_is_told_once_and_closed():
+    told: list[LiveConnection] = []
+    service = Counting()
+    async with owned(service, told.append) as live:
+        await live.opened()
+        service.live[0].die("it fell over")
+        with anyio.fail_after(1):
+            await live.closed.wait()
+        assert live.reason == "it fell over"
+        assert not live.usable
+    assert told == [live]
+    assert service.open_now == 0
+
+
+async def test_closing_twice_at_once_closes_once_and_tells_nobody():
+    told: list[LiveConnection] = []
+    service = Counting()
+    async with owned(service, told.append) as live:
+        await live.opened()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(live.aclose)
+            tasks.start_soon(live.aclose)
+        await live.aclose()
+    assert (told, service.open_now, live.phase) == ([], 0, "closed")
+
+
+async def test_a_connection_that_fails_to_close_is_logged_and_forgotten(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    service = Counting()
+    monkeypatch.setattr("counting.Counter", Stubborn)
+    async with owned(service) as live:
+        await live.opened()
+    assert live.phase == "closed"
+    assert "failed to close" in caplog.text
+
+
+async def test_the_owner_does_not_keep_the_openers_context():
+    service = Slow()
+    service.may_open.set()
+    seen_in_request.set("a token")
+    async with owned(service) as live:
+        await live.opened()
+    assert service.context == "nothing"
