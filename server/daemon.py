@@ -28,8 +28,8 @@ from .http import build_app
 from .logs import configure
 from .mcp import Face
 from .operator import control
-from .sdk import end_event_streams
 from .stdio import Stdio, stdio_streams
+from .streams import Streams
 from .tokens import StaticTokens
 
 logger = logging.getLogger("statehold.server")
@@ -208,8 +208,9 @@ async def _serve_http(config: Config, listener: socket.socket, tokens: StaticTok
     refused: CatalogError | None = None
     async with opened(config, address=f"{url}, pid {os.getpid()}") as gateway:
         face = Face(gateway, version=version("statehold"))
+        streams = Streams(build_app(gateway, face, tokens))
         settings = uvicorn.Config(
-            build_app(gateway, face, tokens),
+            streams,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -223,7 +224,7 @@ async def _serve_http(config: Config, listener: socket.socket, tokens: StaticTok
             ending = Ending()
             tasks.start_soon(_watch_signals, ending)
             tasks.start_soon(_watch_catalog, gateway, ending)
-            tasks.start_soon(_end_http, gateway, face, server, ending)
+            tasks.start_soon(_end_http, gateway, face, streams, server, ending)
             tasks.start_soon(_hurry_http, server, ending)
             sys.stderr.write(f"Statehold listens on {url}/mcp\n")
             sys.stderr.flush()
@@ -233,13 +234,15 @@ async def _serve_http(config: Config, listener: socket.socket, tokens: StaticTok
     _refuse(refused)
 
 
-async def _end_http(gateway: Gateway, face: Face, server: uvicorn.Server, ending: Ending) -> None:
+async def _end_http(
+    gateway: Gateway, face: Face, streams: Streams, server: uvicorn.Server, ending: Ending
+) -> None:
     await ending.begun.wait()
     await gateway.registry.drain()
     # The answers of the last calls are on their way through the transports.
     await anyio.sleep(ANSWER_SECONDS)
     face.stop_listening()
-    end_event_streams()
+    streams.end()
     server.should_exit = True
 
 

@@ -8,7 +8,6 @@ from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.shared.dispatcher import Outbound
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from sse_starlette.sse import AppStatus
 
 RequestContext = ServerRequestContext[Any, Any]
 
@@ -23,16 +22,8 @@ def channel_of(ctx: RequestContext) -> Outbound:
     return ctx.session._request_outbound  # pyright: ignore[reportPrivateUsage]
 
 
-def end_event_streams() -> None:
-    """End every open event stream of this process, which would otherwise keep uvicorn from stopping.
-
-    sse-starlette does so by itself only where uvicorn's own signal handlers are in place, and ours are.
-    """
-    AppStatus.should_exit = True
-
-
 def is_modern(ctx: RequestContext) -> bool:
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-__all__ = ["RequestContext", "channel_of", "connection_of", "end_event_streams", "is_modern"]
+__all__ = ["RequestContext", "channel_of", "connection_of", "is_modern"]

@@ -328,39 +328,41 @@ class SessionTools:
         return Outcome(found, summary(found))
 
     async def _close(self, context: Context, args: Close) -> Outcome:
-        session = await self._id(context, args.session_id)
-        found, already = await self._registry.close(context.principal, session, force=args.force)
+        found, already = await self._registry.close(
+            context.principal, args.session_id, force=args.force
+        )
         return Outcome({**found, "already_closed": already}, summary(found))
 
     async def _pause(self, context: Context, args: One) -> Outcome:
-        session = await self._id(context, args.session_id)
-        return self._outcome(await self._registry.pause(context.principal, session))
+        return self._outcome(await self._registry.pause(context.principal, args.session_id))
 
     async def _resume(self, context: Context, args: One) -> Outcome:
-        session = await self._id(context, args.session_id)
-        return self._outcome(await self._registry.resume(context.principal, session))
+        return self._outcome(await self._registry.resume(context.principal, args.session_id))
 
     async def _extend(self, context: Context, args: Extend) -> Outcome:
-        session = await self._id(context, args.session_id)
-        return self._outcome(await self._registry.extend(context.principal, session, args.seconds))
+        return self._outcome(
+            await self._registry.extend(context.principal, args.session_id, args.seconds)
+        )
 
     async def _restart(self, context: Context, args: Restart) -> Outcome:
-        session = await self._id(context, args.session_id)
         return self._outcome(
-            await self._registry.restart(context.principal, session, args.services)
+            await self._registry.restart(context.principal, args.session_id, args.services)
         )
 
     async def _rename(self, context: Context, args: Rename) -> Outcome:
-        session = await self._id(context, args.session_id)
-        return self._outcome(await self._registry.rename(context.principal, session, args.name))
+        return self._outcome(
+            await self._registry.rename(context.principal, args.session_id, args.name)
+        )
 
     async def _bind(self, context: Context, args: Bind) -> Outcome:
-        session = await self._id(context, args.session_id)
-        return self._outcome(await self._registry.bind(context.principal, session, args.service))
+        return self._outcome(
+            await self._registry.bind(context.principal, args.session_id, args.service)
+        )
 
     async def _unbind(self, context: Context, args: Bind) -> Outcome:
-        session = await self._id(context, args.session_id)
-        return self._outcome(await self._registry.unbind(context.principal, session, args.service))
+        return self._outcome(
+            await self._registry.unbind(context.principal, args.session_id, args.service)
+        )
 
     def _outcome(self, session: Session) -> Outcome:
         bindings = list(session.bindings.values())
@@ -369,13 +371,6 @@ class SessionTools:
             self._registry.links.save_soon(session, binding)
         notices = [] if told is None else [told]
         return Outcome(session.info(), session.summary(), notices)
-
-    async def _id(self, context: Context, ref: str) -> str:
-        """Return the id of a session that may be given by a name, which means something in the namespace only."""
-        if ref.startswith("sh_"):
-            return ref
-        found = await self._registry.info(context.principal, ref, context.namespace)
-        return found["session_id"]
 
 
 def summary(info: JSON) -> JSON:
