@@ -10,6 +10,7 @@ import mcp_types as types
 import pytest
 from front import JSON, Way, code_of, count, meta_of, opened_session, service, structured, text_of
 from mcp import Client, MCPError
+from pydantic import ConfigDict
 
 HOP_KEYS = ("progressToken", "io.modelcontextprotocol/", "statehold/")
 
@@ -27,7 +28,7 @@ def settings() -> JSON:
 class Raw(types.Result):
     """A result as it came, without the client's model of one in between."""
 
-    model_config = {"extra": "allow"}
+    model_config = ConfigDict(extra="allow")
 
 
 async def raw_call(client: Client, name: str, arguments: JSON) -> JSON:

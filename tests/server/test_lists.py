@@ -1,0 +1,260 @@
+"""The tool list: the same for everybody who asks the same way, valid for clients of both eras."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from front import (
+    JSON,
+    STATEHOLD,
+    Way,
+    count,
+    opened_session,
+    service,
+    structured,
+    text_of,
+    toml,
+)
+from jsonschema import Draft202012Validator
+from mcp import Client, MCPError
+
+from statehold.server.config_load import load
+from statehold.server.daemon import opened
+from statehold.server.mcp import Face
+
+OWN = [
+    "session_create",
+    "session_list",
+    "session_info",
+    "session_close",
+    "session_pause",
+    "session_resume",
+    "session_extend",
+    "session_restart",
+    "session_rename",
+    "session_bind",
+    "session_unbind",
+]
+
+
+@pytest.fixture(scope="module")
+def settings() -> JSON:
+    return {
+        "services": {
+            "quick": service("asking", exclude=["crash", "hang", "spawn"]),
+            "second": service("quick", prefix="second_", include=["inc", "get", "absent"]),
+            "broken": service("bad", "invalid-schema", prefix="broken_"),
+        }
+    }
+
+
+async def listed(client: Client) -> list[types.Tool]:
+    return (await client.list_tools()).tools
+
+
+def wire(tools: list[types.Tool]) -> list[JSON]:
+    return [tool.model_dump(by_alias=True, exclude_unset=True, mode="json") for tool in tools]
+
+
+async def test_the_list_is_ours_first_then_each_service_in_its_order(client: Client) -> None:
+    names = [tool.name for tool in await listed(client)]
+    assert names[: len(OWN)] == OWN
+    others = names[len(OWN) :]
+    assert others[:3] == ["inc", "get", "echo"]
+    assert not {"crash", "hang", "spawn"} & set(others)
+    assert [name for name in others if name.startswith("second_")] == ["second_inc", "second_get"]
+    assert len(set(names)) == len(names)
+
+
+async def test_every_tool_takes_the_session_first_as_a_required_plain_string(
+    client: Client,
+) -> None:
+    for tool in await listed(client):
+        if tool.name in ("session_create", "session_list"):
+            assert "session_id" not in tool.input_schema.get("properties", {})
+            continue
+        argument = "statehold_session_id" if tool.name == "own_session" else "session_id"
+        properties: JSON = tool.input_schema["properties"]
+        assert next(iter(properties)) == argument
+        assert properties[argument]["type"] == "string"
+        assert not {"anyOf", "oneOf", "default", "x-mcp-header"} & properties[argument].keys()
+        assert tool.input_schema["required"][0] == argument
+        assert tool.input_schema["required"].count(argument) == 1
+        Draft202012Validator.check_schema(tool.input_schema)
+        if tool.name == "own_session":
+            assert properties["session_id"] == {"type": "string"}
+
+
+async def test_our_own_tools_are_described(client: Client) -> None:
+    own = {tool.name: tool for tool in await listed(client) if tool.name in OWN}
+    for tool in own.values():
+        assert tool.title
+        assert tool.description
+        assert tool.output_schema is not None
+        Draft202012Validator.check_schema(tool.output_schema)
+        assert tool.annotations is not None
+    hints = {name: tool.annotations for name, tool in own.items()}
+    assert hints["session_list"] is not None
+    assert hints["session_list"].read_only_hint
+    assert hints["session_close"] is not None
+    assert hints["session_close"].destructive_hint
+    described = own["session_create"].description or ""
+    assert "15 minutes" in described
+    assert "7 days" in described
+    assert "quick, second, broken" in described
+
+
+async def test_a_broken_tool_is_repaired_or_dropped_alone(client: Client) -> None:
+    tools = {tool.name: tool for tool in await listed(client)}
+    broken = {name for name in tools if name.startswith("broken_")}
+    assert broken == {
+        f"broken_{name}"
+        for name in (
+            "no_schema",
+            "array_schema",
+            "wrong_type",
+            "empty_schema",
+            "inc",
+            "get",
+            "bad_properties",
+            "bad_hints",
+        )
+    }
+    assert tools["broken_bad_hints"].annotations is None
+    session = await opened_session(client)
+    assert await count(client, session, "broken_inc") == 1
+
+
+async def test_the_list_does_not_depend_on_sessions(client: Client) -> None:
+    before = wire(await listed(client))
+    session = await opened_session(client, services=["second"])
+    assert await count(client, session, "second_inc") == 1
+    assert wire(await listed(client)) == before
+    await client.call_tool("session_close", {"session_id": session})
+    assert wire(await listed(client)) == before
+
+
+async def test_an_excluded_tool_cannot_be_called(client: Client) -> None:
+    session = await opened_session(client)
+    for name in ("crash", "second_echo", "second_inc_"):
+        with pytest.raises(MCPError, match="Unknown tool"):
+            await client.call_tool(name, {"session_id": session})
+
+
+async def test_a_cursor_that_nobody_gave_is_refused(client: Client) -> None:
+    with pytest.raises(MCPError) as caught:
+        await client.list_tools(cursor="garbage")
+    assert caught.value.error.code == types.INVALID_PARAMS
+
+
+async def test_all_ways_see_the_same_list(way: Way, memory: Way) -> None:
+    async with way.connect() as one, memory.connect() as other:
+        assert wire(await listed(one)) == wire(await listed(other))
+
+
+async def test_a_session_without_the_service_of_a_tool_says_how_to_add_it(client: Client) -> None:
+    session = await opened_session(client, services=["second"])
+    result = await client.call_tool("inc", {"session_id": session})
+    assert result.is_error
+    assert text_of(result).startswith("service_not_bound: ")
+    assert "session_bind" in text_of(result)
+    structured(await client.call_tool("session_bind", {"session_id": session, "service": "quick"}))
+    assert await count(client, session) == 1
+
+
+# At the start.
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Any:
+    """`started(settings, "serve")` runs the command to its end and returns what it did."""
+
+    def run(settings: JSON, *command: str) -> subprocess.CompletedProcess[str]:
+        config = tmp_path / "statehold.toml"
+        config.write_text(toml(settings))
+        options = ["--config", str(config), "--data", str(tmp_path / "data")]
+        # Its stdin stays open: it has to end by itself.
+        with subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE) as silent:
+            try:
+                return subprocess.run(
+                    [*STATEHOLD, *command, *options],
+                    stdin=silent.stdout,
+                    capture_output=True,
+                    text=True,
+                    timeout=30,
+                    check=False,
+                )
+            finally:
+                silent.kill()
+
+    return run
+
+
+@pytest.mark.parametrize("command", [[], ["serve", "--port", "0"]])
+def test_two_tools_of_one_name_refuse_the_start(started: Any, command: list[str]) -> None:
+    services = {"one": service("quick", prefix="q_"), "two": service("quick", prefix="q_")}
+    done = started({"services": services}, *command)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    said = done.stderr.strip().splitlines()[-1]
+    assert "'q_inc'" in said
+    assert "'one'" in said
+    assert "'two'" in said
+    assert "prefix = " in said
+    assert "Traceback" not in done.stderr
+
+
+def test_a_tool_with_the_name_of_one_of_ours_refuses_the_start(started: Any) -> None:
+    services = {"one": service("quick", prefix="session_", include=["inc"])}
+    assert started({"services": services}, "--help").returncode == 0
+    services = {"one": service("naming", "session_list")}
+    done = started({"services": services})
+    assert done.returncode == 2
+    assert "'session_list'" in done.stderr
+    assert "Statehold itself" in done.stderr
+
+
+# Slow services.
+
+
+async def test_a_hanging_service_delays_neither_the_start_nor_the_others(tmp_path: Path) -> None:
+    config = tmp_path / "statehold.toml"
+    hanging = service("bad", "hang-at-start", prefix="h_")
+    config.write_text(toml({"services": {"hanging": hanging, "quick": service("quick")}}))
+    flags = {"data": str(tmp_path / "data")}
+    async with opened(load(config=config, services=None, flags=flags), address="test") as gateway:
+        face = Face(gateway, version="0")
+        # The hanging one is given up after 30 seconds.
+        with anyio.fail_after(15):
+            for mode in ("legacy", "auto"):
+                async with Client(face, mode=mode, cache=None) as client:
+                    session = await opened_session(client)
+                    assert await count(client, session) == 1
+                    names = [tool.name for tool in await listed(client)]
+                    assert "inc" in names
+                    assert not [name for name in names if name.startswith("h_")]
+
+
+async def test_a_slow_service_is_listed_when_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("statehold.server.gateway.PATIENCE_SECONDS", 0.0)
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({"services": {"slow": service("bad", "slow-start", "1")}}))
+    flags = {"data": str(tmp_path / "data")}
+    async with opened(load(config=config, services=None, flags=flags), address="test") as gateway:
+        face = Face(gateway, version="0")
+        async with Client(face, cache=None) as client:
+            assert [tool.name for tool in await listed(client)] == OWN
+            with anyio.fail_after(20):
+                async with client.listen(tools_list_changed=True) as changes:
+                    session = await opened_session(client)
+                    # A call of its tool waits for it; a call of no tool at all does too.
+                    assert await count(client, session) == 1
+                    await anext(aiter(changes))
+            assert "inc" in [tool.name for tool in await listed(client)]
