@@ -1,0 +1,375 @@
+"""How a Statehold process ends, and what it leaves behind: answers, no child, and sessions that are there again."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
+from front import (
+    JSON,
+    STATEHOLD,
+    Era,
+    Running,
+    Transport,
+    Way,
+    code_of,
+    count,
+    opened_session,
+    service,
+    serving,
+    structured,
+    text_of,
+    toml,
+)
+
+HTTP: list[tuple[Transport, Era]] = [
+    ("http", "modern"),
+    ("http", "legacy"),
+    ("sse", "modern"),
+    ("sse", "legacy"),
+]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Where the upstream writes down each call before it runs it."""
+    return tmp_path / "upstream.jsonl"
+
+
+@pytest.fixture
+def config(tmp_path: Path, log: Path) -> Path:
+    path = tmp_path / "statehold.toml"
+    services = {"quick": service("asking", "--log", str(log))}
+    path.write_text(toml({"timeouts": {"close_grace": 5}, "services": services}))
+    return path
+
+
+def entries(log: Path) -> list[JSON]:
+    """Return what the upstream wrote down."""
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+async def arrived(log: Path, tool: str) -> JSON:
+    """Wait until a call is running upstream; return what the upstream wrote of it."""
+    with anyio.fail_after(20):
+        while True:
+            found = [entry for entry in entries(log) if entry["tool"] == tool]
+            if found:
+                return found[0]
+            await anyio.sleep(0.02)
+
+
+async def ended(process: subprocess.Popen[bytes]) -> int:
+    with anyio.fail_after(20):
+        return await anyio.to_thread.run_sync(process.wait)
+
+
+async def gone(processes: list[psutil.Process]) -> None:
+    with anyio.fail_after(10):
+        while any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes):  # noqa: ASYNC110 - the kernel tells nobody
+            await anyio.sleep(0.02)
+
+
+def way_to(running: Running, transport: Transport, era: Era, config: Path, data: Path) -> Way:
+    return Way(transport, era, config, data, url=running.url)
+
+
+@pytest.mark.parametrize(("transport", "era"), HTTP)
+async def test_a_call_in_flight_is_answered_after_sigterm(
+    config: Path, log: Path, tmp_path: Path, transport: Transport, era: Era
+) -> None:
+    with serving(config, tmp_path / "data") as running:
+        found: list[str] = []
+        children: list[psutil.Process] = []
+        async with way_to(running, transport, era, config, tmp_path).connect() as client:
+            session = await opened_session(client)
+            busy, idle = session, await opened_session(client)
+            await count(client, idle)
+
+            async def slow() -> None:
+                result = await client.call_tool("slow", {"session_id": busy, "seconds": 1})
+                found.append(text_of(result))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(slow)
+                pid = (await arrived(log, "slow"))["pid"]
+                children += psutil.Process(running.process.pid).children(recursive=True)
+                assert pid in [child.pid for child in children]
+                running.process.send_signal(signal.SIGTERM)
+                await anyio.sleep(0.1)
+                refused = await client.call_tool("inc", {"session_id": idle})
+                assert code_of(refused) == "service_unavailable"
+            assert found == ["done"]
+            assert await ended(running.process) == 0
+        await gone(children)
+        assert "Traceback" not in running.log
+        assert "ERROR" not in running.log
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_open_streams_do_not_keep_the_process_from_ending(
+    config: Path, tmp_path: Path, era: Era
+) -> None:
+    with serving(config, tmp_path / "data") as running:
+        async with AsyncExitStack() as stack:
+            for transport in ("http", "sse"):
+                way = way_to(running, transport, era, config, tmp_path)
+                client = await stack.enter_async_context(way.connect())
+                await opened_session(client)
+                if era == "modern":
+                    await stack.enter_async_context(client.listen(tools_list_changed=True))
+            running.process.send_signal(signal.SIGTERM)
+            assert await ended(running.process) == 0
+        # uvicorn says so when it has to end what does not end by itself.
+        assert "Cancel" not in running.log
+        assert "Traceback" not in running.log
+
+
+async def test_a_call_that_does_not_end_is_cancelled_after_the_grace(
+    tmp_path: Path, log: Path
+) -> None:
+    config = tmp_path / "statehold.toml"
+    services = {"quick": service("quick", "--log", str(log))}
+    config.write_text(toml({"timeouts": {"close_grace": 0.2}, "services": services}))
+    with serving(config, tmp_path / "data") as running:
+        way = way_to(running, "http", "modern", config, tmp_path)
+        found: list[str] = []
+        async with way.connect() as client:
+            session = await opened_session(client)
+
+            async def hang() -> None:
+                found.append(code_of(await client.call_tool("hang", {"session_id": session})))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(hang)
+                await arrived(log, "hang")
+                running.process.send_signal(signal.SIGTERM)
+            assert found == ["session_closed"]
+            assert await ended(running.process) == 0
+        assert entries(log)[-1]["event"] == "cancelled"
+    with serving(config, tmp_path / "data") as running:
+        async with way_to(running, "http", "modern", config, tmp_path).connect() as client:
+            listed = structured(await client.call_tool("session_list", {}))["sessions"]
+            assert [(s["session_id"], s["status"]) for s in listed] == [(session, "paused")]
+
+
+async def test_a_killed_process_leaves_no_child_and_every_session(
+    config: Path, tmp_path: Path
+) -> None:
+    with serving(config, tmp_path / "data") as running:
+        async with way_to(running, "http", "modern", config, tmp_path).connect() as client:
+            sessions = [
+                await opened_session(client, name=f"s{n}", metadata={"n": n}) for n in range(3)
+            ]
+            pids = [
+                structured(await client.call_tool("inc", {"session_id": s}))["pid"]
+                for s in sessions
+            ]
+            children = psutil.Process(running.process.pid).children(recursive=True)
+            assert set(pids) <= {child.pid for child in children}
+        running.process.kill()
+        assert await ended(running.process) == -signal.SIGKILL
+        await gone(children)
+    with serving(config, tmp_path / "data") as running:
+        async with way_to(running, "http", "legacy", config, tmp_path).connect() as client:
+            listed = structured(await client.call_tool("session_list", {}))["sessions"]
+            assert {s["session_id"]: s["status"] for s in listed} == dict.fromkeys(
+                sessions, "paused"
+            )
+            for n, session in enumerate(sessions):
+                info = structured(await client.call_tool("session_info", {"session_id": session}))
+                assert (info["name"], info["metadata"]) == (f"s{n}", {"n": n})
+                result = await client.call_tool("inc", {"session_id": f"s{n}"})
+                assert structured(result)["count"] == 1
+                first = result.content[0]
+                assert first.type == "text"
+                assert "generation 1 to 2; the server was restarted" in first.text
+
+
+# stdio
+
+
+class Pipes:
+    """A stdio Statehold whose lines the test writes and reads itself."""
+
+    def __init__(self, process: anyio.abc.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.process = process
+        self.stdin = process.stdin
+        self.out = BufferedByteReceiveStream(process.stdout)
+
+    async def send(self, *messages: JSON) -> None:
+        for message in messages:
+            await self.stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    async def line(self) -> JSON:
+        with anyio.fail_after(20):
+            return json.loads(await self.out.receive_until(b"\n", 1 << 20))
+
+    async def answer(self, number: int) -> JSON:
+        while (found := await self.line()).get("id") != number or "method" in found:
+            pass
+        return found
+
+    async def tool(self, number: int, tool: str, **arguments: Any) -> JSON:
+        await self.send(tool_call(number, tool, **arguments))
+        return (await self.answer(number))["result"]
+
+    async def rest(self) -> list[JSON]:
+        """Read to the end."""
+        found: list[JSON] = []
+        with anyio.fail_after(20):
+            while True:
+                try:
+                    found.append(json.loads(await self.out.receive_until(b"\n", 1 << 20)))
+                except anyio.IncompleteRead:
+                    assert not self.out.buffer
+                    return found
+
+
+def tool_call(number: int, tool: str, /, **arguments: Any) -> JSON:
+    return {
+        "id": number,
+        "method": "tools/call",
+        "params": {"name": tool, "arguments": arguments},
+    }
+
+
+HELLO: list[JSON] = [
+    {
+        "id": 0,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        },
+    },
+    {"method": "notifications/initialized"},
+]
+
+
+@asynccontextmanager
+async def piped(config: Path, data: Path, *options: str) -> AsyncGenerator[Pipes]:
+    """Run a stdio Statehold that said hello."""
+    command = [*STATEHOLD, "--config", str(config), "--data", str(data), *options]
+    async with await anyio.open_process(command, stderr=subprocess.PIPE) as process:
+        try:
+            pipes = Pipes(process)
+            await pipes.send(*HELLO)
+            await pipes.answer(0)
+            yield pipes
+        finally:
+            if process.returncode is None:
+                process.kill()
+
+
+@pytest.mark.parametrize("how", ["sigterm", "sigint", "closed"])
+async def test_a_stdio_call_in_flight_is_answered_before_the_end(
+    config: Path, log: Path, tmp_path: Path, how: str
+) -> None:
+    async with piped(config, tmp_path / "data") as pipes:
+        created = await pipes.tool(1, "session_create", state={"a": 1})
+        session = created["structuredContent"]["session_id"]
+        await pipes.send(tool_call(2, "slow", session_id=session, seconds=0.5))
+        await arrived(log, "slow")
+        children = psutil.Process(pipes.process.pid).children(recursive=True)
+        assert children
+        if how == "closed":
+            await pipes.stdin.aclose()
+        else:
+            pipes.process.send_signal(signal.SIGTERM if how == "sigterm" else signal.SIGINT)
+        answer = await pipes.answer(2)
+        assert answer["result"]["content"][0]["text"] == "done"
+        assert await pipes.rest() == []
+        with anyio.fail_after(20):
+            assert await pipes.process.wait() == 0
+        assert psutil.Process().children(recursive=True) == []
+    async with piped(config, tmp_path / "data") as pipes:
+        found = await pipes.tool(1, "session_info", session_id=session)
+        assert found["structuredContent"]["status"] == "paused"
+
+
+async def test_requests_from_a_file_are_answered_to_a_file(config: Path, tmp_path: Path) -> None:
+    given = tmp_path / "requests.jsonl"
+    lines = [*HELLO, tool_call(1, "session_create", name="from a file")]
+    lines.append(tool_call(2, "session_list"))
+    given.write_text("".join(json.dumps({"jsonrpc": "2.0", **line}) + "\n" for line in lines))
+    command = [*STATEHOLD, "--config", str(config), "--data", str(tmp_path / "data")]
+    with given.open("rb") as stdin, (tmp_path / "answers").open("wb") as stdout:
+        done = await anyio.run_process(command, stdin=stdin, stdout=stdout, stderr=None)
+    assert done.returncode == 0
+    answers = [json.loads(line) for line in (tmp_path / "answers").read_text().splitlines()]
+    assert sorted(answer["id"] for answer in answers) == [0, 1, 2]
+    assert not any("error" in answer for answer in answers)
+
+
+async def test_nothing_but_mcp_is_on_stdout(tmp_path: Path) -> None:
+    config = tmp_path / "statehold.toml"
+    services = {
+        "lying": service("bad", "lying", prefix="l_"),
+        "loud": service("bad", "flood-stderr", "1", prefix="s_"),
+        "absent": service("bad", "exit-at-start"),
+    }
+    config.write_text(toml({"log": {"level": "debug"}, "services": services}))
+    async with piped(config, tmp_path / "data") as pipes:
+        created = await pipes.tool(1, "session_create")
+        session = created["structuredContent"]["session_id"]
+        await pipes.stdin.send(b"this is no JSON\n\n[]\n")
+        for number, tool in enumerate(("l_not_json", "l_twice", "s_flood", "l_get"), 2):
+            result = await pipes.tool(number, tool, session_id=session)
+            assert result["content"]
+        await pipes.stdin.aclose()
+        # Each line was parsed as JSON.
+        assert all(message["jsonrpc"] == "2.0" for message in await pipes.rest())
+        assert pipes.process.stderr is not None
+        with anyio.fail_after(20):
+            said = b"".join([chunk async for chunk in pipes.process.stderr])
+            assert await pipes.process.wait() == 0
+        assert b"absent is not available" in said
+
+
+async def test_a_client_that_is_gone_ends_the_process(
+    config: Path, log: Path, tmp_path: Path
+) -> None:
+    """Both pipes break in the middle of a call; nobody reads the answer."""
+    async with piped(config, tmp_path / "data") as pipes:
+        created = await pipes.tool(1, "session_create")
+        session = created["structuredContent"]["session_id"]
+        await pipes.send(tool_call(2, "slow", session_id=session, seconds=0.3))
+        await arrived(log, "slow")
+        await pipes.stdin.aclose()
+        await pipes.out.aclose()
+        with anyio.fail_after(20):
+            assert await pipes.process.wait() == 0
+        assert psutil.Process().children(recursive=True) == []
+
+
+async def test_two_processes_share_a_data_folder_but_not_an_open_session(
+    config: Path, tmp_path: Path
+) -> None:
+    async with piped(config, tmp_path / "data") as one, piped(config, tmp_path / "data") as two:
+        created = await one.tool(1, "session_create", name="shared")
+        session = created["structuredContent"]["session_id"]
+        assert (await one.tool(2, "inc", session_id=session))["structuredContent"]["count"] == 1
+        listed = await two.tool(1, "session_list")
+        assert [s["session_id"] for s in listed["structuredContent"]["sessions"]] == [session]
+        refused = await two.tool(2, "inc", session_id=session)
+        assert refused["content"][0]["text"].startswith("session_busy: ")
+        assert f"pid {one.process.pid}" in refused["content"][0]["text"]
+        await one.stdin.aclose()
+        with anyio.fail_after(20):
+            assert await one.process.wait() == 0
+        result = await two.tool(3, "inc", session_id="shared")
+        assert result["structuredContent"]["count"] == 1
+        assert "generation 1 to 2" in result["content"][0]["text"]
