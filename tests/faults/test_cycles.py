@@ -6,64 +6,21 @@ import logging
 import os
 import random
 import signal
-import sys
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
-from counting import Nobody
+from rig import Rig, rig
 
-from statehold.sessions.clock import SystemClock
-from statehold.sessions.cluster import Node
 from statehold.sessions.creation import Wish
 from statehold.sessions.errors import SessionError
-from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
-from statehold.sessions.registry import Registry
-from statehold.sessions.router import Request, Router
-from statehold.sessions.store.sql import SQLStore
-from statehold.tools.upstream.config import UpstreamConfig
-from statehold.tools.upstream.ledger import Ledger
-from statehold.tools.upstream.service import UpstreamService
 
-QUICK = Path(__file__).resolve().parents[1] / "upstreams" / "quick.py"
 CYCLES, AT_ONCE = 300, 12
 
 pytestmark = pytest.mark.fault
-
-
-class Rig:
-    """A node over real processes."""
-
-    def __init__(self, registry: Registry, router: Router) -> None:
-        self.registry = registry
-        self.router = router
-
-    async def call(self, session: str, tool: str, **arguments: Any) -> dict[str, Any]:
-        answer = await self.router.call(Request(LOCAL, session, "quick", tool, arguments), Nobody())
-        return answer.payload
-
-
-@asynccontextmanager
-async def rig(data: Path) -> AsyncGenerator[Rig]:
-    clock = SystemClock()
-    async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(SQLStore.sqlite(data))
-        starting = Node.start(store, data, address="a test", clock=clock.now)
-        node = await stack.enter_async_context(starting)
-        ledger = Ledger(data, node=node.id)
-        stack.push_async_callback(ledger.aclose)
-        config = UpstreamConfig(command=sys.executable, args=[str(QUICK)])
-        service = UpstreamService("quick", config, data=data, ledger=ledger)
-        policy = Policy(recovery_backoff=(0.01, 0.05), close_grace=0.5)
-        registry = await stack.enter_async_context(
-            Registry(store, node, {"quick": service}, policy=policy, clock=clock)
-        )
-        yield Rig(registry, Router(registry, store, node.id))
 
 
 async def cycle(rig: Rig, way: str) -> None:
@@ -129,9 +86,9 @@ async def test_three_hundred_cycles_leave_nothing_behind(
     caplog.set_level(logging.ERROR)
     slots = anyio.Semaphore(AT_ONCE)
 
-    async def one(rig: Rig, way: str) -> None:
+    async def one(running: Rig, way: str) -> None:
         async with slots:
-            await cycle(rig, way)
+            await cycle(running, way)
 
     async with rig(tmp_path) as running:
         async with anyio.create_task_group() as tasks:

@@ -1,0 +1,112 @@
+"""Upstream processes that die: who notices, how fast, and what they are told."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from rig import Rig, rig
+
+from statehold.sessions.creation import Wish
+from statehold.sessions.errors import OutcomeUnknown
+from statehold.sessions.records import LOCAL
+
+pytestmark = pytest.mark.fault
+
+
+async def opened(node: Rig) -> str:
+    return (await node.registry.create(LOCAL, Wish())).id
+
+
+async def test_a_killed_upstream_is_told_to_its_caller_alone_and_recovered(
+    tmp_path: Path, leaks: Any
+):
+    async with rig(tmp_path) as node:
+        session, other = await opened(node), await opened(node)
+        pid = (await node.call(session, "inc"))["structuredContent"]["pid"]
+        await node.call(other, "inc")
+        told = anyio.Event()
+
+        async def hang() -> None:
+            with pytest.raises(OutcomeUnknown):
+                await node.call(session, "hang")
+            told.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hang)
+            await node.arrived("hang")
+            os.kill(pid, signal.SIGKILL)
+            tasks.start_soon(node.call, other, "inc")
+            with anyio.fail_after(1):
+                await told.wait()
+        after = await node.answer(session, "inc")
+        assert after.payload["structuredContent"]["count"] == 1
+        assert after.session["generation"] == 2
+        assert after.notice is not None
+        assert "SIGKILL" in after.notice
+        assert "Lost: everything" in after.notice
+        assert (await node.answer(session, "inc")).notice is None
+        assert (await node.call(other, "inc"))["structuredContent"]["count"] == 3
+    await leaks.check()
+
+
+async def test_a_call_that_may_be_repeated_is_sent_again_by_itself(tmp_path: Path):
+    async with rig(tmp_path) as node:
+        session = await opened(node)
+        await node.services["quick"].tools()
+        pid = (await node.call(session, "inc"))["structuredContent"]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        answers: list[int] = []
+
+        async def get() -> None:
+            answers.append((await node.call(session, "get"))["structuredContent"]["count"])
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(get)
+            await node.in_flight(1)
+            os.kill(pid, signal.SIGKILL)
+        assert answers == [0]
+
+
+async def test_twenty_first_calls_start_one_process(tmp_path: Path):
+    async with rig(tmp_path) as node:
+        session = await opened(node)
+        seen: list[dict[str, Any]] = []
+
+        async def one() -> None:
+            seen.append((await node.call(session, "inc"))["structuredContent"])
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(one)
+        assert sorted(found["count"] for found in seen) == list(range(1, 21))
+        assert len({found["pid"] for found in seen}) == 1
+
+
+async def test_twenty_sessions_of_fifty_interleaved_calls_never_cross(tmp_path: Path):
+    chance = random.Random(11)
+    async with rig(tmp_path) as node:
+        sessions = [await opened(node) for _ in range(20)]
+        seen: dict[str, list[int]] = {session: [] for session in sessions}
+        pids: dict[str, set[int]] = {session: set() for session in sessions}
+        order = [session for session in sessions for _ in range(50)]
+        chance.shuffle(order)
+        slots = anyio.Semaphore(16)
+
+        async def one(session: str) -> None:
+            async with slots:
+                found = (await node.call(session, "inc"))["structuredContent"]
+            seen[session].append(found["count"])
+            pids[session].add(found["pid"])
+
+        async with anyio.create_task_group() as tasks:
+            for session in order:
+                tasks.start_soon(one, session)
+    assert all(sorted(counts) == list(range(1, 51)) for counts in seen.values())
+    assert all(len(found) == 1 for found in pids.values())
+    assert len({pid for found in pids.values() for pid in found}) == 20
