@@ -73,6 +73,10 @@ class Direct:
         self._some = anyio.Event()
         self.running = False
 
+    @property
+    def in_flight(self) -> int:
+        return len(self._open)
+
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
         async with anyio.create_task_group() as tasks:

@@ -29,6 +29,7 @@ from ...sessions.services import JSON
 from .channel import Channel, OpenChannel, Secrets
 from .era import Era, Peer, negotiate
 from .errors import UpstreamMisbehaved, UpstreamRefused
+from .lane import Lane
 
 logger = logging.getLogger("statehold.upstream")
 
@@ -91,6 +92,7 @@ class Wire:
         self._numbers = itertools.count(1)
         self._channel: Channel | None = None
         self._dispatcher: JSONRPCDispatcher | None = None
+        self._lane: Lane | None = None
         self._tasks: TaskGroup | None = None
         self._task: asyncio.Task[None] | None = None
         self._peer: Peer | None = None
@@ -177,13 +179,16 @@ class Wire:
             self._failure = _flat(error)
         finally:
             self._ended = True
+            if self._lane is not None:
+                self._lane.close()
             self._conclude()
             self._told.set()
             self._settled.set()
             self._closed.set()
 
     async def _serve(self, channel: Channel, eras: Sequence[Era]) -> None:
-        watched = _Watched(channel.read, self._at_end)
+        self._lane = None if channel.http else Lane(channel.write)
+        watched = _Watched(channel.read, self._lane, self._at_end)
         dispatcher = JSONRPCDispatcher[TransportContext](watched, channel.write)
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
@@ -226,6 +231,8 @@ class Wire:
     def _at_end(self) -> None:
         self._ended = True
         self._over.set()
+        if self._lane is not None:
+            self._lane.close()
 
     def _lose(self, cause: str) -> None:
         self._cause = self._cause or (cause, "")
@@ -278,7 +285,10 @@ class Wire:
     async def _send(self, method: str, params: JSON, options: CallOptions, number: int) -> JSON:
         assert self._dispatcher is not None
         options["request_id"] = number
+        lane = self._lane if options.get("cancel_on_abandon", True) else None
         try:
+            if lane is not None and lane.usable():
+                return await lane.request(method, params, number)
             return await self._dispatcher.send_raw_request(method, params, options)
         except MCPError as error:
             raise await self._explained(error, number) from error
@@ -342,20 +352,30 @@ async def _unexpected(
 
 
 class _Watched:
-    """A read stream that tells at once when it ends, before anybody who waits for an answer learns of it."""
+    """A read stream that tells at once when it ends, before anybody who waits for an answer learns of it.
+
+    What a lane waits for goes there, in its turn.
+    """
 
     def __init__(
-        self, inner: ReadStream[SessionMessage | Exception], on_end: Callable[[], None]
+        self,
+        inner: ReadStream[SessionMessage | Exception],
+        lane: Lane | None,
+        on_end: Callable[[], None],
     ) -> None:
         self._inner = inner
+        self._lane = lane
         self._on_end = on_end
 
     async def receive(self) -> SessionMessage | Exception:
         try:
-            return await self._inner.receive()
+            item = await self._inner.receive()
+            while self._lane is not None and self._lane.take(item):
+                item = await self._inner.receive()
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             self._on_end()
             raise
+        return item
 
     def __aiter__(self) -> Self:
         return self

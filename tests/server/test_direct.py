@@ -1,0 +1,328 @@
+"""The short way of modern tool calls over HTTP: it answers what the SDK would answer, and refuses nothing itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+from front import JSON, service
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from starlette.types import ASGIApp, Message
+
+from statehold.server.direct import BODY_LIMIT, Direct
+from statehold.server.gateway import Gateway
+from statehold.server.mcp import Face
+from statehold.sessions.creation import Wish
+from statehold.sessions.records import LOCAL
+
+VERSION = "2026-07-28"
+META: JSON = {
+    "io.modelcontextprotocol/protocolVersion": VERSION,
+    "io.modelcontextprotocol/clientInfo": {"name": "tests", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+Header = tuple[str, str]
+
+
+@pytest.fixture(scope="module")
+def settings() -> JSON:
+    return {"server": {"session_header": True}, "services": {"quick": service("quick")}}
+
+
+@dataclass
+class Asked:
+    """One request over ASGI, and what was answered."""
+
+    body: bytes
+    headers: list[Header]
+    method: str = "POST"
+    gone: anyio.Event = field(default_factory=anyio.Event)
+    sent: list[Message] = field(default_factory=list[Message])
+    said: anyio.Event = field(default_factory=anyio.Event)
+    _read: bool = False
+
+    async def of(self, app: ASGIApp) -> Asked:
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": self.method,
+            "scheme": "http",
+            "path": "/mcp",
+            "raw_path": b"/mcp",
+            "root_path": "",
+            "query_string": b"",
+            "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in self.headers],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 80),
+        }
+        with anyio.fail_after(20):
+            await app(scope, self._receive, self._send)
+        return self
+
+    async def _receive(self) -> Message:
+        if not self._read:
+            self._read = True
+            return {"type": "http.request", "body": self.body, "more_body": False}
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        self.sent.append(message)
+        if message["type"] == "http.response.body":
+            self.said.set()
+
+    @property
+    def status(self) -> int:
+        return self.sent[0]["status"]
+
+    @property
+    def type(self) -> str:
+        return dict(self.sent[0]["headers"]).get(b"content-type", b"").decode()
+
+    @property
+    def text(self) -> bytes:
+        return b"".join(message.get("body", b"") for message in self.sent[1:])
+
+    @property
+    def result(self) -> JSON:
+        return json.loads(self.text)["result"]
+
+
+def asked(tool: str, arguments: JSON, meta: JSON | None = None, **changes: Any) -> Asked:
+    params = {"name": tool, "arguments": arguments, "_meta": {**META, **(meta or {})}}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params, **changes}
+    body = json.dumps(request).encode()
+    headers = [
+        ("content-type", "application/json"),
+        ("accept", "application/json, text/event-stream"),
+        ("content-length", str(len(body))),
+        ("mcp-protocol-version", VERSION),
+        ("mcp-method", "tools/call"),
+        ("mcp-name", tool),
+    ]
+    if "session_id" in arguments:
+        headers.append(("mcp-param-session-id", str(arguments["session_id"])))
+    return Asked(body, headers)
+
+
+async def nobody(*_: object) -> None:
+    raise AssertionError("this was for the SDK")
+
+
+@pytest.fixture(scope="module")
+async def direct(face: Face) -> AsyncGenerator[Direct]:
+    """The short way alone."""
+    app = Direct(nobody, face)
+    async with app.run():
+        yield app
+
+
+@pytest.fixture(scope="module")
+async def impatient(face: Face) -> AsyncGenerator[Direct]:
+    """The short way with a client that hears something every twentieth of a second."""
+    app = Direct(nobody, face, ping_seconds=0.05)
+    async with app.run():
+        yield app
+
+
+@pytest.fixture(scope="module")
+async def sdk(face: Face) -> AsyncGenerator[ASGIApp]:
+    manager = StreamableHTTPSessionManager(face)
+    async with manager.run():
+        yield StreamableHTTPASGIApp(manager)
+
+
+@pytest.fixture
+async def session(gateway: Gateway) -> str:
+    await gateway.ready()
+    return (await gateway.registry.create(LOCAL, Wish())).id
+
+
+async def test_a_plain_call_never_reaches_the_sdk(direct: Direct, session: str) -> None:
+    answer = await asked("inc", {"session_id": session}).of(direct)
+    assert (answer.status, answer.type) == (200, "application/json")
+    assert answer.result["structuredContent"]["count"] == 1
+
+
+async def test_it_says_what_the_sdk_says(direct: Direct, sdk: ASGIApp, session: str) -> None:
+    ours = await asked("get", {"session_id": session}).of(direct)
+    theirs = await asked("get", {"session_id": session}).of(sdk)
+    assert (ours.status, ours.type) == (theirs.status, theirs.type)
+    assert ours.result["structuredContent"] == theirs.result["structuredContent"]
+    assert stable(ours) == stable(theirs)
+
+
+async def test_an_error_of_the_upstream_has_the_same_status_and_body(
+    direct: Direct, sdk: ASGIApp, session: str
+) -> None:
+    for tool in ("fail", "crash"):
+        ours = await asked(tool, {"session_id": session}).of(direct)
+        theirs = await asked(tool, {"session_id": session}).of(sdk)
+        assert ours.status == theirs.status
+        assert ours.result["isError"] is theirs.result["isError"] is True
+
+
+async def test_integers_beyond_64_bits_arrive_and_return_exact(
+    direct: Direct, session: str
+) -> None:
+    answer = await asked("echo", {"session_id": session, "n": 2**70 + 1}).of(direct)
+    assert answer.result["structuredContent"]["arguments"] == {"n": 2**70 + 1}
+
+
+async def test_progress_turns_the_answer_into_a_stream(direct: Direct, session: str) -> None:
+    meta = {"progressToken": "p"}
+    answer = await asked("slow", {"session_id": session, "seconds": 0.05}, meta).of(direct)
+    assert answer.type == "text/event-stream"
+    events = [json.loads(line[6:]) for line in answer.text.split(b"\r\n") if line[:6] == b"data: "]
+    assert [e["params"]["progress"] for e in events[:-1]] == [1, 2, 3, 4, 5]
+    assert {e["params"]["progressToken"] for e in events[:-1]} == {"p"}
+    assert events[-1]["result"]["content"] == [{"type": "text", "text": "done"}]
+
+
+async def test_a_silent_call_is_kept_alive(impatient: Direct, session: str) -> None:
+    answer = await asked("slow", {"session_id": session, "seconds": 0.5}).of(impatient)
+    assert answer.type == "text/event-stream"
+    assert answer.text.startswith(b": ping\r\n\r\n")
+    assert b'"text":"done"' in answer.text
+
+
+async def test_a_client_that_leaves_cancels_its_call(
+    impatient: Direct, session: str, gateway: Gateway
+) -> None:
+    asking = asked("hang", {"session_id": session})
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(asking.of, impatient)
+        with anyio.fail_after(10):
+            await asking.said.wait()
+        asking.gone.set()
+    live = gateway.registry.live(LOCAL, session)
+    assert live is not None
+    assert live.in_flight == 0
+    assert asking.sent[-1].get("more_body") is True
+
+
+async def test_calls_leave_nothing_behind(direct: Direct, session: str) -> None:
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(asked("inc", {"session_id": session}).of, direct)
+    answer = await asked("get", {"session_id": session}).of(direct)
+    assert answer.result["structuredContent"]["count"] == 20
+    assert direct.in_flight == 0
+
+
+def without(name: str) -> Callable[[Asked], None]:
+    def change(asking: Asked) -> None:
+        asking.headers = [header for header in asking.headers if header[0] != name]
+
+    return change
+
+
+def instead(name: str, value: str) -> Callable[[Asked], None]:
+    def change(asking: Asked) -> None:
+        without(name)(asking)
+        asking.headers.append((name, value))
+
+    return change
+
+
+def twice(name: str) -> Callable[[Asked], None]:
+    def change(asking: Asked) -> None:
+        asking.headers += [header for header in asking.headers if header[0] == name]
+
+    return change
+
+
+def body(text: bytes) -> Callable[[Asked], None]:
+    def change(asking: Asked) -> None:
+        asking.body = text
+        instead("content-length", str(len(text)))(asking)
+
+    return change
+
+
+def replaced(old: bytes, new: bytes) -> Callable[[Asked], None]:
+    def change(asking: Asked) -> None:
+        assert old in asking.body
+        body(asking.body.replace(old, new))(asking)
+
+    return change
+
+
+def by_get(asking: Asked) -> None:
+    asking.method = "GET"
+
+
+ODD: dict[str, Callable[[Asked], None]] = {
+    "GET": by_get,
+    "another version in the header": instead("mcp-protocol-version", "2099-01-01"),
+    "version given twice": twice("mcp-protocol-version"),
+    "method given twice": twice("mcp-method"),
+    "name given twice": twice("mcp-name"),
+    "no method": without("mcp-method"),
+    "no name": without("mcp-name"),
+    "another name": instead("mcp-name", "get"),
+    "a name that is no base64": instead("mcp-name", "=?base64?!?="),
+    "another method": instead("mcp-method", "tools/list"),
+    "no session header": without("mcp-param-session-id"),
+    "another session header": instead("mcp-param-session-id", "sh_other"),
+    "session header given twice": twice("mcp-param-session-id"),
+    "accepts no stream": instead("accept", "application/json"),
+    "accepts nothing known": instead("accept", "text/html"),
+    "accepts anything": instead("accept", "*/*"),
+    "no JSON": body(b"nonsense"),
+    "an empty body": body(b""),
+    "a batch": body(b"[]"),
+    "a number": body(b"7"),
+    "too deep": body(b"[" * 100_000),
+    "a notification": replaced(b'"id": 1, ', b""),
+    "an id that is null": replaced(b'"id": 1,', b'"id": null,'),
+    "an id that is true": replaced(b'"id": 1,', b'"id": true,'),
+    "no jsonrpc": replaced(b'"jsonrpc": "2.0", ', b""),
+    "no envelope": replaced(b"io.modelcontextprotocol/clientCapabilities", b"other"),
+    "another version in the body": replaced(VERSION.encode(), b"2099-01-01"),
+    "arguments that are a list": replaced(b'"arguments": {', b'"arguments": [], "more": {'),
+    "a name that is a number": replaced(b'"name": "inc"', b'"name": 7'),
+    "no content type": without("content-type"),
+    "another content type": instead("content-type", "text/plain"),
+    "too large": body(b" " * (BODY_LIMIT + 1)),
+    "no length": without("content-length"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+async def test_what_is_odd_is_answered_by_the_sdk(
+    odd: str, face: Face, sdk: ASGIApp, session: str
+) -> None:
+    ours, theirs = (asked("inc", {"session_id": session}) for _ in range(2))
+    ODD[odd](ours)
+    ODD[odd](theirs)
+    both = Direct(sdk, face)
+    async with both.run():
+        await ours.of(both)
+    await theirs.of(sdk)
+    assert (ours.status, ours.type) == (theirs.status, theirs.type)
+    assert stable(ours) == stable(theirs)
+
+
+def stable(answer: Asked) -> Any:
+    """Return an answer without what is another with every call: the count and the times."""
+    try:
+        found = json.loads(answer.text)
+    except ValueError:
+        return answer.text
+    if "result" in found:
+        found["result"].pop("content")
+        found["result"].pop("structuredContent", None)
+        found["result"]["_meta"].pop("statehold/session", None)
+    return found
+
+
+async def test_a_traced_call_is_left_to_the_sdk(direct: Direct, session: str) -> None:
+    parent = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+    with pytest.raises(AssertionError, match="for the SDK"):
+        await asked("inc", {"session_id": session}, parent).of(direct)
