@@ -203,8 +203,8 @@ def _kill(child: Child) -> tuple[int, ...]:
     """Kill the group of a child when its leader is still the one written down, and whatever carries its mark."""
     killed: set[int] = set()
     if _lives(child.pid, child.started) and child.pid != os.getpgrp():
-        if proc.signal_group(child.pid, signal.SIGKILL):
-            killed.add(child.pid)
+        killed.update(proc.group_members(child.pid))
+        proc.signal_group(child.pid, signal.SIGKILL)
         deadline = time.monotonic() + SWEEP_SECONDS
         while _lives(child.pid, child.started) and time.monotonic() < deadline:
             time.sleep(0.01)

@@ -120,9 +120,9 @@ def _kill(pid: int, wanted: frozenset[str]) -> bool:
 
 
 def group_members(pgid: int) -> list[int]:
-    """Find the living members of a process group whose leader is gone. Elsewhere than on Linux: the group itself, if any.
+    """Find the living members of a process group. Elsewhere than on Linux: the group itself, if it has any.
 
-    Orphans that were handed to us are reaped on the way; others may stay zombies for as long as init likes.
+    Those that are our children are reaped on the way, so never call it while a leader's exit code is still wanted.
     """
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-pgid, os.WNOHANG)[0]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import anyio
@@ -20,20 +17,14 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from . import proc
+from .launch import inherited_environment, launch
 from .ledger import Ledger
 from .lines import Incoming, Outgoing, Tail
 
 logger = logging.getLogger("statehold.upstream")
 
-INHERITED: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
-"""What a child gets of our environment, the SDK's set: our own secrets stay with us."""
-
 LAST_OUTPUT: Final = 0.5
 """Seconds that are left for reading what a child wrote before it ended or closed its stdin."""
-
-_PR_SET_PDEATHSIG: Final = 1
-# Loaded before any fork: a child between fork and exec must not load anything.
-_libc: ctypes.CDLL | None = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +41,6 @@ class ProcessLimits:
     """How long its group may take after SIGTERM."""
     kill_grace: float = 1.0
     """How long the system may take to end its group after SIGKILL."""
-
-
-def inherited_environment() -> dict[str, str]:
-    found = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    return {name: value for name, value in found.items() if not value.startswith("()")}
-
-
-def _die_with(parent: int) -> None:
-    """Run in the child before its program: have the kernel kill it when we die."""
-    assert _libc is not None
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # We may have died before that was set; then nobody would ever kill it.
-    if os.getppid() != parent:
-        os._exit(127)
 
 
 class ChildProcess:
@@ -112,21 +89,11 @@ class ChildProcess:
         """Start a program. A cancelled start leaves nothing behind.
 
         Raises:
-            OSError: it cannot be started.
+            OSError, ValueError: it cannot be started.
         """
         mark = ledger.mark() if ledger is not None else f"none:{os.getpid()}-{id(command)}"
-        popen = subprocess.Popen(  # noqa: ASYNC220
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            cwd=cwd,
-            env={**inherited_environment(), **(env or {}), proc.MARK: mark},
-            start_new_session=True,
-            # In this thread, which lives as long as the loop: the signal is sent when the starting thread ends.
-            preexec_fn=partial(_die_with, os.getpid()) if proc.LINUX else None,
-        )
+        variables = {**inherited_environment(), **(env or {}), proc.MARK: mark}
+        popen = launch(command, env=variables, cwd=cwd)
         child = cls(popen, mark=mark, limits=limits or ProcessLimits(), ledger=ledger)
         if ledger is not None:
             ledger.add(popen.pid, mark, service)
@@ -298,4 +265,4 @@ class ChildProcess:
             self._ledger.remove(self.pid)
 
 
-__all__ = ["ChildProcess", "ProcessLimits", "inherited_environment"]
+__all__ = ["ChildProcess", "ProcessLimits"]

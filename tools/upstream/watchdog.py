@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from typing import Final
 
@@ -11,10 +12,8 @@ import anyio
 from . import proc
 
 # Reads "+pgid" and "-pgid" lines. The end of its input means that Statehold is gone, however that happened: what is still
-# listed dies. On Linux so does what left its group but carries our mark. It ignores the signals of a terminal and of a stop,
-# because its end is the end of the input and nothing else.
+# listed dies. On Linux so does what left its group but carries our mark.
 _SCRIPT: Final = r"""
-trap '' HUP INT TERM QUIT PIPE
 groups=' '
 while read -r line; do
   case $line in
@@ -33,6 +32,7 @@ if [ -d /proc/self ]; then
 fi
 """
 
+_STOPPING: Final = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}
 CLOSE_BOUND: Final = 3.0
 
 
@@ -68,7 +68,17 @@ class Watchdog:
         self._write("".join(f"+{group}\n" for group in sorted(self._groups)).encode())
 
     def _start(self) -> None:
-        self._shell = subprocess.Popen(
+        # It inherits these as blocked, from its first moment: its end is the end of its input and nothing else.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+        try:
+            self._shell = self._shell_started()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        assert self._shell.stdin is not None
+        os.set_blocking(self._shell.stdin.fileno(), False)
+
+    def _shell_started(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
             ["/bin/sh", "-c", _SCRIPT, "statehold-watchdog", self._mark],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -78,8 +88,6 @@ class Watchdog:
             env={"PATH": os.defpath},
             start_new_session=True,
         )
-        assert self._shell.stdin is not None
-        os.set_blocking(self._shell.stdin.fileno(), False)
 
     def _write(self, lines: bytes) -> bool:
         shell = self._shell

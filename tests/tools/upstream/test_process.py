@@ -15,6 +15,7 @@ import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
+from statehold.tools.upstream.launch import find_setpriv
 from statehold.tools.upstream.ledger import Ledger
 from statehold.tools.upstream.lines import decode, encode
 from statehold.tools.upstream.process import ChildProcess, ProcessLimits
@@ -264,9 +265,14 @@ async def test_a_request_to_a_child_that_reads_nothing_waits_and_a_cancellation_
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux only")
-async def test_the_child_dies_when_we_are_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("setpriv", [True, False])
+async def test_the_child_dies_when_we_are_killed(setpriv: bool) -> None:
+    if setpriv and find_setpriv() is None:
+        pytest.skip("there is no setpriv that knows the death signal")
     code = (
         "import anyio, sys\n"
+        "from statehold.tools.upstream import launch\n"
+        f"if not {setpriv}: launch.find_setpriv = lambda: None\n"
         "from statehold.tools.upstream.process import ChildProcess\n"
         "async def main():\n"
         "    child = await ChildProcess.start(['sleep', '3600'], service='test')\n"
