@@ -10,6 +10,7 @@ from typing import Any, Self
 import anyio
 from anyio.abc import TaskGroup
 
+from .admission import Admission
 from .changes import Changes, busy
 from .clock import Clock, SystemClock
 from .cluster import Node
@@ -24,7 +25,7 @@ from .errors import (
     SessionPaused,
 )
 from .expiry import Expiry
-from .lifecycle import LIVE, OPEN, Event, Status
+from .lifecycle import LIVE, Event, Status
 from .limits import Budget
 from .links import Links
 from .policy import Policy
@@ -99,6 +100,9 @@ class Registry:
             clock=self.clock,
             policy=self.policy,
             forget=self._directory.forget,
+        )
+        self.admission = Admission(
+            spawn=self.spawn, clock=self.clock, policy=self.policy, budget=self._budget
         )
         self._creation = Creation(
             store=store,
@@ -426,38 +430,6 @@ class Registry:
                 session.state = before
             raise
         return state
-
-    # Calls, for the router.
-
-    def begin(self, session: Session) -> None:
-        """Count a call in (T04). Synchronous: the session cannot change between the look and this."""
-        if session.in_flight >= self.policy.calls_per_session:
-            raise busy(session)
-        if session.in_flight == 0:
-            session.quiet = anyio.Event()
-            self._budget.mark_busy(session.id)
-        session.in_flight += 1
-        if session.status is Status.IDLE:
-            session.apply(Event.CALL_ADMITTED)
-
-    def settle(self, session: Session) -> None:
-        """Count a call out (T05). The idle clock starts with the last one."""
-        session.in_flight -= 1
-        if session.in_flight:
-            return
-        session.quiet.set()
-        now = self.clock.now()
-        session.idle_since = now
-        if session.status is Status.ACTIVE:
-            session.apply(Event.CALLS_SETTLED)
-            self._budget.mark_idle(session.id)
-        if now - session.used_saved_at > 60.0 and session.status in OPEN:
-            session.used_saved_at = now
-            self.spawn(self._save_used, session, now)
-
-    async def _save_used(self, session: Session, now: float) -> None:
-        if not session.gone.is_set():
-            await session.save(used_at=now)
 
     # What happens by itself.
 

@@ -79,14 +79,14 @@ class Router:
             raise ServiceNotBound(
                 f"The session does not use the service {request.service}.", session_id=session.id
             )
-        registry.begin(session)
+        registry.admission.begin(session)
         try:
             result = await self._journaled(session, binding, request, ctx)
         except SessionError as error:
             error.session_id = session.id
             raise
         finally:
-            registry.settle(session)
+            registry.admission.settle(session)
         told = notice(session, binding)
         if told is not None:
             registry.links.save_soon(session, binding)
@@ -107,7 +107,7 @@ class Router:
             raise ServiceNotBound(
                 f"The session does not use the service {request.service}.", session_id=session.id
             )
-        registry.begin(session)
+        registry.admission.begin(session)
         try:
             live = await self._registry.links.connect(session, binding)
             send = getattr(live.connection, "request", None)
@@ -118,7 +118,7 @@ class Router:
         except TimeoutError:
             raise self._timed_out(session, binding, method) from None
         finally:
-            registry.settle(session)
+            registry.admission.settle(session)
 
     async def _journaled(
         self, session: Session, binding: Binding, request: Request, ctx: CallContext

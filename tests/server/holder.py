@@ -57,7 +57,7 @@ async def main(data: Path, names: list[str], silent: bool) -> None:
             principal = Principal.of_key(owner or ":local")
             sessions.append(await registry.create(principal, Wish(name=name)))
             if name == "busy":
-                registry.begin(sessions[-1])
+                registry.admission.begin(sessions[-1])
         if not silent:
             holder = Holder(registry, sessions)
             await stack.enter_async_context(serve_control(data / "nodes", node.id, holder.answer))
@@ -67,7 +67,7 @@ async def main(data: Path, names: list[str], silent: bool) -> None:
         await anyio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
         for session in sessions:
             if session.in_flight:
-                registry.settle(session)
+                registry.admission.settle(session)
 
 
 if __name__ == "__main__":
