@@ -1,0 +1,74 @@
+"""Real npm servers behind a real Statehold, reached over every transport by clients of three kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from front import JSON, STATEHOLD, Running, Way, serving, toml
+
+WAYS = [
+    ("http", "modern"),
+    ("http", "legacy"),
+    ("sse", "modern"),
+    ("sse", "legacy"),
+    ("stdio", "modern"),
+    ("stdio", "legacy"),
+]
+
+
+@pytest.fixture(scope="module")
+def settings(everything_command: list[str], memory_command: list[str]) -> JSON:
+    """Both behind one Statehold. What the memory server remembers lies in a folder of each session's own."""
+
+    def service(command: list[str], **options: object) -> JSON:
+        return {"command": command[0], "args": command[1:], **options}
+
+    return {
+        "services": {
+            "everything": service(everything_command),
+            "memory": service(memory_command, env={"MEMORY_FILE_PATH": "{dir}/memory.json"}),
+        }
+    }
+
+
+@pytest.fixture(scope="module")
+def config_file(settings: JSON, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("config") / "statehold.toml"
+    path.write_text(toml(settings))
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(config_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
+    """A `statehold serve` for the whole module."""
+    with serving(config_file, tmp_path_factory.mktemp("data")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=WAYS, ids="-".join)
+def way(
+    request: pytest.FixtureRequest,
+    config_file: Path,
+    server: Running,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Way:
+    """Each way of the SDK's client: over HTTP and SSE to one server, over stdio to one that it starts."""
+    transport, era = request.param
+    return Way(transport, era, config_file, tmp_path_factory.mktemp("stdio"), url=server.url)
+
+
+@pytest.fixture(scope="module", params=["http", "sse", "stdio"])
+def older(
+    request: pytest.FixtureRequest,
+    config_file: Path,
+    server: Running,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> JSON:
+    """How a client on mcp 1.30 connects, for each transport."""
+    if request.param == "stdio":
+        data = tmp_path_factory.mktemp("stdio")
+        return {"command": [*STATEHOLD, "--config", str(config_file), "--data", str(data)]}
+    path = "/mcp" if request.param == "http" else "/sse"
+    return {"url": server.url + path, "transport": request.param}

@@ -1,0 +1,54 @@
+"""langchain-mcp-adapters as it comes: a new MCP connection for every tool call."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from front import JSON, Running, Way, structured
+
+pytestmark = pytest.mark.peer
+
+LangChain = Callable[[JSON], Awaitable[JSON]]
+
+
+@pytest.fixture(scope="module")
+def settings(counter_command: list[str]) -> JSON:
+    """The counting server alone."""
+    return {"services": {"counter": {"command": counter_command[0], "args": counter_command[1:]}}}
+
+
+def counts(found: JSON) -> list[int]:
+    return [result["artifact"]["structured_content"]["count"] for result in found["results"]]
+
+
+async def test_the_address_of_a_session_makes_every_call_count_on(
+    server: Running, langchain: LangChain
+) -> None:
+    url = f"{server.url}/s/chain/mcp"
+    found = await langchain(
+        {
+            "servers": {"counter": {"transport": "streamable_http", "url": url}},
+            "calls": [{"tool": "inc"}] * 3,
+        }
+    )
+    assert counts(found) == [1, 2, 3]
+    assert "session_id" not in str(found["schemas"]["inc"])
+    assert "session_create" not in found["tools"]
+
+
+async def test_an_explicit_session_makes_every_call_count_on(
+    server: Running, langchain: LangChain, config_file: Path, tmp_path: Path
+) -> None:
+    way = Way("http", "modern", config_file, tmp_path, url=server.url)
+    session = structured(await way.call("session_create"))["session_id"]
+    call = {"tool": "inc", "arguments": {"session_id": session}}
+    url = f"{server.url}/mcp"
+    found = await langchain(
+        {
+            "servers": {"counter": {"transport": "streamable_http", "url": url}},
+            "calls": [call, call, call],
+        }
+    )
+    assert counts(found) == [1, 2, 3]
