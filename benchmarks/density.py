@@ -21,7 +21,9 @@ WARM_UP = 200
 
 
 async def measure(plan: Plan) -> Table:
-    table = Table("(c) density: memory of the Statehold process in KiB")
+    table = Table(
+        "(c) density: memory of the Statehold process in KiB, resident (RSS) and its own (USS)"
+    )
     folder, port = plan.folder / "density", free_port()
     config = statehold_config(folder, QUICK, more='pause = "release"')
     with http_server(
@@ -49,23 +51,25 @@ async def _row(
     table: Table, pid: int, state: str, sessions: int, previous: tuple[int, int] | None
 ) -> tuple[int, int]:
     await anyio.sleep(SETTLE_SECONDS)
-    rss, pss = memory(pid)
+    rss, own = memory(pid)
     row: Row = {
         "state": state,
         "sessions": sessions,
         "RSS": rss // 1024,
-        "PSS": pss // 1024,
-        "PSS per session": None,
+        "USS": own // 1024,
+        "USS per session": None,
     }
     if previous is not None:
-        row["PSS per session"] = round((pss - previous[1]) / 1024 / sessions, 2)
+        row["USS per session"] = round((own - previous[1]) / 1024 / sessions, 2)
     table.rows.append(row)
-    return rss, pss
+    return rss, own
 
 
 def _per_child(pid: int) -> str:
     sizes = [memory(child.pid)[1] for child in descendants(pid)]
-    return f"{sum(sizes) / len(sizes) / 2**20:.1f} MiB (PSS) for a Python of the standard library"
+    return (
+        f"{sum(sizes) / len(sizes) / 2**20:.1f} MiB of its own for a Python of the standard library"
+    )
 
 
 async def _many(count: int, work: Callable[[int], Awaitable[Any]]) -> list[Any]:

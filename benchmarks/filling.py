@@ -16,7 +16,13 @@ import anyio
 from statehold.sessions.cluster import Node
 from statehold.sessions.creation import new_id
 from statehold.sessions.lifecycle import Status
-from statehold.sessions.records import BindingRecord, BindingStatus, SessionRecord, StateRecord
+from statehold.sessions.records import (
+    LOCAL,
+    BindingRecord,
+    BindingStatus,
+    SessionRecord,
+    StateRecord,
+)
 from statehold.sessions.store import SQLStore
 
 AT_ONCE = 500
@@ -41,7 +47,7 @@ async def _create(store: SQLStore, number: int, node: str | None) -> None:
     now = time.time()
     session = SessionRecord(
         id=new_id(),
-        owner="local",
+        owner=LOCAL.key,
         name=f"s{number}",
         status=Status.PAUSED if node is None else Status.IDLE,
         created_at=now,

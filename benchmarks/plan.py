@@ -35,7 +35,8 @@ class Plan:
     live: int = 100
     paused: int = 1000
     stored: tuple[int, ...] = (0, 1000, 10_000)
-    idle_seconds: float = 10.0
+    starts: int = 2
+    idle_seconds: float = 5.0
     store_seconds: float = 1.5
     store_rounds: int = 3
 
@@ -52,7 +53,8 @@ def quick(folder: Path) -> Plan:
         live=10,
         paused=100,
         stored=(0, 1000),
-        idle_seconds=2.0,
+        starts=1,
+        idle_seconds=1.0,
         store_seconds=0.4,
         store_rounds=1,
     )

@@ -79,9 +79,9 @@ def _cpu(pid: int) -> float:
 
 
 def memory(pid: int) -> tuple[int, int]:
-    """Return resident and proportional set size in bytes; the latter shares out what several processes map."""
+    """Return the resident memory in bytes, and the part of it that no other process shares."""
     found = psutil.Process(pid).memory_full_info()
-    return found.rss, getattr(found, "pss", found.uss)
+    return found.rss, found.uss
 
 
 def free_port() -> int:

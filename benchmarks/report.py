@@ -28,7 +28,7 @@ class Target:
         sign = "at most" if self.ceiling else "at least"
         return {
             "target": self.name,
-            "measured": f"{self.value:,.2f} {self.unit}".replace(".00 ", " "),
+            "measured": f"{_shown(self.value)} {self.unit}",
             "bound": f"{sign} {self.bound:,g} {self.unit}",
             "met": "yes" if self.met else "NO",
         }

@@ -17,7 +17,6 @@ from .report import Row, Table, Target
 START_SECONDS = 2.0
 IDLE_PERCENT = 1.0
 SETTLE_SECONDS = 2.0
-STARTS = 3
 
 
 async def measure(plan: Plan) -> Table:
@@ -26,7 +25,7 @@ async def measure(plan: Plan) -> Table:
         for left in ("paused", "crashed") if count else ("paused",):
             starts = [
                 await _start(plan, plan.folder / f"restart-{left}-{count}-{number}", count, left)
-                for number in range(STARTS if count else STARTS + 1)
+                for number in range(plan.starts)
             ]
             table.rows.append(_row(count, left, starts))
     _add_targets(table, max(plan.stored))
@@ -80,9 +79,8 @@ async def _start(plan: Plan, folder: Path, count: int, left: str) -> dict[str, f
                 all_known = time.monotonic() - began
             await anyio.sleep(SETTLE_SECONDS)
             cpu = cpu_seconds([process.pid])
-            seconds = plan.idle_seconds / STARTS
-            await anyio.sleep(seconds)
-            idle = (cpu_seconds([process.pid]) - cpu) / seconds * 100
+            await anyio.sleep(plan.idle_seconds)
+            idle = (cpu_seconds([process.pid]) - cpu) / plan.idle_seconds * 100
     return {"listed": listed, "known": known, "all": all_known, "cpu": cpu, "idle": idle}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 
 from statehold.sessions.lifecycle import Status
-from statehold.sessions.records import JournalKind, JournalRecord, SessionRecord, StateRecord
+from statehold.sessions.records import LOCAL, JournalKind, JournalRecord, SessionRecord, StateRecord
 from statehold.sessions.store import SQLStore
 from statehold.sessions.store.base import Write
 
@@ -127,7 +127,7 @@ def _session(number: int) -> SessionRecord:
     now = time.time()
     return SessionRecord(
         id=_id(number),
-        owner="local",
+        owner=LOCAL.key,
         status=Status.IDLE,
         created_at=now,
         used_at=now,
