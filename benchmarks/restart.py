@@ -32,18 +32,23 @@ async def measure(plan: Plan) -> Table:
     return table
 
 
-def _row(count: int, left: str, starts: list[dict[str, float]]) -> Row:
-    best = {key: min(start[key] for start in starts) for key in starts[0]}
+def _row(count: int, left: str, starts: list[dict[str, float | None]]) -> Row:
+    best = {key: _least([start[key] for start in starts]) for key in starts[0]}
     return {
         "stored": count,
         "left by": "a clean stop" if left == "paused" else "kill -9",
-        "session_list": round(best["listed"], 3),
-        "one session": round(best["known"], 3),
-        "all known": round(best["all"], 3),
-        "CPU": round(best["cpu"], 3),
-        "idle CPU %": round(best["idle"], 2),
+        "session_list": best["listed"],
+        "one session": best["known"],
+        "all known": best["all"],
+        "CPU": best["cpu"],
+        "idle CPU %": best["idle"],
         "starts": len(starts),
     }
+
+
+def _least(values: list[float | None]) -> float | None:
+    found = [value for value in values if value is not None]
+    return round(min(found), 3) if found else None
 
 
 def _add_targets(table: Table, most: int) -> None:
@@ -57,7 +62,7 @@ def _add_targets(table: Table, most: int) -> None:
             table.targets.append(Target(f"idle CPU: {what}", idle, IDLE_PERCENT, "%"))
 
 
-async def _start(plan: Plan, folder: Path, count: int, left: str) -> dict[str, float]:
+async def _start(plan: Plan, folder: Path, count: int, left: str) -> dict[str, float | None]:
     """Start on a folder with sessions; return the seconds until each answer."""
     data, port = folder / "data", free_port()
     config = statehold_config(folder, QUICK)
@@ -77,11 +82,19 @@ async def _start(plan: Plan, folder: Path, count: int, left: str) -> dict[str, f
                 known = time.monotonic() - began
                 await _all(asking, count)
                 all_known = time.monotonic() - began
-            await anyio.sleep(SETTLE_SECONDS)
             cpu = cpu_seconds([process.pid])
-            await anyio.sleep(plan.idle_seconds)
-            idle = (cpu_seconds([process.pid]) - cpu) / plan.idle_seconds * 100
+            idle = (
+                await _idle(process.pid, plan.idle_seconds) if count == max(plan.stored) else None
+            )
     return {"listed": listed, "known": known, "all": all_known, "cpu": cpu, "idle": idle}
+
+
+async def _idle(pid: int, seconds: float) -> float:
+    """Return the share of one core, in percent, that a process uses while nobody asks it anything."""
+    await anyio.sleep(SETTLE_SECONDS)
+    before = cpu_seconds([pid])
+    await anyio.sleep(seconds)
+    return (cpu_seconds([pid]) - before) / seconds * 100
 
 
 async def _all(asking: Asking, count: int) -> None:
