@@ -1,0 +1,407 @@
+"""What goes the other way during a call: progress, log messages, questions, cancellation. In all four pairings of eras."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from front import JSON, Way, code_of, count, meta_of, opened_session, service, structured, text_of
+from mcp import Client, MCPError
+
+from statehold.server.gateway import Gateway
+from statehold.server.mcp import Face
+from statehold.server.parking import Parking
+
+pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def upstream_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("upstream") / "calls.jsonl"
+
+
+@pytest.fixture(scope="module")
+def settings(upstream_log: Path) -> JSON:
+    log = str(upstream_log)
+    return {
+        "services": {
+            "legacy": service("asking", "--era", "legacy", "--log", log, prefix="legacy_"),
+            "modern": service("asking", "--era", "modern", "--log", log, prefix="modern_"),
+        }
+    }
+
+
+@dataclass
+class Person:
+    """Who sits in front of the client: what they answer, and what they were asked and told."""
+
+    answer: str = "42"
+    asked: list[Any] = field(default_factory=list[Any])
+    told: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
+    was_told: anyio.Event = field(default_factory=anyio.Event)
+    arrived: anyio.Event = field(default_factory=anyio.Event)
+    answering: anyio.Event = field(default_factory=anyio.Event)
+
+    def __post_init__(self) -> None:
+        self.answering.set()
+
+    def reset(self) -> None:
+        self.__init__()
+
+    async def elicit(self, _: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+        self.asked.append(params.message)
+        self.arrived.set()
+        await self.answering.wait()
+        return types.ElicitResult(action="accept", content={"answer": self.answer})
+
+    async def sample(
+        self, _: object, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult:
+        self.asked.append(params.max_tokens)
+        said = types.TextContent(text=self.answer)
+        return types.CreateMessageResult(role="assistant", content=said, model="a person")
+
+    async def roots(self, _: object) -> types.ListRootsResult:
+        self.asked.append("roots")
+        return types.ListRootsResult(roots=[types.Root(uri="file:///here", name="here")])  # pyright: ignore[reportArgumentType]
+
+    async def log(self, params: types.LoggingMessageNotificationParams) -> None:
+        self.told.append((params.level, params.data))
+        self.was_told.set()
+
+    @property
+    def callbacks(self) -> JSON:
+        return {
+            "elicitation_callback": self.elicit,
+            "sampling_callback": self.sample,
+            "list_roots_callback": self.roots,
+            "logging_callback": self.log,
+        }
+
+
+@pytest.fixture(scope="module")
+def the_person() -> Person:
+    return Person()
+
+
+@pytest.fixture
+def person(the_person: Person) -> Person:
+    the_person.reset()
+    return the_person
+
+
+@pytest.fixture(scope="module")
+async def asked(way: Way, the_person: Person) -> AsyncGenerator[Client]:
+    """A connection of somebody who can be asked."""
+    async with way.connect(**the_person.callbacks) as connected:
+        yield connected
+
+
+@pytest.fixture(params=["legacy", "modern"])
+def era(request: pytest.FixtureRequest) -> str:
+    """The era of the upstream."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+async def shared(asked: Client) -> str:
+    """A session that all tests of one way share, so that its upstreams are started once."""
+    return await opened_session(asked)
+
+
+# Questions.
+
+
+@pytest.mark.parametrize("tool", ["ask", "sample", "roots"])
+async def test_a_question_reaches_the_caller_and_the_answer_the_tool(
+    asked: Client, person: Person, shared: str, era: str, tool: str
+) -> None:
+    with anyio.fail_after(20):
+        result = await asked.call_tool(f"{era}_{tool}", {"session_id": shared})
+    said = json.loads(text_of(result))
+    if tool == "ask":
+        assert person.asked == ["What is the answer?"]
+        assert (said["action"], said["content"]) == ("accept", {"answer": "42"})
+    elif tool == "sample":
+        assert person.asked == [64]
+        assert said["content"] == {"type": "text", "text": "42"}
+    else:
+        assert said["roots"][0]["uri"] == "file:///here"
+    assert meta_of(result)["statehold/session"]["id"] == shared
+    assert meta_of(result)["statehold/session"]["status"] == "idle"
+
+
+async def test_a_tool_may_ask_twice(asked: Client, person: Person, shared: str, era: str) -> None:
+    with anyio.fail_after(20):
+        result = await asked.call_tool(f"{era}_ask_twice", {"session_id": shared})
+    assert person.asked == ["What is the answer?"] * 2
+    assert text_of(result).count("42") == (2 if era == "legacy" else 1)
+
+
+async def test_somebody_who_cannot_be_asked_is_not_asked(
+    way: Way, client: Client, era: str
+) -> None:
+    session = await opened_session(client)
+    call = client.call_tool(f"{era}_ask", {"session_id": session})
+    if way.modern and era == "modern":
+        # It comes back as a question, and the client refuses it by itself.
+        with pytest.raises(MCPError, match="not supported"):
+            await call
+    else:
+        said = text_of(await call)
+        assert "cannot answer" in said
+    assert await count(client, session, f"{era}_inc") == 1
+
+
+async def test_nobody_gets_the_question_of_another(way: Way, era: str) -> None:
+    """A legacy upstream does not say for which call it asks: of the first ones at once some are refused, later none."""
+    if way.transport == "stdio":
+        pytest.skip("one process, one client")
+    people = [Person(answer=f"answer {n}") for n in range(3)]
+    found: list[list[str]] = [[] for _ in people]
+
+    async def one(number: int, session: str) -> None:
+        person = people[number]
+        async with way.connect(**person.callbacks) as mine:
+            result = await mine.call_tool(f"{era}_ask", {"session_id": session})
+            said = json.loads(text_of(result))
+            found[number].append(said["content"]["answer"] if "content" in said else "refused")
+
+    async with way.connect() as other:
+        session = await opened_session(other)
+    for _ in range(2):
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                for number in range(len(people)):
+                    tasks.start_soon(one, number, session)
+    for person, answers in zip(people, found, strict=True):
+        assert answers[0] in (person.answer, "refused")
+        assert answers[1] == person.answer
+        if era == "modern":
+            assert answers[0] == person.answer
+
+
+# Progress and log messages.
+
+
+async def test_progress_arrives_in_order(way: Way, client: Client, era: str) -> None:
+    if (way.transport, way.era) == ("memory", "modern"):
+        pytest.skip("a request that is handed over without JSON-RPC has no progress token")
+    got: list[tuple[float, float | None]] = []
+    session = await opened_session(client)
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        got.append((progress, total))
+
+    with anyio.fail_after(20):
+        result = await client.call_tool(
+            f"{era}_slow", {"session_id": session, "seconds": 0.05}, progress_callback=progress
+        )
+    assert text_of(result) == "done"
+    assert got == [(float(n), 5.0) for n in range(1, 6)]
+
+
+async def test_log_messages_arrive_at_the_level_that_was_asked_for(
+    way: Way, asked: Client, person: Person, shared: str, era: str
+) -> None:
+    async def log(level: str) -> None:
+        meta: Any = {"io.modelcontextprotocol/logLevel": "warning"} if way.modern else None
+        arguments = {"session_id": shared, "level": level, "text": f"{level} of {era}"}
+        await asked.call_tool(f"{era}_log", arguments, meta=meta)
+
+    if not way.modern:
+        await asked.set_logging_level("warning")  # pyright: ignore[reportDeprecated]
+    await log("info")
+    await log("error")
+    with anyio.fail_after(10):
+        await person.was_told.wait()
+    assert person.told == [("error", f"error of {era}")]
+
+
+async def test_a_modern_client_that_asks_for_no_log_gets_none(
+    way: Way, asked: Client, person: Person, shared: str, era: str
+) -> None:
+    if not way.modern:
+        pytest.skip("a legacy client is told unless it says otherwise")
+    await asked.call_tool(f"{era}_log", {"session_id": shared, "level": "error", "text": "?"})
+    await asked.call_tool(f"{era}_get", {"session_id": shared})
+    assert person.told == []
+
+
+# Cancellation.
+
+
+async def upstream_has(log: Path, marker: str, event: str | None = None) -> None:
+    """Wait until the upstream wrote down the call of a marker, or what became of it."""
+
+    def found() -> bool:
+        entries = [json.loads(line) for line in log.read_text().splitlines()]
+        return any(e.get("event") == event and marker in str(e["arguments"]) for e in entries)
+
+    with anyio.fail_after(20):
+        while not found():  # noqa: ASYNC110 - a file tells nobody
+            await anyio.sleep(0.02)
+
+
+async def test_a_cancelled_call_is_cancelled_upstream_and_the_connection_stays(
+    way: Way, client: Client, upstream_log: Path, era: str
+) -> None:
+    session = await opened_session(client)
+    assert await count(client, session, f"{era}_inc") == 1
+    marker = f"cancel {way.transport} {way.era} {era}"
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+
+            async def hang() -> None:
+                await client.call_tool(f"{era}_hang", {"session_id": session, "marker": marker})
+
+            tasks.start_soon(hang)
+            await upstream_has(upstream_log, marker)
+            tasks.cancel_scope.cancel()
+        await upstream_has(upstream_log, marker, "cancelled")
+        result = await client.call_tool(f"{era}_inc", {"session_id": session})
+        assert structured(result)["count"] == 2
+        info = structured(await client.call_tool("session_info", {"session_id": session}))
+        while info["in_flight"]:
+            info = structured(await client.call_tool("session_info", {"session_id": session}))
+    assert (info["status"], info["generation"]) == ("idle", 1)
+
+
+# Parked calls: a question of a legacy upstream to a 2026-07-28 client.
+
+
+class Parked:
+    """A call that was answered with a question, to be continued by hand."""
+
+    def __init__(self, client: Client, session: str, tool: str = "legacy_ask") -> None:
+        self.client = client
+        self.session = session
+        self.tool = tool
+        self.asked = types.InputRequiredResult(request_state="nothing yet")
+
+    async def start(self) -> Parked:
+        found = await self._send(None, None)
+        assert isinstance(found, types.InputRequiredResult)
+        self.asked = found
+        return self
+
+    @property
+    def state(self) -> str:
+        assert self.asked.request_state is not None
+        return self.asked.request_state
+
+    async def answer(
+        self,
+        client: Client | None = None,
+        *,
+        session: str | None = None,
+        tool: str | None = None,
+        state: str | None = None,
+    ) -> Any:
+        said = types.ElicitResult(action="accept", content={"answer": "late"})
+        answers: Any = dict.fromkeys(self.asked.input_requests or {}, said)
+        parked = Parked(client or self.client, session or self.session, tool or self.tool)
+        return await parked._send(answers, state or self.state)
+
+    async def _send(self, answers: Any, state: str | None) -> Any:
+        return await self.client.session.call_tool(
+            self.tool,
+            {"session_id": self.session},
+            input_responses=answers,
+            request_state=state,
+            allow_input_required=True,
+        )
+
+
+@pytest.fixture(scope="module")
+async def modern(memory: Way, the_person: Person) -> AsyncGenerator[Client]:
+    if not memory.modern:
+        pytest.skip("a legacy client is asked while its call runs")
+    async with memory.connect(**the_person.callbacks) as connected:
+        yield connected
+
+
+async def test_a_parked_call_is_continued_by_the_answer(modern: Client) -> None:
+    session = await opened_session(modern)
+    parked = await Parked(modern, session).start()
+    assert await count(modern, session, "modern_inc") == 1
+    result = await parked.answer()
+    assert json.loads(text_of(result))["content"] == {"answer": "late"}
+    assert meta_of(result)["statehold/session"]["status"] == "idle"
+
+
+async def test_a_parked_call_can_be_continued_over_another_connection(
+    memory: Way, modern: Client, the_person: Person
+) -> None:
+    parked = await Parked(modern, await opened_session(modern)).start()
+    async with memory.connect(**the_person.callbacks) as other:
+        result = await parked.answer(other)
+    assert json.loads(text_of(result))["content"] == {"answer": "late"}
+
+
+async def test_a_session_with_a_parked_call_is_busy_and_stays_as_it_is(modern: Client) -> None:
+    session = await opened_session(modern)
+    parked = await Parked(modern, session).start()
+    info = structured(await modern.call_tool("session_info", {"session_id": session}))
+    assert (info["status"], info["in_flight"]) == ("active", 1)
+    refused = await modern.call_tool("session_pause", {"session_id": session})
+    assert code_of(refused) == "session_busy"
+    assert json.loads(text_of(await parked.answer()))["content"] == {"answer": "late"}
+    paused = structured(await modern.call_tool("session_pause", {"session_id": session}))
+    assert paused["status"] == "paused"
+
+
+async def test_a_parked_call_is_not_taken_up_by_another_session_tool_or_state(
+    modern: Client,
+) -> None:
+    session, other = await opened_session(modern), await opened_session(modern)
+    parked = await Parked(modern, session).start()
+    for result in (
+        await parked.answer(session=other),
+        await parked.answer(tool="legacy_ask_twice"),
+        await parked.answer(state="park:unknown"),
+        await parked.answer(state=parked.state[:-1]),
+    ):
+        assert code_of(result) == "invalid_argument"
+        assert "gone" in text_of(result)
+    assert json.loads(text_of(await parked.answer()))["content"] == {"answer": "late"}
+    again = await parked.answer()
+    assert code_of(again) == "invalid_argument"
+
+
+async def test_a_parked_call_ends_with_its_session(modern: Client) -> None:
+    session = await opened_session(modern)
+    parked = await Parked(modern, session).start()
+    closed = await modern.call_tool("session_close", {"session_id": session, "force": True})
+    assert structured(closed)["status"] == "closed"
+    assert code_of(await parked.answer()) == "invalid_argument"
+
+
+async def test_a_state_that_nobody_minted_reaches_no_upstream_as_ours(modern: Client) -> None:
+    """A state of the upstream's own comes back to it without our mark, any other not at all."""
+    session = await opened_session(modern)
+    parked = await Parked(modern, session, "modern_ask").start()
+    assert parked.state == "up:asked"
+    result = await parked.answer()
+    assert json.loads(text_of(result))["content"] == {"answer": "late"}
+    result = await parked.answer(state="made up")
+    assert json.loads(text_of(result))["content"] == {"answer": "late"}
+
+
+async def test_a_question_that_nobody_answers_is_given_up(gateway: Gateway) -> None:
+    face = Face(gateway, version="0")
+    face.parking = Parking(gateway.registry.spawn, ttl=0.05)
+    async with Client(face, cache=None, **Person().callbacks) as client:
+        session = await opened_session(client)
+        parked = await Parked(client, session).start()
+        with anyio.fail_after(10):
+            await next(s for s in gateway.registry.held() if s.id == session).quiet.wait()
+        assert len(face.parking) == 0
+        assert code_of(await parked.answer()) == "invalid_argument"
+        assert await count(client, session, "legacy_inc") == 1
