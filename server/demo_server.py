@@ -99,7 +99,11 @@ class Notebook:
             elif name != "read_notes":
                 raise Refused(INVALID_PARAMS, f"Unknown tool: {name}")
         except KeyError as missing:
-            raise Refused(INVALID_PARAMS, f"Missing argument: {missing.args[0]}") from None
+            # A result, not a JSON-RPC error: a model reads it and can correct its call.
+            return {
+                "content": [{"type": "text", "text": f"{missing.args[0]} is missing."}],
+                "isError": True,
+            }
         return _told({"notes": self.notes})
 
     def _think(self, request: Any, params: JSON) -> None:

@@ -163,5 +163,6 @@ def test_the_notebook_refuses_what_it_does_not_know() -> None:
         assert process.wait(10) == 0
     assert answers[0]["result"]["protocolVersion"] == VERSIONS[0]
     assert answers[1]["result"] == {}
-    assert [answers[n]["error"]["code"] for n in (2, 3, 4)] == [-32601, -32602, -32602]
+    assert [answers[n]["error"]["code"] for n in (2, 3)] == [-32601, -32602]
+    assert answers[4]["result"]["isError"]
     assert answers[5]["result"]["structuredContent"]["thought"] == "42"
