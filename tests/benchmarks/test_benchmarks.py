@@ -1,0 +1,58 @@
+"""That the benchmarks run and say what they measured. What they say is nobody's business here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def measured(tmp_path: Path, *arguments: str) -> dict[str, Any]:
+    file = tmp_path / "results.json"
+    command = [sys.executable, "-m", "benchmarks", *arguments, "--json", str(file)]
+    done = subprocess.run(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=50
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    for part in set(found) - {"about", "targets"}:
+        assert found[part]["title"] in done.stdout
+    return found
+
+
+def test_the_store_is_measured_at_1_10_and_100_writers(tmp_path: Path) -> None:
+    found = measured(tmp_path, "store", "--quick", "--seconds", "0.1")
+    rows = found["store"]["rows"]
+    assert [(row["what"], row["writers"]) for row in rows] == [
+        (what, writers) for what in ("fenced write", "journal append") for writers in (1, 10, 100)
+    ]
+    assert all(row["per second"] > 0 for row in rows)
+    assert [target["target"] for target in found["targets"]] == ["durable writes at 100 writers"]
+    assert found["about"]["packages"]["mcp"]
+    assert len(found["about"]["load_before"]) == 3
+
+
+def test_a_hop_is_measured_beside_the_direct_way(tmp_path: Path) -> None:
+    only = ("--over", "http", "--era", "modern", "--routes", "direct,statehold")
+    found = measured(tmp_path, "hop", "--quick", *only, "--rounds", "1", "--calls", "4")
+    rows = found["hop"]["rows"]
+    assert {(row["route"], row["result"], row["at once"]) for row in rows} == {
+        (route, size, at_once)
+        for route in ("direct", "statehold")
+        for size in ("small", "300 KiB")
+        for at_once in (1, 8)
+    }
+    assert all(row["p10"] > 0 and row["CPU"] > 0 for row in rows)
+    assert all(row["gateway CPU"] == 0 for row in rows if row["route"] == "direct")
+    assert all(row["gateway CPU"] > 0 for row in rows if row["route"] == "statehold")
+
+
+def test_a_wrong_part_is_refused(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks", "nonsense"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50)
+    assert done.returncode == 2
+    assert "nonsense" in done.stderr
