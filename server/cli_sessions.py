@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from argparse import Namespace
 from collections.abc import AsyncGenerator
@@ -73,7 +75,9 @@ async def _list(config: Config, store: SQLStore | None, arguments: Namespace) ->
         statuses.append(
             Status.IDLE
         )  # only the process that holds a session knows that it is active
-    wanted = SessionFilter(owner=arguments.owner, statuses=sorted(set(statuses)) or None)
+    wanted = SessionFilter(
+        owner=_owner_key(arguments.owner), statuses=sorted(set(statuses)) or None
+    )
     records, more = ([], False) if store is None else await _pages(store, wanted, arguments.limit)
     live = LiveNodes(config.data, [] if store is None else await store.nodes())
     await live.look(record.node for record in records)
@@ -90,6 +94,18 @@ async def _list(config: Config, store: SQLStore | None, arguments: Namespace) ->
     if more:
         say(f"... and more: --limit {arguments.limit * 10} shows them")
     return OK
+
+
+def _owner(record: SessionRecord) -> str:
+    """Return an owner as a person says it: the subject alone, unless a client or an issuer belongs to it."""
+    return record.owner.removeprefix(":")
+
+
+def _owner_key(said: str | None) -> str | None:
+    """Return the key of an owner that is given as _owner() says it."""
+    if said is None or re.match(r":|\d+\.\d+:", said):
+        return said
+    return f":{said}"
 
 
 async def _pages(
@@ -110,7 +126,7 @@ async def _pages(
 def _as_json(record: SessionRecord, live: LiveNodes) -> JSON:
     return {
         **describe(record, record.status, record.used_at),
-        "owner": record.owner,
+        "owner": _owner(record),
         "services": record.services,
         "open_in": live.place(record.node),
     }
@@ -130,7 +146,7 @@ def _table(records: list[SessionRecord], live: LiveNodes) -> str:
                 ago(record.used_at, now),
                 until(_ends_at(record), now),
                 live.place(record.node),
-                "" if record.owner == LOCAL.key else record.owner,
+                "" if record.owner == LOCAL.key else _owner(record),
                 record.namespace,
             )
             for record in records
@@ -185,7 +201,7 @@ def _facts(record: SessionRecord, live: LiveNodes, now: float) -> list[tuple[str
     return [
         ("id", record.id),
         ("name", record.name),
-        ("owner", record.owner),
+        ("owner", _owner(record)),
         ("namespace", record.namespace),
         ("status", _status(record, now)),
         ("open in", live.place(record.node)),
@@ -194,7 +210,7 @@ def _facts(record: SessionRecord, live: LiveNodes, now: float) -> list[tuple[str
         ("purged" if record.status is Status.CLOSED else "ends", until(_ends_at(record), now)),
         ("clocks", ", ".join(f"{name} {span(s) if s else 'never'}" for name, s in clocks)),
         ("parent", record.parent),
-        ("metadata", record.metadata or None),
+        ("metadata", json.dumps(record.metadata, ensure_ascii=False) if record.metadata else None),
     ]
 
 

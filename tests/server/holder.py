@@ -54,7 +54,7 @@ async def main(data: Path, names: list[str], silent: bool) -> None:
         sessions: list[Session] = []
         for name in names:
             owner, _, name = name.rpartition("/")
-            principal = Principal.of_key(owner or ":local")
+            principal = Principal(subject=owner or "local")
             sessions.append(await registry.create(principal, Wish(name=name)))
             if name == "busy":
                 registry.admission.begin(sessions[-1])
