@@ -189,7 +189,7 @@ class Tour:
         await self._server.kill()
         self._screen.line("$", f"kill -9 {killed}")
         await gone(self._pids.values())
-        self._screen.line("$", "ps: processes that it left behind", "none")
+        self._screen.line("", "processes that it left behind", "none")
         await self._server.start()
         self._screen.line("$", "statehold serve --config notebook.toml", f"pid {self._server.pid}")
         listed = _content(await self._call("session_list"))["sessions"]

@@ -68,7 +68,7 @@ def test_the_demo_shows_what_it_promises_and_leaves_nothing(
         "generation 1 to 2; it was paused). Restored: the notes. Lost: the counter.",
         "outcome_unknown: The connection to notebook was lost during the call",
         "to 3; the process was killed by SIGKILL). Restored: the notes. Lost: the counter.",
-        "ps: processes that it left behind none",
+        "processes that it left behind none",
         "to 4; the server was restarted). Restored: the notes. Lost: the counter.",
         "exit code 0, no process left",
     ):
