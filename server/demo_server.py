@@ -108,14 +108,16 @@ class Notebook:
 
     def _think(self, request: Any, params: JSON) -> None:
         """Answer later. That it has begun is said at once, to a caller who wants to know."""
-        seconds = float((params.get("arguments") or {}).get("seconds", 1))
+        arguments: JSON = params.get("arguments") or {}
+        meta: JSON = params.get("_meta") or {}
+        seconds = float(arguments.get("seconds", 1))
         answer = {"id": request, "result": _told({"thought": "42"})}
         timer = threading.Timer(seconds, self._write, [answer])
         timer.daemon = True
         timer.start()
-        token = (params.get("_meta") or {}).get("progressToken")
+        token = meta.get("progressToken")
         if token is not None:
-            begun = {"progressToken": token, "progress": 0, "message": "thinking"}
+            begun: JSON = {"progressToken": token, "progress": 0, "message": "thinking"}
             self._write({"method": "notifications/progress", "params": begun})
 
     def _write(self, message: JSON) -> None:

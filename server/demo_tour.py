@@ -165,13 +165,13 @@ class Tour:
     async def _killed_during_a_call(self, pid: int) -> CallToolResult:
         begun, results = anyio.Event(), list[CallToolResult]()
 
-        async def progress(done: float, total: float | None, message: str | None) -> None:
+        async def told(progress: float, total: float | None, message: str | None) -> None:
             begun.set()
 
         async def think() -> None:
             async with self._connected() as client:
                 arguments = {"session_id": self._ids["ada"], "seconds": 60}
-                called = await client.call_tool("think", arguments, progress_callback=progress)
+                called = await client.call_tool("think", arguments, progress_callback=told)
                 results.append(called)
 
         async with anyio.create_task_group() as tasks:
