@@ -22,6 +22,7 @@ from ..sessions.store.sql import SQLStore
 from ..tools.catalog import CatalogError
 from ..tools.upstream.ledger import Ledger
 from ..tools.upstream.service import UpstreamService
+from .changes import ListWatcher
 from .config import Config, ConfigError
 from .gateway import Gateway
 from .http import build_app
@@ -87,6 +88,9 @@ def _wire(gateway: Gateway, services: dict[str, UpstreamService]) -> None:
             await service.forget(session_id)
 
     gateway.registry.on_purged.append(lambda purged: gateway.registry.spawn(forget, purged))
+    watcher = ListWatcher(gateway)
+    for service in services.values():
+        service.on_changed = watcher.heard
 
 
 # stdio

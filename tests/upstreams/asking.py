@@ -49,7 +49,7 @@ class Asking(Quick):
             tool("sample"),
             tool("roots"),
             tool("log", {"level": {"type": "string"}, "text": {"type": "string"}}),
-            tool("grow"),
+            tool("grow", {"name": {"type": "string"}}),
             tool("same"),
             tool("own_session", {"session_id": {"type": "string"}}, idempotentHint=True),
             tool("shaped", {"value": {}}),
@@ -168,8 +168,8 @@ class Asking(Quick):
             self.write({"jsonrpc": "2.0", "method": "notifications/message", "params": message})
         return text("logged")
 
-    def tool_grow(self, *_: object) -> JSON:
-        self.tools.append(tool(f"extra{len(self.tools)}"))
+    def tool_grow(self, given: JSON, *_: object) -> JSON:
+        self.tools.append(tool(str(given.get("name", "extra"))))
         return self.tool_same()
 
     def tool_same(self, *_: object) -> JSON:

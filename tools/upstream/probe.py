@@ -39,7 +39,7 @@ async def probed(connection: UpstreamConnection) -> Profile:
     Raises:
         UpstreamMisbehaved, UpstreamRefused, OutcomeUnknown, ConnectionLost: it does not list its tools.
     """
-    tools = await _listed_tools(connection)
+    tools = await listed_tools(connection)
     return Profile(connection.peer, tools, await _listed_prompts(connection))
 
 
@@ -64,7 +64,8 @@ async def listed(connection: UpstreamConnection, method: str, key: str) -> list[
     raise UpstreamMisbehaved(connection.service, f"{method} has no end")
 
 
-async def _listed_tools(connection: UpstreamConnection) -> tuple[ToolSpec, ...]:
+async def listed_tools(connection: UpstreamConnection) -> tuple[ToolSpec, ...]:
+    """Return the tools that a connection shows now. Raises as probed() does."""
     if "tools" not in connection.peer.capabilities:
         try:
             found = await listed(connection, "tools/list", "tools")
@@ -102,4 +103,4 @@ def header_map(spec: ToolSpec) -> HeaderMap:
     return x_mcp_header_map(schema)
 
 
-__all__ = ["HeaderMap", "Profile", "header_map", "listed", "probed"]
+__all__ = ["HeaderMap", "Profile", "header_map", "listed", "listed_tools", "probed"]

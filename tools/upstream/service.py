@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,6 +41,9 @@ ERAS: Final[Mapping[str, tuple[Era, ...]]] = {
     "modern": ("modern",),
 }
 
+Changed = Callable[["UpstreamService", str, UpstreamConnection], None]
+"""Told of a list that changed: the service, the method of the notification, and the connection it came over."""
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -59,7 +62,8 @@ class Check:
 class UpstreamService:
     """An upstream of the configuration. It lives as long as the process and holds nothing open of its own.
 
-    `on_changed` is told when a live connection says that one of its lists changed; refresh() then asks again.
+    `on_changed` is told when a live connection says that one of its lists changed: refresh() then asks a fresh one again,
+    learn() adds what only the live one has.
     """
 
     def __init__(
@@ -72,7 +76,7 @@ class UpstreamService:
         base: Path | None = None,
         call_seconds: float = CALL_SECONDS,
         limits: ProcessLimits | None = None,
-        on_changed: Callable[[UpstreamService, str], None] | None = None,
+        on_changed: Changed | None = None,
     ) -> None:
         self.name = name
         self.config = config
@@ -90,13 +94,14 @@ class UpstreamService:
         self._ledger = ledger
         self._base = base
         self._limits = limits
-        self.on_changed: Callable[[UpstreamService, str], None] | None = on_changed
+        self.on_changed: Changed | None = on_changed
         self._places = Places(data, name)
         self._needs_folder = needs_folder(config)
         self._secrets = configured_secrets(config.env, config.headers, config.args, config.url)
         self._eras = ERAS[config.era]
         self._probing = anyio.Lock()
         self._header_maps: dict[str, HeaderMap] = {}
+        self._learned: dict[str, ToolSpec] = {}
 
     def __repr__(self) -> str:
         return f"<UpstreamService {self.name!r} {self.transport}>"
@@ -113,7 +118,18 @@ class UpstreamService:
             async with self._probing:
                 if self.profile is None:
                     await self._probe()
-        return self.profile.tools if self.profile is not None else ()
+        return self._known()
+
+    def _known(self) -> tuple[ToolSpec, ...]:
+        fresh = self.profile.tools if self.profile is not None else ()
+        names = {spec.name for spec in fresh}
+        return (*fresh, *(spec for name, spec in self._learned.items() if name not in names))
+
+    def learn(self, tools: Iterable[ToolSpec]) -> None:
+        """Add the tools that a live connection has by now. They stay until the process ends."""
+        for spec in tools:
+            self._learned[spec.name] = spec
+            self._header_maps.setdefault(spec.name, header_map(spec))
 
     async def refresh(self) -> bool:
         """Probe again. Returns whether the tools changed; raises as tools() does and then keeps the old ones."""
@@ -123,8 +139,7 @@ class UpstreamService:
             return before is None or self.profile is None or before.tools != self.profile.tools
 
     def repeatable(self, tool: str) -> bool:
-        known = self.profile.tools if self.profile is not None else ()
-        return any(spec.name == tool and spec.repeatable for spec in known)
+        return any(spec.name == tool and spec.repeatable for spec in self._known())
 
     async def check(self) -> Check:
         """Probe and report, without raising."""
@@ -163,7 +178,7 @@ class UpstreamService:
             ) from error
         finally:
             await self._places.forget(probe.id)
-        self._header_maps = {spec.name: header_map(spec) for spec in self.profile.tools}
+        self._header_maps = {spec.name: header_map(spec) for spec in self._known()}
 
     @asynccontextmanager
     async def _throw_away(self, view: SessionView) -> AsyncGenerator[UpstreamConnection]:
@@ -223,7 +238,7 @@ class UpstreamService:
 
     async def _connected(self, place: Place) -> UpstreamConnection:
         connection = UpstreamConnection(self.name, shared=self.scope == "shared")
-        connection.on_changed = self._changed
+        connection.on_changed = partial(self._changed, connection)
         connection.param_headers = self._param_headers
         # A little less than the core allows, so that the cause is told instead of cut off.
         seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)
@@ -259,9 +274,9 @@ class UpstreamService:
         folder = Path(place.fill(self.config.cwd))
         return str(folder if self._base is None else self._base / folder)
 
-    def _changed(self, method: str, params: JSON) -> None:
+    def _changed(self, connection: UpstreamConnection, method: str, params: JSON) -> None:
         if self.on_changed is not None:
-            self.on_changed(self, method)
+            self.on_changed(self, method, connection)
 
     def _param_headers(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, str]:
         wanted = self._header_maps.get(tool)

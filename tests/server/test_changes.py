@@ -1,0 +1,140 @@
+"""Tool lists that change while Statehold runs."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from front import JSON, Way, count, opened_session, service, text_of, toml
+from mcp import Client
+
+from statehold.server.config_load import load
+from statehold.server.daemon import opened
+from statehold.server.gateway import Gateway
+from statehold.server.mcp import Face
+
+
+class Told:
+    """Counts how often a client was told that the tool list changed, in the way of its era."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self._told = anyio.Event()
+
+    async def handle(self, message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self.times += 1
+            self._told.set()
+
+    async def follow(self, stack: AsyncExitStack, client: Client) -> None:
+        """Listen, where the client has to ask for it."""
+        changes = await stack.enter_async_context(client.listen(tools_list_changed=True))
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        stack.callback(tasks.cancel_scope.cancel)
+
+        async def listen() -> None:
+            async for _ in changes:
+                self.times += 1
+                self._told.set()
+
+        tasks.start_soon(listen)
+
+    async def wait(self) -> None:
+        with anyio.fail_after(15):
+            await self._told.wait()
+        self._told = anyio.Event()
+
+
+async def names(client: Client) -> list[str]:
+    return [tool.name for tool in (await client.list_tools()).tools]
+
+
+async def test_clients_are_told_when_the_list_really_changed_and_only_then(way: Way) -> None:
+    new = f"extra_{way.transport}_{way.era}"
+    told = Told()
+    async with AsyncExitStack() as stack:
+        handler: Any = None if way.modern else told.handle
+        client = await stack.enter_async_context(way.connect(message_handler=handler))
+        if way.modern:
+            await told.follow(stack, client)
+        before = await names(client)
+        session = await opened_session(client)
+        for tool in ("same", "same", "grow", "same"):
+            result = await client.call_tool(tool, {"session_id": session, "name": new})
+            assert text_of(result) == "told"
+        await told.wait()
+        assert await names(client) == [*before, new]
+        await client.call_tool("same", {"session_id": session})
+        await client.call_tool("grow", {"session_id": session, "name": f"{new}_too"})
+        await told.wait()
+        assert await names(client) == [*before, new, f"{new}_too"]
+        assert told.times == 2
+
+
+@pytest.fixture
+async def started(tmp_path: Path) -> Any:
+    """`async with started(settings) as gateway`: a gateway in this process."""
+
+    def start(settings: JSON) -> Any:
+        config = tmp_path / "statehold.toml"
+        config.write_text(toml(settings))
+        flags = {"data": str(tmp_path / "data")}
+        return opened(load(config=config, services=None, flags=flags), address="test")
+
+    return start
+
+
+async def test_a_tool_of_one_session_is_offered_and_fails_cleanly_in_another(
+    gateway: Gateway,
+) -> None:
+    face = Face(gateway, version="0")
+    told = Told()
+    async with Client(face, cache=None, mode="legacy", message_handler=told.handle) as client:
+        one, other = await opened_session(client), await opened_session(client)
+        await client.call_tool("grow", {"session_id": one, "name": "inc2"})
+        await told.wait()
+        assert "inc2" in await names(client)
+        with pytest.raises(Exception, match="Unknown tool: inc2"):
+            await client.call_tool("inc2", {"session_id": other})
+        assert await count(client, other) == 1
+
+
+async def test_a_new_tool_whose_name_is_taken_is_not_served(started: Any) -> None:
+    services = {"a": service("asking"), "b": service("naming", "extra")}
+    async with (
+        started({"services": services}) as gateway,
+        Client(Face(gateway, version="0"), cache=None) as client,
+    ):
+        before = await names(client)
+        session = await opened_session(client)
+        await client.call_tool("grow", {"session_id": session, "name": "extra"})
+        tools = [*await gateway.services["a"].tools()]
+        tools.append(type(tools[0])("extra", {"name": "extra", "inputSchema": {}}))
+        await gateway.update_tools("a", tools)
+        assert await names(client) == before
+        assert await count(client, session) == 1
+
+
+async def test_a_client_that_does_not_read_keeps_nobody_waiting(gateway: Gateway) -> None:
+    """Its notification waits alone; the others have theirs."""
+    face = Face(gateway, version="0")
+    told = Told()
+    stuck = anyio.Event()
+
+    async def never(message: Any) -> None:
+        await stuck.wait()
+
+    async with (
+        Client(face, cache=None, mode="legacy", message_handler=never) as slow,
+        Client(face, cache=None, mode="legacy", message_handler=told.handle) as quick,
+    ):
+        await slow.list_tools()
+        await quick.list_tools()
+        for _ in range(3):
+            await gateway.tools_changed()
+            await told.wait()
+        stuck.set()
