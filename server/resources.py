@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 import mcp_types as types
 from mcp.server.lowlevel import Server
@@ -21,7 +22,7 @@ from ..sessions.router import Request
 from ..sessions.services import JSON
 from ..tools.catalog import SESSION_ARGUMENT
 from ..tools.upstream.errors import UpstreamRefused
-from .caller import Caller
+from .caller import OUR_STATE, Caller
 from .gateway import Gateway
 from .results import SCHEME, parse_session_uri, session_uri
 from .sdk import RequestContext, is_modern
@@ -43,6 +44,7 @@ class Resources:
         self._gateway = gateway
         self._principal = principal
         self._pin = pin
+        self._hidden: set[tuple[str, str]] = set()
 
     def register(self, server: Server[Any]) -> None:
         page = types.PaginatedRequestParams
@@ -63,9 +65,10 @@ class Resources:
         return _result(ctx, {"resources": found})
 
     async def _templates(self, ctx: RequestContext, params: Params) -> Any:
+        await self._gateway.catalog("explicit")
         found: list[JSON] = [
             {
-                "uriTemplate": f"{SCHEME}{{{SESSION_ARGUMENT}}}/{service}/{{uri}}",
+                "uriTemplate": f"{SCHEME}{{{SESSION_ARGUMENT}}}/{quote(service, safe='')}/{{uri}}",
                 "name": f"{service} resources",
                 "description": f"A resource of {service} in a session; uri is the resource's own URI.",
             }
@@ -91,11 +94,12 @@ class Resources:
             found, session_id = await self._forward(
                 ctx, session, service, "resources/read", {"uri": uri}
             )
-        contents = [
-            {**part, "uri": session_uri(session_id, service, part.get("uri", uri))}
-            for part in found.get("contents", ())
-        ]
-        return _result(ctx, {**found, "contents": contents})
+        if "contents" in found:
+            found["contents"] = [
+                {**part, "uri": session_uri(session_id, service, part.get("uri", uri))}
+                for part in found["contents"]
+            ]
+        return _result(ctx, found)
 
     # Prompts.
 
@@ -103,12 +107,14 @@ class Resources:
         await self._gateway.catalog("explicit")
         pinned = self._pin(ctx) is not None
         found: list[JSON] = []
-        for service, prompt in self._known_prompts().values():
+        for name, (service, prompt) in self._known_prompts().items():
             arguments = list(prompt.get("arguments") or [])
             if not pinned:
                 arguments.insert(0, {"name": SESSION_ARGUMENT, "required": True})
             description = prompt.get("description") or f"A prompt of {service}."
-            found.append({**prompt, "description": description, "arguments": arguments})
+            found.append(
+                {**prompt, "name": name, "description": description, "arguments": arguments}
+            )
         return _result(ctx, {"prompts": found})
 
     async def _prompt(self, ctx: RequestContext, params: types.GetPromptRequestParams) -> Any:
@@ -124,7 +130,7 @@ class Resources:
                 session = arguments.pop(SESSION_ARGUMENT, "")
             if not session:
                 raise SessionNotFound("session_id is missing: call session_create first.")
-            wanted: JSON = {"name": params.name, "arguments": arguments}
+            wanted: JSON = {"name": known[1]["name"], "arguments": arguments}
             found, _ = await self._forward(ctx, session, known[0], "prompts/get", wanted)
         return _result(ctx, found)
 
@@ -133,10 +139,13 @@ class Resources:
         found: dict[str, tuple[str, JSON]] = {}
         for service in self._offering("prompts"):
             profile: Any = getattr(self._gateway.services[service], "profile", None)
+            prefix = self._gateway.config.services[service].prefix
             for prompt in profile.prompts:
-                if prompt["name"] in found:
-                    logger.warning("prompt %s of %s is hidden by another", prompt["name"], service)
-                found.setdefault(prompt["name"], (service, prompt))
+                name = prefix + prompt["name"]
+                if name in found and (service, name) not in self._hidden:
+                    self._hidden.add((service, name))
+                    logger.warning("prompt %s of %s is hidden by another", name, service)
+                found.setdefault(name, (service, prompt))
         return found
 
     # Both.
@@ -156,6 +165,7 @@ class Resources:
         pin = self._pin(ctx)
         if pin is None:
             return
+        await self._gateway.catalog("explicit")
         session = await self._gateway.pinned(self._principal(ctx), pin)
         for service in self._offering(capability):
             cursor: str | None = None
@@ -209,7 +219,11 @@ class _translated:
 
 
 def _result(ctx: RequestContext, found: JSON) -> JSON:
+    asks = found.get("resultType") == "input_required"
     found = {key: value for key, value in found.items() if key not in ("_meta", "resultType")}
+    if asks:
+        state = OUR_STATE + (found.get("requestState") or "")
+        return {**found, "requestState": state, "resultType": "input_required"}
     return {**found, "resultType": "complete"} if is_modern(ctx) else found
 
 

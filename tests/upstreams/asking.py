@@ -91,7 +91,12 @@ class Asking(Quick):
             return {"contents": [{"uri": params["uri"], "text": str(self.count)}], **cached}
         if method == "prompts/list":
             report = {"name": "report", "arguments": [{"name": "tone", "required": False}]}
-            return {"prompts": [report], **cached}
+            return {"prompts": [report, {"name": "quiz"}], **cached}
+        if method == "prompts/get" and params["name"] == "quiz":
+            asked = self._question(QUESTION, params)
+            if "inputRequests" in asked:
+                return asked
+            return {"messages": [{"role": "user", "content": asked["content"][0]}]}
         if method == "prompts/get":
             given: JSON = params.get("arguments") or {}
             tone = given.get("tone", "plain")
