@@ -22,6 +22,7 @@ from typing import Final
 import anyio.to_thread
 
 from . import proc
+from .places import private_folder
 from .watchdog import Watchdog
 
 logger = logging.getLogger("statehold.upstream")
@@ -162,7 +163,7 @@ def _write(folder: Path, child: Child) -> None:
     target = folder / f"{child.pid}.json"
     draft = target.with_suffix(".new")
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(folder)
         opened = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(opened, "w") as out:
             json.dump(asdict(child), out)

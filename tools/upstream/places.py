@@ -36,6 +36,13 @@ class Place:
         return text if self.folder is None else text.replace("{dir}", str(self.folder))
 
 
+def private_folder(path: Path) -> None:
+    """Make a folder, and what is missing above it, for the user alone: `parents=True` would open the upper ones to all."""
+    for part in (*reversed(path.parents), path):
+        if not part.exists():
+            part.mkdir(mode=0o700, exist_ok=True)
+
+
 class Places:
     """The folders of one service, `<data>/work/<session>/<service>`, made when needed and removed by forget()."""
 
@@ -54,7 +61,7 @@ class Places:
 
     def _make(self, session_id: str) -> Path:
         path = self._path(session_id)
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(path)
         path.chmod(0o700)
         return path
 
@@ -82,4 +89,4 @@ class Places:
             pass  # Other services or sessions still have theirs there.
 
 
-__all__ = ["Place", "Places", "plain"]
+__all__ = ["Place", "Places", "plain", "private_folder"]

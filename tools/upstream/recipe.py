@@ -20,6 +20,7 @@ from ...sessions.errors import (
 from ...sessions.services import JSON, Restored, Snapshot
 from .config import Recipe, Step
 from .connection import UpstreamConnection
+from .places import private_folder
 
 FILE_BYTES: Final = 64 * 2**20
 _PLACE: Final = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
@@ -167,7 +168,7 @@ def _read(path: Path, step: Step, name: str) -> bytes:
 
 def _write(path: Path, kept: bytes) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(path.parent)
         path.write_bytes(kept)
         path.chmod(0o600)
     except OSError as error:
