@@ -1,0 +1,433 @@
+"""Who may do what over HTTP: where requests may come from, who is asking, and what nobody gets to see."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import psutil
+import pytest
+from front import (
+    JSON,
+    STATEHOLD,
+    Running,
+    Way,
+    code_of,
+    count,
+    meta_of,
+    opened_session,
+    service,
+    serving,
+    structured,
+    text_of,
+    toml,
+)
+from mcp import Client, MCPError
+
+ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
+ENV_SECRET, ARG_SECRET = "env-secret-4711", "arg-secret-4712"
+UNKNOWN = "sh_aaaaaaaaaaaaaaaaaaaaaaaaaa"
+VERSION = "2026-07-28"
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tokens") / "tokens"
+    path.touch(0o600)
+    path.write_text(f"{ALICE} alice\n{BEN} ben client_id=laptop issuer=home\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def settings(tokens: Path) -> JSON:
+    secret = {"env": {"API_KEY": ENV_SECRET}}
+    return {
+        "server": {"tokens": str(tokens)},
+        "log": {"level": "debug"},
+        "services": {
+            "asking": service("asking", "--api-key", ARG_SECRET, **secret),
+            "broken": service("bad", "exit-at-start", prefix="broken_", **secret),
+        },
+    }
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+@pytest.fixture(scope="module")
+async def alice(http: Way) -> AsyncGenerator[Client]:
+    async with http.connect(headers=bearer(ALICE), **ANSWERS) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+async def ben(http: Way) -> AsyncGenerator[Client]:
+    async with http.connect(headers=bearer(BEN), **ANSWERS) as client:
+        yield client
+
+
+async def answer(context: object, params: object) -> Any:
+    from mcp_types import ElicitResult
+
+    return ElicitResult(action="accept", content={"answer": "42"})
+
+
+ANSWERS: JSON = {"elicitation_callback": answer}
+
+
+@pytest.fixture
+async def raw(server: Running) -> AsyncGenerator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(base_url=server.url, headers=bearer(ALICE)) as client:
+        yield client
+
+
+def modern_call(tool: str, arguments: JSON) -> tuple[JSON, dict[str, str]]:
+    """Return the body and the headers of a 2026-07-28 tool call."""
+    meta: JSON = {
+        "io.modelcontextprotocol/protocolVersion": VERSION,
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params: JSON = {"name": tool, "arguments": arguments, "_meta": meta}
+    headers = {
+        "mcp-protocol-version": VERSION,
+        "mcp-method": "tools/call",
+        "mcp-name": tool,
+        "accept": "application/json, text/event-stream",
+    }
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}, headers
+
+
+# Where requests may come from.
+
+ROUTES = [
+    ("POST", "/mcp"),
+    ("GET", "/mcp"),
+    ("DELETE", "/mcp"),
+    ("POST", "/s/desk/mcp"),
+    ("GET", "/sse"),
+    ("POST", "/messages/"),
+    ("GET", "/health"),
+    ("GET", "/nowhere"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+async def test_a_foreign_host_or_origin_is_refused_on_every_route(
+    raw: httpx2.AsyncClient, method: str, path: str
+) -> None:
+    for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", ""):
+        answer = await raw.request(method, path, headers={"host": host})
+        assert answer.status_code == 421
+    for origin in (
+        "https://evil.example",
+        "null",
+        "http://localhost.evil.example",
+        "file://localhost",
+        "http://",
+        "http://[",
+    ):
+        answer = await raw.request(method, path, headers={"origin": origin})
+        assert answer.status_code == 403, origin
+
+
+async def test_pages_of_this_machine_and_its_names_are_welcome(raw: httpx2.AsyncClient) -> None:
+    port = raw.base_url.port
+    for host in ("localhost", f"localhost:{port}", f"127.0.0.1:{port}", "[::1]", "LOCALHOST:1"):
+        assert (await raw.get("/health", headers={"host": host})).status_code == 200, host
+    for origin in ("http://localhost:3000", "http://127.0.0.1", "https://[::1]:8443"):
+        assert (await raw.get("/health", headers={"origin": origin})).status_code == 200, origin
+
+
+async def test_configured_names_are_welcome_too(tmp_path: Path) -> None:
+    config = tmp_path / "statehold.toml"
+    names = {"allowed_hosts": ["mcp.example:*"], "allowed_origins": ["https://app.example"]}
+    config.write_text(toml({"server": names}))
+    with serving(config, tmp_path / "data") as running:
+        async with httpx2.AsyncClient(base_url=running.url) as raw:
+            fine = {"host": "mcp.example:8931", "origin": "https://app.example"}
+            assert (await raw.get("/health", headers=fine)).status_code == 200
+            wrong = {**fine, "origin": "http://app.example"}
+            assert (await raw.get("/health", headers=wrong)).status_code == 403
+            assert (await raw.get("/health", headers={"host": "example"})).status_code == 421
+
+
+async def test_health_tells_no_names(server: Running) -> None:
+    async with httpx2.AsyncClient(base_url=server.url) as raw:
+        answer = await raw.get("/health")
+        assert answer.json() == {"status": "ok", "services": {"ok": 1, "unavailable": 1}}
+
+
+# Who is asking.
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES[:6])
+async def test_without_a_good_token_nothing_is_answered(
+    server: Running, method: str, path: str
+) -> None:
+    async with httpx2.AsyncClient(base_url=server.url) as raw:
+        for given in (
+            None,
+            "Bearer",
+            "Bearer wrong-token-0123456789",
+            f"Bearer {ALICE[:-1]}",
+            f"Bearer {ALICE}x",
+            f"Basic {ALICE}",
+            ALICE,
+        ):
+            headers = {} if given is None else {"authorization": given}
+            answer = await raw.request(method, path, headers=headers)
+            assert answer.status_code == 401
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+            assert ALICE not in answer.text
+        in_the_url = await raw.request(method, f"{path}?access_token={ALICE}&token={ALICE}")
+        assert in_the_url.status_code == 401
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
+def test_listening_beyond_this_machine_without_tokens_is_refused(tmp_path: Path, host: str) -> None:
+    command = [*STATEHOLD, "serve", "--data", str(tmp_path), "--port", "0", "--host", host]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert "--token-file" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+SESSION_TOOLS: list[tuple[str, JSON]] = [
+    ("session_info", {}),
+    ("session_pause", {}),
+    ("session_resume", {}),
+    ("session_extend", {}),
+    ("session_restart", {}),
+    ("session_rename", {"name": "mine now"}),
+    ("session_bind", {"service": "asking"}),
+    ("session_unbind", {"service": "asking"}),
+    ("session_close", {"force": True}),
+    ("inc", {}),
+    ("fail", {}),
+    ("ask", {}),
+]
+
+
+async def test_a_foreign_session_is_the_same_as_an_unknown_one(alice: Client, ben: Client) -> None:
+    name = f"alice's {alice.protocol_version}"
+    live = await opened_session(alice, name=name)
+    assert await count(alice, live) == 1
+    idle = await opened_session(alice)
+    paused = await opened_session(alice)
+    await count(alice, paused)
+    await alice.call_tool("session_pause", {"session_id": paused})
+    closed = await opened_session(alice)
+    await alice.call_tool("session_close", {"session_id": closed})
+    for tool, more in SESSION_TOOLS:
+        unknown = await ben.call_tool(tool, {"session_id": UNKNOWN, **more})
+        assert code_of(unknown) == "session_not_found"
+        for foreign in (live, idle, paused, closed, name):
+            found = await ben.call_tool(tool, {"session_id": foreign, **more})
+            assert found.model_dump() == unknown.model_dump(), (tool, foreign)
+    listed = structured(await ben.call_tool("session_list", {}))["sessions"]
+    assert {live, idle, paused, closed}.isdisjoint(s["session_id"] for s in listed)
+    assert await count(alice, live) == 2
+    info = structured(await alice.call_tool("session_info", {"session_id": paused}))
+    assert info["status"] == "paused"
+
+
+async def test_foreign_resources_and_prompts_are_unknown_too(alice: Client, ben: Client) -> None:
+    session = await opened_session(alice)
+    errors: list[JSON] = []
+    for found in (session, UNKNOWN):
+        with pytest.raises(MCPError) as caught:
+            await ben.read_resource(f"session://{found}/asking/quick%3A%2F%2Fvalue")
+        errors.append(caught.value.error.model_dump())
+        with pytest.raises(MCPError) as caught:
+            await ben.get_prompt("report", {"session_id": found})
+        errors.append(caught.value.error.model_dump())
+    assert errors[:2] == errors[2:]
+    assert "session_not_found" in errors[0]["message"]
+
+
+async def test_a_name_belongs_to_its_owner(http: Way) -> None:
+    ids: set[str] = set()
+    for token in (ALICE, BEN, ALICE):
+        async with http.connect(f"/s/desk {http.era}/mcp", headers=bearer(token)) as client:
+            result = await client.call_tool("inc", {})
+            ids.add(meta_of(result)["statehold/session"]["id"])
+    assert len(ids) == 2
+    async with http.connect(f"/s/{ids.pop()}/mcp", headers=bearer(ALICE)) as client:
+        first = await client.call_tool("session_info", {})
+    async with http.connect(f"/s/{ids.pop()}/mcp", headers=bearer(ALICE)) as client:
+        second = await client.call_tool("session_info", {})
+    assert sorted([first.is_error or False, second.is_error or False]) == [False, True]
+
+
+async def test_a_parked_call_is_continued_by_nobody_else(
+    http: Way, alice: Client, ben: Client
+) -> None:
+    if http.era == "legacy":
+        pytest.skip("a legacy client is asked while its call runs")
+    session = await opened_session(alice)
+
+    async def ask(client: Client, **more: Any) -> Any:
+        return await client.session.call_tool(
+            "ask", {"session_id": session}, allow_input_required=True, **more
+        )
+
+    from mcp_types import ElicitResult
+
+    parked = await ask(alice)
+    said: Any = {"q1": ElicitResult(action="accept", content={"answer": "mine"})}
+    stolen = await ask(ben, input_responses=said, request_state=parked.request_state)
+    assert stolen.is_error
+    assert "statehold/session" not in meta_of(stolen)
+    result = await ask(alice, input_responses=said, request_state=parked.request_state)
+    assert "mine" in text_of(result)
+
+
+async def test_a_transport_session_belongs_to_whom_it_was_opened_for(
+    raw: httpx2.AsyncClient,
+) -> None:
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        },
+    }
+    accept = {"accept": "application/json, text/event-stream"}
+    opened = await raw.post("/mcp", json=hello, headers=accept)
+    mine = {**accept, "mcp-session-id": opened.headers["mcp-session-id"]}
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    assert (await raw.post("/mcp", json=ping, headers=mine)).status_code == 200
+    theirs = {**mine, **bearer(BEN)}
+    foreign = await raw.post("/mcp", json=ping, headers=theirs)
+    unknown = await raw.post("/mcp", json=ping, headers={**theirs, "mcp-session-id": "0" * 32})
+    assert foreign.status_code == unknown.status_code == 404
+    assert foreign.text == unknown.text
+    assert (await raw.delete("/mcp", headers=theirs)).status_code == 404
+    assert (await raw.post("/mcp", json=ping, headers=mine)).status_code == 200
+
+
+# What nobody gets to see.
+
+
+async def test_no_error_shows_a_path_or_a_traceback(
+    alice: Client, raw: httpx2.AsyncClient, server: Running
+) -> None:
+    session = await opened_session(alice)
+    calls: list[tuple[str, JSON]] = [
+        ("crash", {"session_id": session}),
+        ("inc", {"session_id": UNKNOWN}),
+        ("session_restart", {"session_id": session, "services": ["broken"]}),
+        ("session_create", {"services": ["/etc/passwd"]}),
+        ("session_create", {"name": "../../etc"}),
+        ("session_info", {"session_id": session}),
+    ]
+    results = [await alice.call_tool(tool, arguments) for tool, arguments in calls]
+    said = [result.model_dump_json() for result in results]
+    for tool, given in (("inc", {"session_id": 5}), ("nothing", {}), ("inc", None)):
+        body, headers = modern_call(tool, given or {})
+        said.append((await raw.post("/mcp", json=body, headers=headers)).text)
+    for content in (b"{", b"[]", b'{"jsonrpc": "2.0", "id": 1, "method": 5}', b"\xff"):
+        said.append((await raw.post("/mcp", content=content, headers=headers)).text)
+    text = "\n".join(said)
+    for secret in ("Traceback", 'File "', "site-packages", str(Path(__file__).parents[2])):
+        assert secret not in text
+    for secret in (ALICE, BEN, ENV_SECRET, ARG_SECRET):
+        assert secret not in text
+
+
+async def test_secrets_are_neither_logged_nor_on_a_command_line_of_ours(
+    alice: Client, raw: httpx2.AsyncClient, server: Running
+) -> None:
+    session = await opened_session(alice)
+    await alice.call_tool("crash", {"session_id": session})
+    assert await count(alice, session) == 1
+    await raw.post("/mcp", headers=bearer("a-wrong-token-0123456789"), json={})
+    for secret in (ALICE, BEN, ENV_SECRET, ARG_SECRET, "a-wrong-token"):
+        assert secret not in server.log
+    process = psutil.Process(server.process.pid)
+    lines = " ".join(process.cmdline())
+    for child in process.children(recursive=True):
+        line = " ".join(child.cmdline())
+        # An argument that the user wrote into the configuration is the child's own.
+        lines += line.replace(ARG_SECRET, "") if "asking.py" in line else line
+    for secret in (ALICE, BEN, ENV_SECRET, ARG_SECRET):
+        assert secret not in lines
+
+
+async def test_nothing_readable_by_others_is_left_in_the_data_folder(
+    config_file: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    with serving(config_file, data) as running:
+        way = Way("http", "modern", config_file, data, url=running.url)
+        async with way.connect(headers=bearer(ALICE)) as client:
+            await count(client, await opened_session(client))
+        found = [data, *sorted(data.rglob("*"))]
+        assert len(found) > 1
+        for path in found:
+            mode = path.stat().st_mode & 0o777
+            assert mode == (0o700 if path.is_dir() else 0o600), f"{path} {mode:o}"
+        assert found[0].stat().st_uid == os.getuid()
+
+
+# The session as a header.
+
+
+@pytest.fixture(scope="module")
+def routed(config_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
+    with serving(config_file, tmp_path_factory.mktemp("routed"), "--session-header") as running:
+        yield running
+
+
+async def test_a_session_header_has_to_say_what_the_argument_says(
+    routed: Running, tmp_path: Path
+) -> None:
+    way = Way("http", "modern", tmp_path, tmp_path, url=routed.url)
+    async with way.connect(headers=bearer(ALICE)) as client:
+        session, other = await opened_session(client), await opened_session(client)
+        # The SDK's client sends the header by itself, once it has seen the list.
+        await client.list_tools()
+        assert await count(client, session) == 1
+        assert structured(await client.call_tool("session_info", {"session_id": session}))
+    async with httpx2.AsyncClient(base_url=routed.url, headers=bearer(ALICE)) as raw:
+        for tool in ("inc", "session_info"):
+            body, headers = modern_call(tool, {"session_id": session})
+            for header in (other, None, ""):
+                more = {} if header is None else {"mcp-param-session-id": header}
+                answer = await raw.post("/mcp", json=body, headers={**headers, **more})
+                assert answer.status_code == 400
+                assert answer.json()["error"]["code"] == -32020
+            right = {**headers, "mcp-param-session-id": session}
+            answer = await raw.post("/mcp", json=body, headers=right)
+            assert answer.status_code == 200
+            assert "error" not in json.loads(_body(answer))
+    # A legacy client knows nothing of it.
+    way = Way("http", "legacy", tmp_path, tmp_path, url=routed.url)
+    async with way.connect(headers=bearer(ALICE)) as client:
+        assert await count(client, session) == 3
+
+
+async def test_a_pinned_url_needs_no_session_header(routed: Running, tmp_path: Path) -> None:
+    way = Way("http", "modern", tmp_path, tmp_path, url=routed.url)
+    async with way.connect("/s/routed/mcp", headers=bearer(ALICE)) as client:
+        await client.list_tools()
+        with anyio.fail_after(20):
+            assert structured(await client.call_tool("inc", {}))["count"] == 1
+            own = await client.call_tool("own_session", {"session_id": "theirs"})
+            assert structured(own) == {"session_id": "theirs"}
+
+
+def _body(answer: httpx2.Response) -> str:
+    if answer.headers["content-type"].startswith("text/event-stream"):
+        return next(line[6:] for line in answer.text.splitlines() if line.startswith("data: "))
+    return answer.text
