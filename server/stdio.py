@@ -21,6 +21,8 @@ from mcp.shared._context_streams import create_context_streams
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from ..tools.upstream.lines import encode
+
 LINE_LIMIT = 64 << 20
 """Bytes of one message at most; a longer one ends the connection."""
 ANSWER_SECONDS = 2.0
@@ -223,8 +225,7 @@ class _Wire:
         return SessionMessage(message)
 
     async def send(self, message: SessionMessage) -> None:
-        text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-        await self._write(text.encode() + b"\n")
+        await self._write(encode(message.message))
 
 
 @asynccontextmanager
