@@ -29,7 +29,7 @@ class Plan:
     rounds: int = 8
     calls: int = 40
     """Sequential small calls per round; large ones are a fifth of it, concurrent ones twice as many."""
-    scenario_seconds: float = 12.0
+    scenario_seconds: float = 6.0
     """When a scenario takes longer, its later rounds are left out."""
     opens: int = 12
     live: int = 100
