@@ -6,6 +6,7 @@ from typing import Any
 
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
+from mcp.shared._context_streams import create_context_streams
 from mcp.shared.dispatcher import Outbound
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -26,4 +27,10 @@ def is_modern(ctx: RequestContext) -> bool:
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-__all__ = ["RequestContext", "channel_of", "connection_of", "is_modern"]
+__all__ = [
+    "RequestContext",
+    "channel_of",
+    "connection_of",
+    "create_context_streams",
+    "is_modern",
+]

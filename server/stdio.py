@@ -17,11 +17,11 @@ from typing import Any
 import anyio
 import mcp_types as types
 from mcp.server.stdio import stdio_server
-from mcp.shared._context_streams import create_context_streams
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from ..tools.upstream.lines import encode
+from .sdk import create_context_streams
 
 LINE_LIMIT = 64 << 20
 """Bytes of one message at most; a longer one ends the connection."""
