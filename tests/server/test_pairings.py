@@ -1,0 +1,73 @@
+"""Questions and messages of an upstream on the real SDK, in all four pairings of the two eras."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from front import JSON, Way, count, opened_session, service, structured, text_of
+from mcp import Client
+
+from statehold.server.gateway import Gateway
+
+heard: list[str] = []
+
+
+@pytest.fixture(scope="module")
+def settings() -> JSON:
+    return {
+        "services": {
+            "legacy": service("counter", "--era", "legacy", prefix="legacy_"),
+            "modern": service("counter", "--era", "modern", prefix="modern_"),
+        }
+    }
+
+
+async def elicit(context: object, params: Any) -> types.ElicitResult:
+    return types.ElicitResult(action="accept", content={"answer": params.message})
+
+
+async def sample(context: object, params: Any) -> types.CreateMessageResult:
+    said = types.TextContent(text="a sample")
+    return types.CreateMessageResult(role="assistant", content=said, model="a person")
+
+
+async def log(params: types.LoggingMessageNotificationParams) -> None:
+    heard.append(str(params.data))
+
+
+@pytest.fixture(scope="module")
+async def person(memory: Way) -> AsyncGenerator[Client]:
+    options: JSON = {"elicitation_callback": elicit, "sampling_callback": sample}
+    async with memory.connect(logging_callback=log, log_level="info", **options) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+async def session(person: Client) -> str:
+    return await opened_session(person)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_an_sdk_server_asks_and_tells_as_if_nothing_were_between(
+    gateway: Gateway, person: Client, session: str, era: str
+) -> None:
+    # An SDK server takes more than a second to start, which the list does not always wait for.
+    await gateway.ready()
+    one = {"session_id": session}
+    with anyio.fail_after(40):
+        before = await count(person, session, f"{era}_inc")
+        asked = await person.call_tool(f"{era}_ask", {**one, "question": "Who?"})
+        assert '"Who?"' in text_of(asked).replace("\\", "")
+        sampled = await person.call_tool(f"{era}_sample", one)
+        assert "a sample" in text_of(sampled)
+        heard.clear()
+        await person.call_tool(f"{era}_log", {**one, "text": f"{era} says"})
+        assert heard == [f"{era} says"]
+        assert await count(person, session, f"{era}_inc") == before + 1
+        echoed = structured(await person.call_tool(f"{era}_echo", {**one, "n": 2**63 - 1}))
+        assert json.loads(json.dumps(echoed["arguments"])) == {"n": 2**63 - 1}
