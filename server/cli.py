@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -84,8 +85,12 @@ def _only(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
 
 
 def _serve(config: Config, *, http: bool) -> int:
+    # What is imported lives as long as the process: collecting among it costs a tenth of the start and frees nothing.
+    gc.disable()
     from .daemon import run_http, run_stdio
 
+    gc.freeze()
+    gc.enable()
     if http:
         return run_http(config)
     if sys.stdin.isatty():
