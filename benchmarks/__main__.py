@@ -6,6 +6,7 @@ import argparse
 import importlib
 import importlib.util
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -63,6 +64,8 @@ def planned(given: argparse.Namespace, folder: Path) -> Plan:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = parser().parse_args(arguments)
+    # So that a run that is stopped stops what it started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     parts: list[str] = given.parts or list(PARTS)
     began, load = time.monotonic(), machine.load()
     with tempfile.TemporaryDirectory(prefix="statehold-bench-") as folder:
