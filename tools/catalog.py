@@ -140,24 +140,27 @@ def sanitised(definition: JSON, service: str) -> JSON | None:
         del found["outputSchema"]
     # Tasks of 2025-11-25 do not exist behind a session; the field alone would promise them.
     found.pop("execution", None)
-    for part in ("annotations", "icons", "title", "description", "_meta"):
-        if part in found and not _valid(found):
-            trial = {key: value for key, value in found.items() if key != part}
-            if _valid(trial):
-                logger.warning("service %s: %s of tool %s dropped: malformed", service, part, name)
-                found = trial
-    if not _valid(found):
+    broken = _broken(found)
+    for part in broken & _OPTIONAL:
+        logger.warning("service %s: %s of tool %s dropped: malformed", service, part, name)
+        del found[part]
+    if broken - _OPTIONAL:
         logger.warning("service %s: tool %s dropped: malformed", service, name)
         return None
     return found
 
 
-def _valid(definition: JSON) -> bool:
+_OPTIONAL = frozenset({"annotations", "icons", "title", "description", "_meta"})
+"""What a tool can do without."""
+
+
+def _broken(definition: JSON) -> set[str]:
+    """Return the names of the parts of a definition that no client would accept."""
     try:
         Tool.model_validate(definition, by_name=False)
-    except ValidationError:
-        return False
-    return True
+    except ValidationError as error:
+        return {str(found["loc"][0]) for found in error.errors(include_input=False)}
+    return set()
 
 
 def _is_object_schema(schema: object) -> bool:

@@ -1,0 +1,170 @@
+"""The merged tool list: what is made of what services say, without a service."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from mcp.shared.inbound import find_invalid_x_mcp_header
+
+from statehold.sessions.services import JSON, ToolSpec
+from statehold.tools.catalog import Catalog, CatalogError, Naming, Offer, sanitised
+
+
+def spec(name: str, schema: Any = None, **more: Any) -> ToolSpec:
+    definition = {"name": name, "inputSchema": schema or {"type": "object"}, **more}
+    return ToolSpec(name, definition)
+
+
+def of(*tools: ToolSpec, naming: Naming = "explicit", header: bool = False) -> list[JSON]:
+    return Catalog([Offer("service", tools)], naming=naming, header=header).definitions
+
+
+def named(*names: str) -> list[ToolSpec]:
+    return [spec(name) for name in names]
+
+
+def test_the_order_is_ours_then_the_services_then_their_tools() -> None:
+    own: list[JSON] = [{"name": "own_b", "inputSchema": {}}, {"name": "own_a", "inputSchema": {}}]
+    offers = [Offer("z", named("z2", "z1")), Offer("a", named("a1"))]
+    names = [tool["name"] for tool in Catalog(offers, own).definitions]
+    assert names == ["own_b", "own_a", "z2", "z1", "a1"]
+
+
+def test_what_a_service_says_is_not_changed() -> None:
+    tool = spec("t", {"type": "object", "properties": {"a": {}}, "required": ["a"]})
+    before = repr(tool)
+    of(tool)
+    assert repr(tool) == before
+
+
+@pytest.mark.parametrize("naming", ["explicit", "auto", "pinned"])
+def test_the_session_stands_first_where_it_can_be_named(naming: Naming) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    found = of(spec("t", schema), naming=naming)[0]["inputSchema"]
+    if naming == "pinned":
+        assert found == schema
+        return
+    assert list(found["properties"]) == ["session_id", "a"]
+    assert found["required"] == (["session_id", "a"] if naming == "explicit" else ["a"])
+    Draft202012Validator.check_schema(found)
+
+
+def test_an_argument_of_the_tools_own_keeps_its_name() -> None:
+    schema = {"type": "object", "properties": {"session_id": {"type": "integer"}}}
+    catalog = Catalog([Offer("service", [spec("t", schema)])])
+    found = catalog.definitions[0]["inputSchema"]
+    assert list(found["properties"]) == ["statehold_session_id", "session_id"]
+    assert found["properties"]["session_id"] == {"type": "integer"}
+    assert catalog.entries["t"].argument == "statehold_session_id"
+
+
+@pytest.mark.parametrize("naming", ["explicit", "auto", "pinned"])
+def test_nobody_elses_argument_is_sent_in_our_header(naming: Naming) -> None:
+    theirs = {"type": "string", "x-mcp-header": "session-ID"}
+    other = {"type": "string", "x-mcp-header": "Region"}
+    schema = {"type": "object", "properties": {"key": theirs, "region": other}}
+    found = of(spec("t", schema), naming=naming, header=True)[0]["inputSchema"]
+    assert "x-mcp-header" not in found["properties"]["key"]
+    assert found["properties"]["region"] == other
+    assert find_invalid_x_mcp_header(found) is None
+    if naming != "pinned":
+        assert found["properties"]["session_id"]["x-mcp-header"] == "Session-Id"
+
+
+def test_prefix_include_and_exclude_choose_and_rename(caplog: pytest.LogCaptureFixture) -> None:
+    offer = Offer("s", named("a", "b", "c"), prefix="p.", include=["a", "b", "z"], exclude=("b",))
+    with caplog.at_level(logging.WARNING):
+        catalog = Catalog([offer])
+    assert list(catalog.entries) == ["p.a"]
+    assert catalog.entries["p.a"].tool == "a"
+    assert "'z'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("offers", "own"),
+    [
+        ([Offer("one", named("t")), Offer("two", named("t"))], None),
+        ([Offer("one", named("t"), prefix="a_"), Offer("two", named("a_t"))], None),
+        ([Offer("two", named("t"))], "t"),
+    ],
+)
+def test_a_name_that_stands_for_two_tools_is_refused(offers: list[Offer], own: str | None) -> None:
+    with pytest.raises(CatalogError) as caught:
+        Catalog(offers, [] if own is None else [{"name": own, "inputSchema": {}}])
+    assert "'two'" in str(caught.value)
+    assert "[services.two] prefix" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", "has space", "x" * 129, "naïve", "a\nb", None, 5])
+def test_a_tool_without_a_usable_name_is_dropped(name: Any) -> None:
+    assert sanitised({"name": name, "inputSchema": {"type": "object"}}, "s") is None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        None,
+        {},
+        5,
+        [],
+        {"type": "array"},
+        {"type": 42},
+        {"type": "object", "properties": ["a"]},
+        {"type": "object", "properties": {"a": {"type": "nonsense"}}},
+        {"type": "object", "required": "a"},
+    ],
+)
+def test_a_broken_input_schema_becomes_any_object(schema: Any) -> None:
+    found = sanitised({"name": "t", "inputSchema": schema}, "s")
+    assert found is not None
+    assert found["inputSchema"] == {"type": "object"}
+
+
+def test_what_is_sound_passes_as_it_is() -> None:
+    definition: JSON = {
+        "name": "t",
+        "title": "T",
+        "description": "d",
+        "inputSchema": {
+            "type": "object",
+            "properties": {"a": {"$ref": "#/$defs/A"}, "any": True, "none": {"default": None}},
+            "$defs": {"A": {"oneOf": [{"type": "string"}, {"type": "null"}]}},
+            "additionalProperties": False,
+            "x-own": {"kept": [1]},
+        },
+        "outputSchema": {"type": "object", "properties": {}},
+        "annotations": {"readOnlyHint": True, "own": 1},
+        "icons": [{"src": "https://example.org/i.png"}],
+        "_meta": {"ui": {"resourceUri": "ui://x"}},
+        "unknown": "kept",
+    }
+    assert sanitised(definition, "s") == definition
+
+
+@pytest.mark.parametrize(
+    ("part", "broken"),
+    [
+        ("annotations", {"readOnlyHint": "perhaps"}),
+        ("icons", "none"),
+        ("title", 5),
+        ("description", ["d"]),
+        ("_meta", "m"),
+        ("outputSchema", {"type": "array"}),
+        ("outputSchema", {"type": "object", "properties": 5}),
+        ("outputSchema", "s"),
+        ("execution", {"taskSupport": "required"}),
+    ],
+)
+def test_a_broken_part_costs_a_tool_that_part_only(part: str, broken: Any) -> None:
+    sound = {"name": "t", "inputSchema": {"type": "object"}}
+    for other in ({}, {"title": "T"} if part != "title" else {"description": "d"}):
+        assert sanitised({**sound, **other, part: broken}, "s") == {**sound, **other}
+
+
+def test_two_broken_parts_cost_both() -> None:
+    sound = {"name": "t", "inputSchema": {"type": "object"}, "description": "d"}
+    found = sanitised({**sound, "title": 5, "annotations": "a", "icons": 7}, "s")
+    assert found == sound
