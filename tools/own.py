@@ -161,7 +161,7 @@ def words(seconds: float) -> str:
         if seconds >= size and math.isclose(seconds % size, 0):
             count = round(seconds / size)
             return f"{count} {unit}{'s' if count != 1 else ''}"
-    return f"{seconds:g} seconds"
+    return f"{seconds:g} second{'s' if seconds != 1 else ''}"
 
 
 __all__ = [

@@ -1,0 +1,109 @@
+"""Statehold's own tools: how a model becomes a schema, and how arguments are checked."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field, JsonValue
+
+from statehold.sessions.errors import InvalidArgument, SessionNotFound
+from statehold.sessions.records import LOCAL
+from statehold.sessions.services import JSON
+from statehold.tools.own import Arguments, Context, Outcome, OwnTool, schema_of, words
+
+
+class Given(Arguments):
+    session_id: Annotated[str, Field(min_length=1)]
+    count: Annotated[int, Field(ge=0, le=10)] = 1
+    note: Annotated[str | None, Field(description="A note.")] = None
+    kind: Literal["a", "b"] | None = None
+    values: dict[str, JsonValue] | None = None
+
+
+class Found(BaseModel):
+    note: str | None
+
+
+async def give_back(_: Context, given: Given) -> Outcome:
+    return Outcome(given.model_dump())
+
+
+TOOL = OwnTool("tool", "Tool", "A tool.", Given, Found, give_back)
+
+
+def test_an_optional_argument_is_one_that_may_be_left_out() -> None:
+    schema = schema_of(Given)
+    assert schema["required"] == ["session_id"]
+    assert schema["additionalProperties"] is False
+    properties: JSON = schema["properties"]
+    assert properties["note"]["type"] == "string"
+    assert properties["kind"] == {"type": "string", "enum": ["a", "b"]}
+    assert properties["count"]["default"] == 1
+    assert "title" not in str(schema)
+
+
+def test_a_result_may_hold_null() -> None:
+    schema = schema_of(Found, "serialization")
+    assert schema["properties"]["note"]["anyOf"] == [{"type": "string"}, {"type": "null"}]
+    assert schema["required"] == ["note"]
+
+
+def test_a_pinned_definition_has_no_session() -> None:
+    assert "session_id" not in TOOL.definition(pinned=True)["inputSchema"]["properties"]
+    assert "required" not in TOOL.definition(pinned=True)["inputSchema"]
+    marked = TOOL.definition(header=True)["inputSchema"]["properties"]["session_id"]
+    assert marked["x-mcp-header"] == "Session-Id"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"session_id": "s", "count": 11}, "count: "),
+        ({"session_id": "s", "count": "many"}, "count: "),
+        ({"session_id": "s", "kind": "c"}, "kind: "),
+        ({"session_id": "s", "other": 1}, "other: "),
+        ({"session_id": 7}, "session_id: "),
+        ({"session_id": "s", "note": "x" * 100_001}, "note: "),
+    ],
+)
+async def test_a_wrong_argument_is_named(arguments: Any, said: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        await TOOL.run(Context(LOCAL), arguments)
+    assert caught.value.message.startswith(said)
+    assert "pydantic" not in caught.value.message
+
+
+async def test_a_call_that_names_no_session_is_told_where_to_get_one() -> None:
+    for arguments in ({}, {"session_id": ""}, {"session_id": None}):
+        with pytest.raises(SessionNotFound, match="call session_create"):
+            await TOOL.run(Context(LOCAL), arguments)
+
+
+async def test_a_pinned_call_is_of_the_pinned_session_whatever_it_says() -> None:
+    context = Context(LOCAL, pinned="sh_mine")
+    for arguments in ({}, {"session_id": "sh_other"}):
+        outcome = await TOOL.run(context, arguments)
+        assert outcome.content["session_id"] == "sh_mine"
+
+
+async def test_null_stands_for_an_argument_that_is_left_out() -> None:
+    outcome = await TOOL.run(Context(LOCAL), {"session_id": "s", "note": None, "values": None})
+    assert outcome.content["note"] is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "never"),
+        (1, "1 second"),
+        (60, "1 minute"),
+        (900, "15 minutes"),
+        (5400, "90 minutes"),
+        (86_400, "1 day"),
+        (604_800, "7 days"),
+        (0.5, "0.5 seconds"),
+    ],
+)
+def test_durations_are_said_in_words(seconds: float, said: str) -> None:
+    assert words(seconds) == said
