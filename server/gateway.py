@@ -121,7 +121,7 @@ class Gateway:
     def _build(self, naming: Naming) -> Catalog:
         header = self.config.server.session_header
         own = [
-            tool.definition(pinned=naming == "pinned", header=header)
+            tool.definition(naming=naming, header=header)
             for tool in self.own.values()
             if tool.pinned or naming != "pinned"
         ]

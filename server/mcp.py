@@ -27,7 +27,13 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from ..sessions.creation import Wish
-from ..sessions.errors import InvalidArgument, ServiceUnavailable, SessionError, StoreUnavailable
+from ..sessions.errors import (
+    InvalidArgument,
+    ServiceUnavailable,
+    SessionError,
+    SessionNotFound,
+    StoreUnavailable,
+)
 from ..sessions.records import LOCAL, Principal
 from ..sessions.router import Request
 from ..sessions.services import JSON
@@ -124,7 +130,8 @@ class Face(Server[dict[str, Any]]):
     def _naming(self, ctx: RequestContext) -> Naming:
         if self.pin(ctx) is not None:
             return "pinned"
-        return "auto" if self._gateway.config.server.auto_session else "explicit"
+        auto = self._gateway.config.server.auto_session and not is_modern(ctx)
+        return "auto" if auto else "explicit"
 
     # Lists.
 
@@ -239,6 +246,8 @@ class Face(Server[dict[str, Any]]):
     ) -> JSON:
         principal = self.principal(ctx)
         pinned = None if pin is None else await self._gateway.pinned(principal, pin)
+        if tool.of_session and not arguments.get("session_id") and self._naming(ctx) == "auto":
+            arguments["session_id"] = await self._auto(ctx, principal)
         context = Context(principal, self._gateway.config.namespace, pinned)
         return results.own(await tool.run(context, arguments), modern=modern, info=self._info)
 
@@ -252,7 +261,7 @@ class Face(Server[dict[str, Any]]):
         modern: bool,
     ) -> JSON:
         principal = self.principal(ctx)
-        session = await self._session(ctx, principal, entry, arguments, pin, modern)
+        session = await self._session(ctx, principal, entry, arguments, pin)
         request = Request(
             principal,
             session,
@@ -284,7 +293,6 @@ class Face(Server[dict[str, Any]]):
         entry: Entry,
         arguments: JSON,
         pin: str | None,
-        modern: bool,
     ) -> str:
         """Take our argument out of the call's and return the session it names."""
         if pin is not None:
@@ -292,7 +300,7 @@ class Face(Server[dict[str, Any]]):
         given = arguments.pop(entry.argument, None)
         if isinstance(given, str) and given:
             return given
-        if given is None and not modern and self._gateway.config.server.auto_session:
+        if given is None and self._naming(ctx) == "auto":
             return await self._auto(ctx, principal)
         if given is not None and given != "":
             raise InvalidArgument(f"{entry.argument}: should be a string.")
@@ -302,6 +310,9 @@ class Face(Server[dict[str, Any]]):
         """The session of a legacy connection, created with its first call and closed with the connection."""
         connection = connection_of(ctx)
         found = connection.state.get(AUTO_SESSION)
+        if found is not None and await self._is_over(principal, found):
+            connection.state.pop(AUTO_SESSION, None)
+            found = None
         if found is None:
             session = await self._gateway.registry.create(
                 principal, Wish(namespace=self._gateway.config.namespace)
@@ -312,6 +323,15 @@ class Face(Server[dict[str, Any]]):
             else:
                 await self._end_auto(principal, session.id)
         return found
+
+    async def _is_over(self, principal: Principal, session_id: str) -> bool:
+        if self._gateway.registry.live(principal, session_id) is not None:
+            return False
+        try:
+            info = await self._gateway.registry.info(principal, session_id)
+        except SessionNotFound:
+            return True
+        return info["status"] in ("closing", "closed")
 
     async def _end_auto(self, principal: Principal, session_id: str) -> None:
         try:

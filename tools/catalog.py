@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
@@ -20,11 +20,9 @@ from mcp_types import Tool
 from pydantic import ValidationError
 
 from ..sessions.services import JSON, ToolSpec
+from .own import Naming
 
 logger = logging.getLogger("statehold.catalog")
-
-Naming = Literal["explicit", "pinned", "auto"]
-"""How a caller names the session: a required argument, the URL or command line, or an argument that may be left out."""
 
 SESSION_ARGUMENT = "session_id"
 OTHER_ARGUMENT = "statehold_session_id"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -14,6 +14,9 @@ from pydantic_core import core_schema
 from ..sessions.errors import InvalidArgument, SessionNotFound
 from ..sessions.records import Principal
 from ..sessions.services import JSON
+
+Naming = Literal["explicit", "pinned", "auto"]
+"""How a caller names the session: a required argument, the URL or command line, or an argument that may be left out."""
 
 
 class Arguments(BaseModel):
@@ -60,13 +63,19 @@ class OwnTool:
     pinned: bool = True
     """Whether it makes sense where the session is pinned by the URL or the command line."""
 
-    def definition(self, *, pinned: bool = False, header: bool = False) -> JSON:
+    @property
+    def of_session(self) -> bool:
+        """Whether it takes a session."""
+        return "session_id" in self.arguments.model_fields
+
+    def definition(self, *, naming: Naming = "explicit", header: bool = False) -> JSON:
         schema = schema_of(self.arguments)
         properties: JSON = schema.setdefault("properties", {})
-        if "session_id" in properties:
-            if pinned:
-                del properties["session_id"]
+        if self.of_session:
+            if naming != "explicit":
                 schema["required"] = [n for n in schema.get("required", []) if n != "session_id"]
+            if naming == "pinned":
+                del properties["session_id"]
             elif header:
                 properties["session_id"]["x-mcp-header"] = "Session-Id"
         if not schema.get("required"):
@@ -93,7 +102,7 @@ class OwnTool:
             SessionNotFound: it needs a session and none is named.
             InvalidArgument: naming the first argument that is wrong.
         """
-        if "session_id" in self.arguments.model_fields:
+        if self.of_session:
             if context.pinned is not None:
                 arguments = {**arguments, "session_id": context.pinned}
             elif not arguments.get("session_id"):
@@ -168,6 +177,7 @@ __all__ = [
     "Arguments",
     "Context",
     "Handler",
+    "Naming",
     "Outcome",
     "OwnTool",
     "missing_session",

@@ -201,6 +201,21 @@ async def test_each_legacy_connection_has_a_session_of_its_own(automatic: Gatewa
         assert info["status"] == "idle"
 
 
+async def test_our_own_tools_take_the_session_of_the_connection_too(automatic: Gateway) -> None:
+    async with Client(Face(automatic, version="0"), mode="legacy", cache=None) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert "session_id" not in tools["session_info"].input_schema.get("required", [])
+        first = structured(await client.call_tool("session_info", {}))["session_id"]
+        assert await pinned_count(client) == 1
+        assert structured(await client.call_tool("session_pause", {}))["session_id"] == first
+        assert await pinned_count(client) == 2
+        closed = structured(await client.call_tool("session_close", {}))
+        assert closed["session_id"] == first
+        assert await pinned_count(client) == 1
+        second = structured(await client.call_tool("session_info", {}))["session_id"]
+        assert second != first
+
+
 async def test_calls_at_once_of_a_new_connection_share_its_session(automatic: Gateway) -> None:
     async with Client(Face(automatic, version="0"), mode="legacy", cache=None) as client:
         found: list[int] = []
@@ -216,6 +231,9 @@ async def test_calls_at_once_of_a_new_connection_share_its_session(automatic: Ga
 
 async def test_a_modern_call_has_to_name_its_session(automatic: Gateway) -> None:
     async with Client(Face(automatic, version="0"), cache=None) as client:
+        for tool in (await client.list_tools()).tools:
+            if tool.name in ("inc", "session_info"):
+                assert tool.input_schema["required"] == ["session_id"]
         result = await client.call_tool("inc", {})
         assert code_of(result) == "session_not_found"
         assert "call session_create" in text_of(result)

@@ -49,9 +49,12 @@ def test_a_result_may_hold_null() -> None:
     assert schema["required"] == ["note"]
 
 
-def test_a_pinned_definition_has_no_session() -> None:
-    assert "session_id" not in TOOL.definition(pinned=True)["inputSchema"]["properties"]
-    assert "required" not in TOOL.definition(pinned=True)["inputSchema"]
+def test_a_definition_has_the_session_as_it_is_named() -> None:
+    assert "session_id" not in TOOL.definition(naming="pinned")["inputSchema"]["properties"]
+    assert "required" not in TOOL.definition(naming="pinned")["inputSchema"]
+    optional = TOOL.definition(naming="auto")["inputSchema"]
+    assert "session_id" in optional["properties"]
+    assert "required" not in optional
     marked = TOOL.definition(header=True)["inputSchema"]["properties"]["session_id"]
     assert marked["x-mcp-header"] == "Session-Id"
 
