@@ -87,7 +87,8 @@ class Router:
             raise
         finally:
             registry.admission.settle(session)
-        told = notice(session, binding)
+        # A question has no place for it; the result that follows has.
+        told = None if result.input_required else notice(session, binding)
         if told is not None:
             registry.links.save_soon(session, binding)
         return Answer(result.payload, session.summary(), told)

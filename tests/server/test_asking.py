@@ -144,6 +144,21 @@ async def test_a_tool_may_ask_twice(asked: Client, person: Person, shared: str, 
     assert text_of(result).count("42") == (2 if era == "legacy" else 1)
 
 
+async def test_a_replaced_connection_is_told_with_the_result_after_the_question(
+    memory: Way, era: str
+) -> None:
+    async with memory.connect(**Person().callbacks) as client:
+        session = await opened_session(client)
+        assert await count(client, session, f"{era}_inc") == 1
+        await client.call_tool(f"{era}_crash", {"session_id": session})
+        with anyio.fail_after(20):
+            result = await client.call_tool(f"{era}_ask", {"session_id": session})
+    note = result.content[0]
+    assert isinstance(note, types.TextContent)
+    assert "generation 1 to 2" in note.text
+    assert "42" in text_of(result)
+
+
 async def test_somebody_who_cannot_be_asked_is_not_asked(
     way: Way, client: Client, era: str
 ) -> None:
