@@ -31,7 +31,7 @@ logger = logging.getLogger("statehold.server")
 
 RETRY_SECONDS = 30.0
 """How long until a service that could not be probed is tried again."""
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 10.0
 """How long after the start the tool list waits for slow services; they are added, and clients told, when they are there."""
 
 

@@ -222,7 +222,10 @@ def test_a_tool_with_the_name_of_one_of_ours_refuses_the_start(started: Any) -> 
 # Slow services.
 
 
-async def test_a_hanging_service_delays_neither_the_start_nor_the_others(tmp_path: Path) -> None:
+async def test_a_hanging_service_delays_neither_the_start_nor_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("statehold.server.gateway.PATIENCE_SECONDS", 0.5)
     config = tmp_path / "statehold.toml"
     hanging = service("bad", "hang-at-start", prefix="h_")
     config.write_text(toml({"services": {"hanging": hanging, "quick": service("quick")}}))
