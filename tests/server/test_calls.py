@@ -12,6 +12,10 @@ from front import JSON, Way, code_of, count, meta_of, opened_session, service, s
 from mcp import Client, MCPError
 from pydantic import ConfigDict
 
+from statehold.server.gateway import Gateway
+from statehold.server.mcp import Face
+from statehold.sessions.errors import StoreUnavailable
+
 HOP_KEYS = ("progressToken", "io.modelcontextprotocol/", "statehold/")
 
 
@@ -341,3 +345,27 @@ async def test_twenty_first_calls_at_once_start_one_process(client: Client) -> N
         for _ in range(20):
             tasks.start_soon(one)
     assert len(pids) == 1
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_failure_of_ours_is_told_without_its_words(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    errors: list[Exception] = []
+
+    async def fail(*_: object) -> None:
+        raise errors[0]
+
+    monkeypatch.setattr(gateway.registry, "create", fail)
+    monkeypatch.setattr(gateway, "catalog", fail)
+    async with Client(Face(gateway, version="0"), mode=mode, cache=None) as client:
+        errors[:] = [StoreUnavailable("/secret/path cannot be written")]
+        result = await client.call_tool("session_create", {})
+        assert code_of(result) == "service_unavailable"
+        assert "/secret" not in result.model_dump_json()
+        errors[:] = [ValueError("a secret")]
+        for call in (client.call_tool("session_create", {}), client.list_tools()):
+            with pytest.raises(MCPError) as caught:
+                await call
+            assert caught.value.error.code == types.INTERNAL_ERROR
+            assert "secret" not in str(caught.value.error)

@@ -373,3 +373,27 @@ async def test_two_processes_share_a_data_folder_but_not_an_open_session(
         result = await two.tool(3, "inc", session_id="shared")
         assert result["structuredContent"]["count"] == 1
         assert "generation 1 to 2" in result["content"][0]["text"]
+
+
+async def test_the_command_line_changes_the_sessions_that_a_server_holds(
+    config: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+
+    async def sessions(*action: str) -> Any:
+        command = [*STATEHOLD, "sessions", *action, "--json", "--data", str(data)]
+        done = await anyio.run_process([*command, "--config", str(config)], check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        return json.loads(done.stdout)
+
+    with serving(config, data) as running:
+        async with way_to(running, "http", "modern", config, tmp_path).connect() as client:
+            session = await opened_session(client, name="desk")
+            assert await count(client, session) == 1
+            (shown,) = (await sessions("list"))["sessions"]
+            assert (shown["session_id"], shown["status"]) == (session, "idle")
+            for action, status in (("pause", "paused"), ("resume", "idle"), ("close", "closed")):
+                await sessions(action, "desk")
+                info = structured(await client.call_tool("session_info", {"session_id": session}))
+                assert info["status"] == status
+            assert info["reason"] == "cli"
