@@ -19,6 +19,9 @@ from .session import Binding, Session
 
 logger = logging.getLogger("statehold.sessions")
 
+DRAIN_BOUND = 25.0
+"""Seconds the end of the process waits for one session to be saved and paused."""
+
 
 class Changes:
     """Pauses, resumes and closes the sessions of one registry; it lives as long as the registry.
@@ -56,8 +59,8 @@ class Changes:
         Raises:
             StoreUnavailable: it could not be recorded; the session goes on as it was.
         """
-        with anyio.CancelScope(shield=True):
-            async with session.changing:
+        async with session.changing:
+            with anyio.CancelScope(shield=True):
                 return await self._pause_if_idle(session, event, cause, release)
         raise AssertionError("unreachable: a shield is never cancelled")
 
@@ -67,7 +70,8 @@ class Changes:
         if session.gone.is_set() or session.in_flight:
             return False
         if session.status is Status.PAUSED:
-            return await self._let_go(session) if release else True
+            await self._let_go(session, release)
+            return True
         if session.status is not Status.IDLE:
             return False
         session.apply(event, cause=cause)
@@ -75,44 +79,60 @@ class Changes:
         return True
 
     async def _pause(self, session: Session, release: bool) -> None:
-        snapshots = await self._snapshots(session)
-        kept = [] if release else [b for b in _open(session) if b.service.pause == "keep"]
-        closing = [b for b in _open(session) if b not in kept]
-        records = _marked(kept, BindingStatus.KEPT) + _marked(closing, BindingStatus.PAUSED)
-        columns = self._paused_columns(session, owned=bool(kept))
+        session.pausing = True
         try:
-            await session.save(bindings=records, snapshots=snapshots, **columns)
+            snapshots = await self._snapshots(session)
+            kept = [] if release else [b for b in _open(session) if b.service.pause == "keep"]
+            closing = [b for b in _open(session) if b not in kept]
+            _marked(kept, BindingStatus.KEPT)
+            _marked(closing, BindingStatus.PAUSED)
+            await session.save(
+                bindings=[b.record for b in session.bindings.values()],
+                snapshots=snapshots,
+                state=None if session.stored is session.state else session.state,
+                **self._paused_columns(session),
+            )
         except StoreUnavailable:
             session.apply(Event.RESUMED, cause="the store is unavailable")
             _marked(_open(session), BindingStatus.OPEN)
             raise
+        finally:
+            session.pausing = False
+        # Closed before it is given up: another process may open its own as soon as it can claim the session.
         await self._links.close(session, closing)
-        if kept:
+        if _open(session):
             self._budget.mark_first(session.id)
         else:
-            self._forget(session)
+            await self._release(session)
 
-    async def _let_go(self, session: Session) -> bool:
-        """Give up the connections a paused session kept, and the session with them."""
+    async def _let_go(self, session: Session, release: bool) -> None:
+        """Give up the connections a paused session kept, where that is wanted, and the session with them."""
         kept = _open(session)
-        await session.save(
-            bindings=_marked(kept, BindingStatus.PAUSED),
-            **self._paused_columns(session, owned=False),
-        )
-        await self._links.close(session, kept)
-        self._forget(session)
-        return True
+        if kept and not release:
+            return
+        if kept:
+            await session.save(bindings=_marked(kept, BindingStatus.PAUSED))
+            await self._links.close(session, kept)
+        await self._release(session)
 
-    def _paused_columns(self, session: Session, *, owned: bool) -> dict[str, Any]:
-        columns: dict[str, Any] = {
+    async def give_back(self, session: Session) -> None:
+        """Let any process have a paused session again that this one claimed and holds no connection of."""
+        async with session.changing:
+            with anyio.CancelScope(shield=True):
+                if session.status is Status.PAUSED and not session.gone.is_set():
+                    await self._let_go(session, release=False)
+
+    async def _release(self, session: Session) -> None:
+        await session.save(node=None, **self._paused_columns(session))
+        self._forget(session)
+
+    def _paused_columns(self, session: Session) -> dict[str, Any]:
+        return {
             "status": Status.PAUSED,
             "status_at": session.record.status_at,
-            "used_at": session.idle_since if session.idle_since else session.record.used_at,
+            "used_at": max(session.idle_since, session.record.used_at),
             "due_at": session.deadline(),
         }
-        if not owned:
-            columns["node"] = None
-        return columns
 
     async def _snapshots(self, session: Session) -> list[SnapshotRecord]:
         found: list[SnapshotRecord] = []
@@ -131,18 +151,19 @@ class Changes:
 
     async def resume(self, session: Session, *, cause: str) -> None:
         """Take a paused session back to idle (T09). Connections are opened by whoever needs them."""
-        with anyio.CancelScope(shield=True):
-            async with session.changing:
-                if session.gone.is_set() or session.status is not Status.PAUSED:
-                    return
-                session.apply(Event.RESUMED, cause=cause)
-                records = _marked(_open(session), BindingStatus.OPEN)
-                await session.save(
-                    bindings=records,
-                    status=Status.IDLE,
-                    status_at=session.record.status_at,
-                    due_at=None,
-                )
+        async with session.changing:
+            if not session.gone.is_set() and session.status is Status.PAUSED:
+                await self.resumed(session, cause=cause)
+
+    async def resumed(self, session: Session, *, cause: str) -> None:
+        """The same under `session.changing`, for a session that is paused."""
+        session.apply(Event.RESUMED, cause=cause)
+        await session.save(
+            bindings=_marked(_open(session), BindingStatus.OPEN),
+            status=Status.IDLE,
+            status_at=session.record.status_at,
+            due_at=None,
+        )
         self._budget.mark_idle(session.id)
 
     # Closing.
@@ -183,35 +204,48 @@ class Changes:
                 with anyio.move_on_after(grace):
                     await session.quiet.wait()
             cancel_calls(session)
-            records = _marked(list(session.bindings.values()), BindingStatus.PAUSED)
+            _marked(list(session.bindings.values()), BindingStatus.PAUSED)
             await self._links.close(session, session.bindings.values())
             # Their results are on their way: the journal must have them before the session is given up.
             with anyio.move_on_after(1.0):
                 await session.quiet.wait()
-            await self._record_closed(session, reason, records)
+            session.apply(Event.RELEASED, cause=reason)
         finally:
-            self._forget(session)
+            if await self._recorded(session, reason):
+                self._forget(session)
+            else:
+                # Closed for everybody here already; it stays known until the store knows as well.
+                session.gone.set()
+                self._spawn(self._record_later, session, reason)
 
-    async def _record_closed(
-        self, session: Session, reason: str, records: list[BindingRecord]
-    ) -> None:
-        session.apply(Event.RELEASED, cause=reason)
-        now = self._clock.now()
-        retention = self._policy.retention
+    async def _recorded(self, session: Session, reason: str) -> bool:
+        now, retention = self._clock.now(), self._policy.retention
         try:
             await session.save(
-                bindings=records,
+                bindings=[b.record for b in session.bindings.values()],
                 status=Status.CLOSED,
                 status_at=now,
                 reason=reason,
                 closed_at=now,
-                used_at=session.idle_since,
+                used_at=max(session.idle_since, session.record.used_at),
                 due_at=now + retention if retention else None,
                 node=None,
             )
-        except (SessionError, StoreUnavailable) as error:
-            # Its connections are gone, so it is closed for everybody here; the next start finds it as paused.
-            logger.error("session %s was closed but not recorded as closed: %s", session.id, error)
+        except StoreUnavailable as error:
+            logger.error("session %s is not recorded as closed: %s", session.id, error)
+            return False
+        except SessionError as error:
+            logger.error("session %s: %s", session.id, error)
+        return True
+
+    async def _record_later(self, session: Session, reason: str) -> None:
+        wait = 1.0
+        while True:
+            await self._clock.sleep_until(self._clock.now() + wait)
+            if await self._recorded(session, reason):
+                self._forget(session)
+                return
+            wait = min(wait * 2, 60.0)
 
     async def drop(self, session: Session) -> None:
         """Give up a session that another node took: close its connections and write nothing."""
@@ -235,16 +269,24 @@ class Changes:
         cancel_calls(session)
         with anyio.move_on_after(1.0):
             await session.quiet.wait()
-        event = Event.ADOPTED if session.status is Status.ERROR else Event.PAUSE_REQUESTED
-        try:
-            if session.status is Status.ERROR:
-                session.apply(event, cause="shutdown")
-                await self._pause(session, release=True)
-            elif not await self.pause(session, event, cause="shutdown", release=True):
-                await self.close(session, Event.CLOSE_FORCED, reason="shutdown", force=True)
-        except (SessionError, StoreUnavailable) as error:
-            logger.error("session %s was not paused: %s", session.id, error)
+        # A change under way may wait for a connection that takes long to open.
+        with anyio.move_on_after(DRAIN_BOUND):
+            try:
+                await self._put_down(session)
+            except (SessionError, StoreUnavailable) as error:
+                logger.error("session %s was not paused: %s", session.id, error)
+            except Exception:
+                logger.exception("session %s was not paused", session.id)
+        if not session.gone.is_set():
+            # Unrecorded, but nothing of it may run on: the next start finds it as a dead node's.
             await self.drop(session)
+
+    async def _put_down(self, session: Session) -> None:
+        if session.status is Status.ERROR:
+            session.apply(Event.ADOPTED, cause="shutdown")
+            await self._pause(session, release=True)
+        elif not await self.pause(session, Event.PAUSE_REQUESTED, cause="shutdown", release=True):
+            await self.close(session, Event.CLOSE_FORCED, reason="shutdown", force=True)
 
 
 def cancel_calls(session: Session) -> None:

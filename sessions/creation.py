@@ -6,7 +6,7 @@ import logging
 import re
 import secrets
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,7 @@ class Creation:
         links: Links,
         directory: Directory,
         mint: Callable[[], str],
+        abandon: Callable[[Session], Awaitable[None]],
     ) -> None:
         self._store = store
         self._node = node
@@ -84,6 +85,7 @@ class Creation:
         self._links = links
         self._directory = directory
         self._mint = mint
+        self._abandon = abandon
 
     async def create(self, principal: Principal, wish: Wish) -> Session:
         """Make a session and open its eager services; see Registry.create."""
@@ -189,18 +191,18 @@ class Creation:
     async def _insert(self, session: Session) -> None:
         record = session.record
         try:
-            with anyio.CancelScope(shield=True):
+            with self._directory.alone(record.id), anyio.CancelScope(shield=True):
                 await self._store.create(
                     record,
                     session.state,
                     [b.record for b in session.bindings.values()],
                     per_owner=self._policy.sessions_per_principal,
                 )
+                self._directory.keep(session)
         except NameTaken as error:
             taken = await self._store.find(record.owner, record.namespace, record.name or "")
             error.session_id = taken.id if taken else None
             raise
-        self._directory.keep(session)
 
     async def _open(self, session: Session) -> None:
         eager = [b for b in session.bindings.values() if b.service.eager]
@@ -222,6 +224,8 @@ class Creation:
         if isinstance(error, SessionError):
             error.session_id = session.id
         if session.status is not Status.CREATING:
+            # Opened, but not recorded as such: the caller gets an error, so nobody knows of it.
+            await self._abandon(session)
             return
         with anyio.CancelScope(shield=True):
             session.apply(Event.OPEN_FAILED, cause=str(error)[:1000])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import anyio
@@ -83,10 +84,12 @@ class Directory:
 
     def forget(self, session: Session) -> None:
         """Let go of a session: it is closed, paused without a live connection, or another node's."""
-        if self._live.pop(session.id, None) is not None:
+        # By now the id may stand for the session as it was claimed anew.
+        if self._live.get(session.id) is session:
+            del self._live[session.id]
             self.unname(session)
-        self._budget.release(session.id)
-        self._reaper.forget(session.id)
+            self._budget.release(session.id)
+            self._reaper.forget(session.id)
         self._reaper.schedule(STORED, session.record.due_at)
         session.steady.set()
         session.gone.set()
@@ -109,7 +112,9 @@ class Directory:
     def ready(self, principal: Principal, session_id: str) -> Session | None:
         """Return a session that takes a call at once, without waiting for anything, else None."""
         session = self._live.get(session_id)
-        if session is None or session.record.owner != principal.key or session.changing.locked():
+        if session is None or session.record.owner != principal.key:
+            return None
+        if session.changing.locked() or session.fenced:
             return None
         return session if session.status in LIVE else None
 
@@ -134,6 +139,8 @@ class Directory:
                 await self.stored(principal, key, namespace)
             if session.status in (Status.CLOSING, Status.CLOSED):
                 raise ended(session.record)
+            if session.fenced:
+                raise SessionBusy("Another process took the session over.", session_id=session.id)
             return session
         raise SessionBusy("The session keeps changing hands.")
 
@@ -169,6 +176,16 @@ class Directory:
         await self.claim(record)
         return record.id
 
+    @contextmanager
+    def alone(self, session_id: str) -> Generator[None]:
+        """Keep everybody else from claiming a session that this task inserts or claims."""
+        done = self._claiming[session_id] = anyio.Event()
+        try:
+            yield
+        finally:
+            del self._claiming[session_id]
+            done.set()
+
     async def claim(self, record: SessionRecord) -> None:
         """Make a stored session this node's, if that is possible; whoever looks next sees what came of it.
 
@@ -179,13 +196,8 @@ class Directory:
         if waiting is not None:
             await waiting.wait()
             return
-        done = self._claiming[record.id] = anyio.Event()
-        try:
-            with anyio.CancelScope(shield=True):
-                await self._claim(record)
-        finally:
-            del self._claiming[record.id]
-            done.set()
+        with self.alone(record.id), anyio.CancelScope(shield=True):
+            await self._claim(record)
 
     async def _claim(self, record: SessionRecord) -> None:
         if record.id in self._live:

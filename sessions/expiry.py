@@ -68,11 +68,12 @@ class Expiry:
             await self._take(session, self._clock.now())
         except (SessionError, StoreUnavailable) as error:
             logger.warning("session %s: its time is over, but %s", session.id, error)
-        if not session.gone.is_set():
-            # Whatever stood in the way, look again: soon, but never in a loop.
-            when = session.deadline()
-            soon = self._clock.now() + 1.0
-            self._reaper.schedule(session.id, max(when, soon) if when else None)
+        finally:
+            if not session.gone.is_set():
+                # Whatever stood in the way, look again: soon, but never in a loop.
+                when = session.deadline()
+                soon = self._clock.now() + 1.0
+                self._reaper.schedule(session.id, max(when, soon) if when else None)
 
     async def _take(self, session: Session, now: float) -> None:
         end = session.record.lifetime_ends_at
@@ -94,10 +95,13 @@ class Expiry:
             for record in await self._store.due(now):
                 await self._sweep_one(record, now)
             when = await self._store.next_due()
-        except StoreUnavailable as error:
+        except (StoreUnavailable, OSError) as error:
             logger.error("the sweep failed: %s", error)
-        later = now + SWEEP_SECONDS
-        self._reaper.schedule(STORED, later if when is None else min(later, max(when, now + 1.0)))
+        finally:
+            # Whatever happened: a sweep that is not scheduled again would be the last one.
+            later = now + SWEEP_SECONDS
+            soon = later if when is None else min(later, max(when, now + 1.0))
+            self._reaper.schedule(STORED, soon)
 
     async def _sweep_one(self, record: SessionRecord, now: float) -> None:
         if record.status is Status.CLOSED:
@@ -109,9 +113,13 @@ class Expiry:
         except SessionError:
             return
         session = self._directory.get(record.id)
-        when = None if session is None else session.deadline()
-        if session is not None and when is not None and when <= now:
+        if session is None:
+            return
+        when = session.deadline()
+        if when is not None and when <= now:
             await self._expire(session)
+        else:
+            await self._changes.give_back(session)
 
 
 __all__ = ["Expiry"]

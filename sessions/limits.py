@@ -103,10 +103,17 @@ class Budget:
         """Keep `holder` from being asked to give way."""
         self._idle.pop(holder, None)
 
-    def stays(self, holder: str) -> None:
-        """Tell that `holder` was asked to give way and will not; somebody else is asked instead."""
+    def stays(self, holder: str, *, idle: bool) -> None:
+        """Tell that `holder` was asked to give way and did not.
+
+        When it is idle all the same it may be asked again later, after the others; else somebody else is asked now.
+        """
         self._leaving.discard(holder)
-        self._evict()
+        if idle and holder in self._holders:
+            self._idle[holder] = None
+            self._idle.move_to_end(holder)
+        else:
+            self._evict()
 
     def _grant(self) -> None:
         while self._waiting and len(self._holders) < self._limit:

@@ -11,7 +11,7 @@ import orjson
 
 from .clock import Clock
 from .connections import LiveConnection
-from .errors import SessionClosed, SessionError, StoreUnavailable
+from .errors import SessionBusy, SessionClosed, SessionError, StoreUnavailable
 from .lifecycle import Event, Status
 from .limits import Budget
 from .policy import Policy
@@ -80,14 +80,17 @@ class Links:
 
     async def _start(self, session: Session, binding: Binding) -> LiveConnection:
         _refuse_ended(session)
-        await self._budget.acquire(session.id)
+        binding.opening += 1
         try:
+            await self._budget.acquire(session.id)
             snapshot = await self._saved(session, binding)
             _refuse_ended(session)
         except BaseException:
+            binding.opening -= 1
             if not session.holds_connection:
                 self._budget.release(session.id)
             raise
+        binding.opening -= 1
         # Somebody else may have started it while this task waited for a place or the snapshot.
         if binding.live is not None and binding.live.phase not in ("failed", "closed"):
             return binding.live
@@ -157,7 +160,10 @@ class Links:
         ):
             return None
         record = await self._store.snapshot(session.id, binding.service.name)
-        return None if record is None else unpacked(record.data)
+        if record is None:
+            return None
+        binding.snapshot_seq = max(binding.snapshot_seq, record.seq)
+        return unpacked(record.data)
 
     # Losing and recovering.
 
@@ -175,7 +181,7 @@ class Links:
         binding.losses = 0 if live.calls else binding.losses + 1
         binding.live = None
         binding.changed(status=BindingStatus.LOST, last_error=reason, since=self._clock.now())
-        if session.status in (Status.IDLE, Status.ACTIVE, Status.PAUSED):
+        if session.status in (Status.IDLE, Status.ACTIVE, Status.PAUSED) and not session.pausing:
             session.apply(Event.CONNECTION_LOST, cause=f"{binding.service.name}: {reason}"[:1000])
             self._budget.mark_busy(session.id)
             self._spawn(self._recover, session)
@@ -211,6 +217,9 @@ class Links:
                 except (SessionError, StoreUnavailable) as error:
                     logger.warning("session %s not recovered yet: %s", session.id, error)
                     return False
+                except Exception:
+                    logger.exception("session %s not recovered yet", session.id)
+                    return False
         if session.status is not Status.ERROR:
             return False
         await self.recovered(session, cause="automatic")
@@ -228,6 +237,9 @@ class Links:
     async def restart(self, session: Session, bindings: Iterable[Binding]) -> None:
         """Replace live connections by fresh ones, without what they held, under `session.changing`."""
         for binding in bindings:
+            if binding.service.scope == "shared":
+                # It is everybody's: one session may not take it from the others.
+                continue
             live, binding.live = binding.live, None
             if live is not None:
                 await live.aclose()
@@ -243,27 +255,35 @@ class Links:
         if binding.service.pause != "snapshot" or live is None or not live.usable:
             return None
         async with binding.saving:
-            try:
-                with anyio.fail_after(SNAPSHOT_BOUND):
-                    async with live.slots:
-                        saved = await live.connection.snapshot()
-            except (SessionError, TimeoutError) as error:
-                logger.warning(
-                    "session %s: %s not saved: %s", session.id, binding.service.name, error
-                )
-                return None
-        if saved is None:
+            data = await self._taken(session, binding, live)
+        if data is None:
             return None
         now = self._clock.now()
         binding.checkpointed_at = now
+        binding.snapshot_seq = max(binding.snapshot_seq + 1, int(now * 1000))
         return SnapshotRecord(
             session_id=session.id,
             service=binding.service.name,
-            seq=int(now * 1000),
+            seq=binding.snapshot_seq,
             taken_at=now,
             epoch=session.record.epoch,
-            data=packed(saved),
+            data=data,
         )
+
+    async def _taken(
+        self, session: Session, binding: Binding, live: LiveConnection
+    ) -> bytes | None:
+        name = binding.service.name
+        try:
+            with anyio.fail_after(SNAPSHOT_BOUND):
+                async with live.slots:
+                    saved = await live.connection.snapshot()
+            return None if saved is None else packed(saved)
+        except (SessionError, TimeoutError) as error:
+            logger.warning("session %s: %s not saved: %s", session.id, name, error)
+        except Exception:
+            logger.exception("session %s: %s not saved", session.id, name)
+        return None
 
     def checkpoint_soon(self, session: Session, binding: Binding) -> None:
         """Save a connection after a call, at most every `checkpoint_seconds`, without keeping anybody waiting."""
@@ -321,6 +341,8 @@ class Links:
 
 
 def _refuse_ended(session: Session) -> None:
+    if session.fenced:
+        raise SessionBusy("Another process took the session over.", session_id=session.id)
     if session.status in (Status.CLOSING, Status.CLOSED) or session.gone.is_set():
         raise SessionClosed("The session is being closed.", session_id=session.id)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,6 +24,7 @@ from .errors import (
     SessionExpired,
     SessionFailed,
     SessionPaused,
+    StoreUnavailable,
 )
 from .expiry import Expiry
 from .lifecycle import LIVE, Event, Status
@@ -114,6 +116,7 @@ class Registry:
             links=self.links,
             directory=self._directory,
             mint=mint,
+            abandon=self._abandon,
         )
         self._expiry = Expiry(
             spawn=self.spawn,
@@ -143,10 +146,13 @@ class Registry:
         traceback: TracebackType | None,
     ) -> bool | None:
         assert self._tasks is not None
-        with anyio.CancelScope(shield=True):
-            await self.drain()
-        self._tasks.cancel_scope.cancel()
-        return await self._tasks.__aexit__(kind, error, traceback)
+        try:
+            with anyio.CancelScope(shield=True):
+                await self.drain()
+        finally:
+            self._tasks.cancel_scope.cancel()
+            ended = await self._tasks.__aexit__(kind, error, traceback)
+        return ended
 
     async def drain(self) -> None:
         """Refuse new work, let running calls finish within `close_grace`, then pause everything (SIGTERM)."""
@@ -164,7 +170,10 @@ class Registry:
                     tasks.start_soon(self.changes.drain, session, grace_over)
             timer.cancel_scope.cancel()
         await self.links.close_shared()
-        await self._store.flush()
+        try:
+            await self._store.flush()
+        except StoreUnavailable as error:
+            logger.error("the end of the journal was not written: %s", error)
 
     def spawn(self, work: Callable[..., Coroutine[Any, Any, object]], *args: object) -> None:
         """Start background work of the registry; its failure is logged and takes nothing along."""
@@ -246,6 +255,7 @@ class Registry:
                 pass
             if session.status is Status.PAUSED and not session.gone.is_set():
                 if not self.policy.auto_resume:
+                    await self.changes.give_back(session)
                     raise SessionPaused("The session is paused.", session_id=session.id)
                 await self.changes.resume(session, cause="call")
             await self.steady(session)
@@ -319,25 +329,38 @@ class Registry:
                 return None, True
             return closing, True
 
+    @asynccontextmanager
+    async def _changing(self, principal: Principal, ref: str) -> AsyncGenerator[Session]:
+        """Hold a session, whatever its open status, while the block changes it; afterwards a paused one is free again."""
+        for _ in range(8):
+            session = await self._directory.find(principal, ref)
+            async with session.changing:
+                if session.gone.is_set() or session.status in (Status.CLOSING, Status.CLOSED):
+                    continue
+                yield session
+            await self.changes.give_back(session)
+            return
+        raise SessionBusy("The session keeps changing.")
+
     async def extend(self, principal: Principal, ref: str, seconds: float) -> Session:
         """Move the end of a session's lifetime by `seconds`, at most to the longest lifetime from now.
 
-        A session without an end stays without. Negative seconds shorten it.
+        A session without an end stays without. Negative seconds shorten it, down to now.
         """
-        session = await self._directory.find(principal, ref)
-        end = session.record.lifetime_ends_at
-        if end is not None:
-            longest = self.policy.longest.lifetime or self.policy.timeouts.lifetime
-            now = self.clock.now()
-            end = max(now, min(end + seconds, now + longest) if longest else end + seconds)
-            await session.save(lifetime_ends_at=end, **self._due(session, end))
-            self._directory.schedule(session)
+        async with self._changing(principal, ref) as session:
+            end = session.record.lifetime_ends_at
+            if end is not None:
+                now, longest = self.clock.now(), self.policy.longest.lifetime
+                end = max(now, min(end + seconds, now + longest) if longest else end + seconds)
+                await session.save(lifetime_ends_at=end, **self._due(session, end))
+                self._directory.schedule(session)
         return session
 
     def _due(self, session: Session, end: float) -> dict[str, Any]:
         if session.status is not Status.PAUSED:
             return {}
-        return {"due_at": min(end, session.record.due_at or end)}
+        paused = session.record.timeouts.paused
+        return {"due_at": min(end, session.record.status_at + paused) if paused else end}
 
     async def restart(
         self, principal: Principal, ref: str, services: Sequence[str] | None = None
@@ -347,18 +370,17 @@ class Registry:
         Raises:
             SessionBusy: calls are in flight.
         """
-        session = await self._directory.find(principal, ref)
-        if session.status is Status.PAUSED:
-            await self.changes.resume(session, cause="restart")
-        async with session.changing:
+        async with self._changing(principal, ref) as session:
             if session.in_flight:
                 raise busy(session)
+            if session.status is Status.PAUSED:
+                await self.changes.resumed(session, cause="restart")
             wanted = [self._creation.bound(session, name) for name in services or session.bindings]
             started = [b for b in wanted if services or b.record.generation or b.live]
             await self.links.restart(session, started)
             if session.status is Status.ERROR:
                 await self.links.recovered(session, cause="restart")
-        self._budget.mark_idle(session.id)
+            self._budget.mark_idle(session.id)
         return session
 
     async def rename(self, principal: Principal, ref: str, name: str | None) -> Session:
@@ -368,41 +390,43 @@ class Registry:
             NameTaken: another open session of the caller has it.
         """
         name = checked_name(name, "name") if name is not None else None
-        session = await self._directory.find(principal, ref)
-        self._directory.unname(session)
-        try:
-            await session.save(name=name)
-        finally:
-            self._directory.name(session)
+        async with self._changing(principal, ref) as session:
+            self._directory.unname(session)
+            try:
+                await session.save(name=name)
+            finally:
+                self._directory.name(session)
         return session
 
     async def bind(self, principal: Principal, ref: str, service: str) -> Session:
         """Have a session use a service; binding it twice does nothing."""
         found = self._creation.service(service)
-        session = await self.ready(principal, ref)
-        async with session.changing:
+        await self.ready(principal, ref)
+        async with self._changing(principal, ref) as session:
             if service not in session.bindings:
                 binding = self._creation.bind(session, found)
                 services = [*session.record.services, service]
-                await session.save(bindings=[binding.record], services=services)
-        binding = session.bindings[service]
+                try:
+                    await session.save(bindings=[binding.record], services=services)
+                except BaseException:
+                    del session.bindings[service]
+                    raise
         if found.eager:
-            await self.links.connect(session, binding)
+            await self.links.connect(session, session.bindings[service])
         return session
 
     async def unbind(self, principal: Principal, ref: str, service: str) -> Session:
         """End a session's use of a service: its connection is closed and its snapshots are deleted."""
         self._creation.service(service)
-        session = await self._directory.find(principal, ref)
-        async with session.changing:
+        async with self._changing(principal, ref) as session:
             binding = session.bindings.get(service)
             if binding is not None:
                 if session.in_flight:
                     raise busy(session)
-                del session.bindings[service]
                 services = [name for name in session.record.services if name != service]
-                await self.links.close(session, [binding])
                 await session.save(unbind=[service], services=services)
+                del session.bindings[service]
+                await self.links.close(session, [binding])
         return session
 
     async def update_state(
@@ -420,16 +444,10 @@ class Registry:
             StateConflict, StateInvalid: nothing was changed.
         """
         session = await self.ready(principal, ref)
-        state = updated(session.state, values, mode=mode, if_version=if_version)
-        before, session.state = session.state, state
         session.apply(Event.STATE_UPDATED)
-        try:
-            await session.save(state=state)
-        except BaseException:
-            if session.state is state:
-                session.state = before
-            raise
-        return state
+        return await session.update(
+            updated(session.state, values, mode=mode, if_version=if_version)
+        )
 
     # What happens by itself.
 
@@ -463,7 +481,8 @@ class Registry:
             )
         finally:
             if not paused:
-                self._budget.stays(session_id)
+                able = session is not None and not session.in_flight and not session.gone.is_set()
+                self._budget.stays(session_id, idle=able)
 
     def _fenced(self, session: Session) -> None:
         logger.error("session %s was taken over by another process", session.id)
@@ -474,6 +493,9 @@ class Registry:
 
     async def _close_failed(self, session: Session) -> None:
         await self.changes.close(session, Event.RECOVERY_FAILED, reason="error")
+
+    async def _abandon(self, session: Session) -> None:
+        await self.changes.close(session, Event.CLOSE_FORCED, reason="connect_failed", force=True)
 
     def _refuse_when_draining(self) -> None:
         if self.draining:

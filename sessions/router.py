@@ -5,9 +5,10 @@ The way of a call that finds its session idle and connected does no I/O but the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 
@@ -20,6 +21,7 @@ from .errors import (
     ServiceNotBound,
     SessionClosed,
     SessionError,
+    StoreUnavailable,
 )
 from .journal import call_entry
 from .records import Principal
@@ -27,6 +29,10 @@ from .registry import Registry
 from .services import JSON, CallContext, CallResult
 from .session import Binding, Session
 from .store.base import Store
+
+logger = logging.getLogger("statehold.sessions")
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -110,16 +116,23 @@ class Router:
             )
         registry.admission.begin(session)
         try:
-            live = await self._registry.links.connect(session, binding)
-            send = getattr(live.connection, "request", None)
-            if send is None:
-                raise NotAllowed(f"{request.service} has neither resources nor prompts.")
-            with anyio.fail_after(binding.service.call_seconds):
-                return await send(method, params, ctx), session
-        except TimeoutError:
-            raise self._timed_out(session, binding, method) from None
+            work = self._forwarded(session, binding, method, params, ctx)
+            return await _until_closed(session, work), session
         finally:
             registry.admission.settle(session)
+
+    async def _forwarded(
+        self, session: Session, binding: Binding, method: str, params: JSON, ctx: CallContext
+    ) -> JSON:
+        live = await self._registry.links.connect(session, binding)
+        send = getattr(live.connection, "request", None)
+        if send is None:
+            raise NotAllowed(f"{binding.service.name} has neither resources nor prompts.")
+        try:
+            with anyio.fail_after(binding.service.call_seconds):
+                return await send(method, params, ctx)
+        except TimeoutError:
+            raise self._timed_out(session, binding, method) from None
 
     async def _journaled(
         self, session: Session, binding: Binding, request: Request, ctx: CallContext
@@ -128,7 +141,7 @@ class Router:
         started = self._registry.clock.now()
         outcome: CallResult | BaseException = SessionClosed("unfinished")
         try:
-            outcome = await self._bounded(session, binding, request, ctx)
+            outcome = await _until_closed(session, self._sent(session, binding, request, ctx))
             return outcome
         except BaseException as error:
             outcome = error
@@ -153,22 +166,15 @@ class Router:
                 self._node,
             )
             if policy.journal_sync:
-                with anyio.CancelScope(shield=True):
-                    await self._store.flush()
+                await self._flush()
 
-    async def _bounded(
-        self, session: Session, binding: Binding, request: Request, ctx: CallContext
-    ) -> CallResult:
-        """Run the call within its time, ended early when the session is closed."""
-        with anyio.CancelScope() as closing:
-            session.calls.add(closing)
-            try:
-                return await self._sent(session, binding, request, ctx)
-            finally:
-                session.calls.discard(closing)
-        if session.fenced:
-            raise OutcomeUnknown("Another process took the session over during the call.")
-        raise SessionClosed("The session was closed during the call.", session_id=session.id)
+    async def _flush(self) -> None:
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._store.flush()
+        except StoreUnavailable as error:
+            # The call ran: an error now would have it run again.
+            logger.error("a call was not journalled before its reply: %s", error)
 
     async def _sent(
         self, session: Session, binding: Binding, request: Request, ctx: CallContext
@@ -212,6 +218,19 @@ class Router:
             f"{what} took longer than {binding.service.call_seconds:g} seconds and was cancelled.",
             session_id=session.id,
         )
+
+
+async def _until_closed(session: Session, work: Coroutine[Any, Any, T]) -> T:
+    """Run what is in flight in a session, cancelled when the session is closed."""
+    with anyio.CancelScope() as closing:
+        session.calls.add(closing)
+        try:
+            return await work
+        finally:
+            session.calls.discard(closing)
+    if session.fenced:
+        raise OutcomeUnknown("Another process took the session over during the call.")
+    raise SessionClosed("The session was closed during the call.", session_id=session.id)
 
 
 def notice(session: Session, *bindings: Binding) -> str | None:

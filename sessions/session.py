@@ -15,7 +15,7 @@ import anyio
 
 from .clock import Clock
 from .connections import LiveConnection
-from .errors import Fenced, SessionBusy
+from .errors import Fenced, SessionBusy, StoreUnavailable
 from .journal import transition_entry
 from .lifecycle import Event, Status, Transition, transition
 from .records import (
@@ -44,15 +44,21 @@ class Binding:
         "live",
         "losses",
         "notice",
+        "opening",
         "record",
         "saving",
         "service",
+        "snapshot_seq",
     )
 
     def __init__(self, record: BindingRecord, service: Service) -> None:
         self.record = record
         self.service = service
         self.live: LiveConnection | None = None
+        self.opening = 0
+        """How many tasks are about to open a connection: they may hold a place of the budget already."""
+        self.snapshot_seq = 0
+        """The newest snapshot there is; the next one is newer, whatever the clock says."""
         self.losses = 0
         """Connections lost in a row without a call having been answered."""
         self.notice: str | None = None
@@ -64,6 +70,12 @@ class Binding:
     def changed(self, **values: Any) -> BindingRecord:
         self.record = self.record.model_copy(update=values)
         return self.record
+
+
+class _Trial:
+    """The updates of a state since the last failed write; all of them fail with the next one."""
+
+    error: SessionBusy | StoreUnavailable | None = None
 
 
 class Session:
@@ -102,6 +114,11 @@ class Session:
         self.gone = anyio.Event()
         """Set when this node no longer holds the session."""
         self.fenced = False
+        self.released = False
+        """Set when this node gives the session up by itself: nothing more is written for it."""
+        self.pausing = False
+        self.stored = state
+        """The newest state that is durable."""
         self.notice: str | None = None
         """What the next result has to say of the session as a whole."""
         self.on_deadline: Callable[[Session], None] = _nothing
@@ -113,6 +130,8 @@ class Session:
         self._clock = clock
         self._seq = last_seq
         self._entries: list[JournalRecord] = []
+        self._writing_state = anyio.Lock()
+        self._trial = _Trial()
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.status} in_flight={self.in_flight} epoch={self.record.epoch}>"
@@ -128,7 +147,9 @@ class Session:
 
     @property
     def holds_connection(self) -> bool:
-        return any(b.live and b.service.scope == "session" for b in self.bindings.values())
+        return any(
+            (b.live or b.opening) and b.service.scope == "session" for b in self.bindings.values()
+        )
 
     def view(self, generation: int) -> SessionView:
         record = self.record
@@ -191,8 +212,9 @@ class Session:
             SessionBusy: another node owns the session by now. Its connections here are to be dropped.
             StoreUnavailable: nothing was written; the transitions wait for the next save.
         """
-        if self.fenced:
+        if self.fenced or self.released:
             raise self._taken()
+        self.released = "node" in columns and columns["node"] is None
         entries, self._entries = self._entries, []
         write = Write(
             self.id,
@@ -214,13 +236,36 @@ class Session:
                 self.on_fenced(self)
             raise self._taken() from None
         except BaseException:
+            self.released = False
             self._entries = entries + self._entries
             raise
+        if state is not None:
+            self.stored = state
         for name, value in columns.items():
             setattr(self.record, name, value)
 
+    async def update(self, state: StateRecord) -> StateRecord:
+        """Make a newer state durable; whatever came after it meanwhile goes with it, in one write.
+
+        When a write fails, every update that builds on it fails too, and the last durable state holds again.
+        """
+        self.state = state
+        trial = self._trial
+        async with self._writing_state:
+            if trial.error is not None:
+                raise trial.error
+            if self.stored.version < state.version:
+                try:
+                    await self.save(state=self.state)
+                except (SessionBusy, StoreUnavailable) as error:
+                    self.state = self.stored
+                    trial.error, self._trial = error, _Trial()
+                    raise
+        return state
+
     def _taken(self) -> SessionBusy:
-        return SessionBusy("The session was taken over by another process.", session_id=self.id)
+        what = "given up" if self.released else "taken over by another process"
+        return SessionBusy(f"The session was {what}.", session_id=self.id)
 
     def deadline(self) -> float | None:
         """When the reaper has to look at it next, by the status it has now; None for never."""

@@ -76,7 +76,7 @@ async def test_another_is_asked_when_one_stays_after_all():
         tasks.start_soon(rooms.budget.acquire, "c")
         await rooms.waiting(1)
         rooms.budget.mark_busy("a")
-        rooms.budget.stays("a")
+        rooms.budget.stays("a", idle=False)
         assert rooms.asked == ["a", "b"]
         rooms.budget.release("b")
 

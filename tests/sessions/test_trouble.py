@@ -1,0 +1,356 @@
+"""Changes that meet each other, and a store that fails: nothing is lost, leaked, or true in memory only."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from counting import Counter, Counting, Nobody
+from house import Build, House
+
+from statehold.sessions.clock import ManualClock
+from statehold.sessions.errors import (
+    ServiceNotBound,
+    SessionBusy,
+    SessionClosed,
+    SessionError,
+    StoreUnavailable,
+)
+from statehold.sessions.policy import Policy
+from statehold.sessions.records import LOCAL, NodeRecord, Timeouts
+from statehold.sessions.router import Request
+from statehold.sessions.services import JSON, CallContext, SessionView, Snapshot
+
+
+@contextmanager
+def failing(house: House, method: str = "write") -> Generator[None]:
+    """The store refuses what one of its methods is asked, for as long as the block runs."""
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise StoreUnavailable("The disk is full.")
+
+    setattr(house.store, method, refuse)
+    try:
+        yield
+    finally:
+        delattr(house.store, method)
+
+
+class Lingering(Counting):
+    """A counter whose connections close when the test lets them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.may_close = anyio.Event()
+        self.closing = anyio.Event()
+
+    async def open(self, session: SessionView, snapshot: Snapshot | None) -> Counter:
+        counter = await super().open(session, snapshot)
+        close = counter.aclose
+
+        async def aclose() -> None:
+            self.closing.set()
+            await self.may_close.wait()
+            await close()
+
+        counter.aclose = aclose
+        return counter
+
+
+async def test_a_change_during_a_pause_waits_and_leaves_one_session(build: Build):
+    counter = Lingering(pause="release")
+    async with build(counter) as house:
+        session = await house.create()
+        await house.count(session.id)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(house.registry.pause, LOCAL, session.id)
+            await counter.closing.wait()
+            tasks.start_soon(house.registry.extend, LOCAL, session.id, 60.0)
+            tasks.start_soon(house.count, session.id)
+            counter.may_close.set()
+        statistics = house.registry.statistics()
+        assert (statistics["owned"], statistics["live"], counter.open_now) == (1, 1, 1)
+        assert await house.count(session.id) == 2
+
+
+async def test_no_other_process_opens_a_session_that_is_still_being_paused(
+    build: Build, tmp_path: Path
+):
+    counter = Lingering(pause="release")
+    async with build(counter, folder=tmp_path) as here, build(folder=tmp_path) as there:
+        session = await here.create()
+        await here.count(session.id)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(here.registry.pause, LOCAL, session.id)
+            await counter.closing.wait()
+            with pytest.raises(SessionBusy):
+                await there.call(session.id)
+            counter.may_close.set()
+        assert await there.count(session.id) == 1
+
+
+@pytest.mark.parametrize("change", ["extend", "rename", "pause"])
+async def test_a_paused_session_is_free_again_after_a_change(
+    build: Build, tmp_path: Path, change: str
+):
+    async with (
+        build(Counting(pause="release"), folder=tmp_path) as here,
+        build(Counting(pause="release"), folder=tmp_path) as there,
+    ):
+        session = await here.create()
+        await here.registry.pause(LOCAL, session.id)
+        given: dict[str, Any] = {"extend": {"seconds": 5.0}, "rename": {"name": "new"}}
+        await getattr(there.registry, change)(LOCAL, session.id, **given.get(change, {}))
+        assert there.registry.statistics()["owned"] == 0
+        assert await here.count(session.id) == 1
+
+
+async def test_a_session_that_was_taken_answers_no_more_calls(build: Build):
+    counter = Lingering()
+    async with build(counter) as house:
+        session = await house.create()
+        await house.count(session.id)
+        await house.store.join(NodeRecord(id="n_thief", proof_key="", started_at=0.0))
+        await house.store.declare_dead(house.node.id)
+        await house.store.claim(session.id, "n_thief", house.clock.now())
+        with pytest.raises(SessionBusy):
+            await house.registry.update_state(LOCAL, session.id, {})
+        await counter.closing.wait()
+        with pytest.raises(SessionBusy):
+            await house.call(session.id)
+        counter.may_close.set()
+        await house.until(session.gone.is_set)
+        assert (counter.opened, counter.open_now) == (1, 0)
+
+
+async def test_updates_that_fail_together_leave_the_last_durable_state(build: Build):
+    async with build() as house:
+        session = await house.create(state={"v": 0})
+        refused: list[str] = []
+
+        async def update(key: str) -> None:
+            with pytest.raises(StoreUnavailable):
+                await house.registry.update_state(LOCAL, session.id, {key: 1})
+            refused.append(key)
+
+        with failing(house):
+            async with anyio.create_task_group() as tasks:
+                for key in ("a", "b", "c"):
+                    tasks.start_soon(update, key)
+        assert sorted(refused) == ["a", "b", "c"]
+        state = await house.registry.update_state(LOCAL, session.id, {"d": 1}, if_version=0)
+        assert (state.version, state.value) == (1, {"v": 0, "d": 1})
+
+
+async def test_a_thousand_updates_at_once_are_all_applied(build: Build, tmp_path: Path):
+    async with build(folder=tmp_path) as house:
+        session = await house.create()
+        async with anyio.create_task_group() as tasks:
+            for n in range(1000):
+                tasks.start_soon(house.registry.update_state, LOCAL, session.id, {f"k{n}": n})
+        stored = await house.store.state(session.id)
+        assert stored is not None
+        assert stored.version == 1000
+        assert stored.value == {f"k{n}": n for n in range(1000)}
+
+
+async def test_the_sweep_goes_on_after_it_failed(build: Build, monkeypatch: pytest.MonkeyPatch):
+    async with build(policy=Policy(retention=100.0)) as house:
+        session = await house.create()
+        await house.registry.close(LOCAL, session.id)
+
+        async def broken() -> list[str]:
+            raise OSError(24, "Too many open files")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(house.node, "find_dead", broken)
+            house.clock.advance(120)
+            await house.until(lambda: house.registry.statistics()["deadlines"] == 1)
+        gone = False
+        with anyio.fail_after(5):
+            while not gone:
+                house.clock.advance(60)
+                await anyio.sleep(0.002)
+                gone = await house.store.get(session.id) is None
+
+
+async def test_a_connection_that_dies_while_its_session_is_paused_ends_as_a_pause(build: Build):
+    class Dying(Counting):
+        async def open(self, session: SessionView, snapshot: Snapshot | None) -> Counter:
+            counter = await super().open(session, snapshot)
+
+            async def saved() -> Snapshot | None:
+                counter.die("killed while it was saved")
+                await anyio.sleep(0.01)
+                return None
+
+            counter.snapshot = saved
+            return counter
+
+    times = Timeouts(idle=60, paused=100, lifetime=0)
+    async with build(Dying(pause="snapshot"), policy=Policy(timeouts=times)) as house:
+        session = await house.create()
+        await house.count(session.id)
+        await house.registry.pause(LOCAL, session.id)
+        stored = await house.store.get(session.id)
+        assert stored is not None
+        assert (stored.status, stored.due_at) == ("paused", house.clock.now() + 100)
+
+
+async def test_a_service_that_cannot_save_does_not_keep_a_session_from_pausing(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+):
+    async def broken(self: Counter) -> Snapshot | None:
+        raise RuntimeError("a bug in a service")
+
+    monkeypatch.setattr(Counter, "snapshot", broken)
+    counter = Counting(pause="snapshot")
+    async with build(counter) as house:
+        sessions = [await house.create() for _ in range(3)]
+        for session in sessions:
+            await house.count(session.id)
+        await house.registry.pause(LOCAL, sessions[0].id)
+        assert counter.open_now == 2
+    assert counter.open_now == 0
+
+
+async def test_a_store_that_fails_at_the_end_leaves_nothing_running(build: Build):
+    counter = Counting()
+    async with build(counter) as house:
+        session = await house.create()
+        await house.count(session.id)
+
+        async def refuse() -> None:
+            raise StoreUnavailable("The disk is full.")
+
+        house.store.flush = refuse
+    assert counter.open_now == 0
+
+
+async def test_an_older_clock_does_not_make_an_older_snapshot_win(build: Build, tmp_path: Path):
+    counter = Counting(pause="snapshot")
+    async with build(counter, folder=tmp_path) as house:
+        session = await house.create()
+        for _ in range(2):
+            await house.count(session.id)
+    behind = ManualClock(1_800_000_000.0 - 3600)
+    async with build(Counting(pause="snapshot"), folder=tmp_path, clock=behind) as house:
+        for _ in range(5):
+            await house.count(session.id)
+        await house.registry.pause(LOCAL, session.id)
+        assert await house.count(session.id) == 8
+
+
+async def test_one_session_cannot_restart_what_all_share(build: Build):
+    shared = Counting(scope="shared")
+    async with build(shared) as house:
+        one, other = await house.create(), await house.create()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(house.call, one.id, "hold")
+            await shared.holding.wait()
+            await house.registry.restart(LOCAL, other.id)
+            assert not shared.live[0].closed
+            shared.let_go.set()
+
+
+async def test_a_session_whose_opening_was_not_recorded_is_not_left_open(build: Build):
+    counter = Counting(eager=True)
+    async with build(counter) as house:
+        with failing(house), pytest.raises(StoreUnavailable):
+            await house.create()
+        assert counter.open_now == 0
+        assert house.registry.statistics()["live"] == 0
+
+
+async def test_a_binding_that_was_not_stored_is_not_there(build: Build):
+    async with build(Counting(), Counting("other")) as house:
+        session = await house.create(services=["counter"])
+        with failing(house), pytest.raises(StoreUnavailable):
+            await house.registry.bind(LOCAL, session.id, "other")
+        with pytest.raises(ServiceNotBound):
+            await house.call(session.id, service="other")
+        await house.registry.bind(LOCAL, session.id, "other")
+        assert await house.count(session.id, service="other") == 1
+
+
+async def test_a_closed_session_stays_closed_when_the_store_learns_of_it_later(build: Build):
+    async with build() as house:
+        session = await house.create()
+        with failing(house):
+            info, _ = await house.registry.close(LOCAL, session.id)
+            assert info["status"] == "closed"
+        with pytest.raises(SessionClosed):
+            await house.call(session.id)
+        await house.pass_time(lambda: not house.registry.statistics()["owned"])
+        stored = await house.store.get(session.id)
+        assert stored is not None
+        assert stored.status == "closed"
+
+
+async def test_a_call_that_ran_is_answered_when_the_journal_cannot_be_written(build: Build):
+    async with build(policy=Policy(journal_sync=True)) as house:
+        session = await house.create()
+        with failing(house, "flush"):
+            assert await house.count(session.id) == 1
+
+
+async def test_the_budget_works_again_after_the_store_did_not(build: Build):
+    policy = Policy(live_sessions=1, queue_seconds=0.1)
+    async with build(Counting(pause="release"), policy=policy) as house:
+        first, second = await house.create(), await house.create()
+        await house.count(first.id)
+        with failing(house), pytest.raises(SessionError):
+            await house.call(second.id)
+        assert await house.count(second.id) == 1
+
+
+async def test_renaming_at_once_leaves_one_name(build: Build):
+    async with build() as house:
+        session = await house.create(name="first")
+        async with anyio.create_task_group() as tasks:
+            for name in ("a", "b", "c"):
+                tasks.start_soon(house.registry.rename, LOCAL, session.id, name)
+        name = session.record.name
+        found = {n for n in ("first", "a", "b", "c") if await known(house, n)}
+        assert found == {name}
+        await house.registry.close(LOCAL, session.id)
+        assert not await known(house, name or "")
+
+
+async def known(house: House, name: str) -> bool:
+    try:
+        await house.registry.find(LOCAL, name)
+    except SessionError:
+        return False
+    return True
+
+
+async def test_a_hanging_request_other_than_a_call_ends_with_its_session(build: Build):
+    class Asked(Counter):
+        async def request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    class Asking(Counting):
+        async def open(self, session: SessionView, snapshot: Snapshot | None) -> Counter:
+            self.opened += 1
+            self.open_now += 1
+            self.live.append(Asked(self, session))
+            return self.live[-1]
+
+    async with build(Asking()) as house:
+        session = await house.create()
+        request = Request(LOCAL, session.id, "counter", "resources/read", {})
+
+        async def read() -> None:
+            with pytest.raises(SessionClosed):
+                await house.router.forward(request, "resources/read", {}, Nobody())
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read)
+            await house.until(lambda: session.in_flight)
+            await house.registry.close(LOCAL, session.id, force=True)
