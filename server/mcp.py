@@ -47,6 +47,7 @@ from .gateway import Gateway
 from .parking import STATE, Parking
 from .resources import Resources
 from .sdk import RequestContext, connection_of, is_modern
+from .sound import refuse_unsound
 
 logger = logging.getLogger("statehold.server")
 
@@ -197,6 +198,7 @@ class Face(Server[dict[str, Any]]):
         params = dict(ctx.params or {})
         modern = is_modern(ctx)
         try:
+            refuse_unsound(params)
             return await self._call(ctx, params, modern)
         except UpstreamRefused as error:
             raise MCPError(code=error.rpc_code, message=error.message, data=error.data) from None

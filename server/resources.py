@@ -26,6 +26,7 @@ from .caller import OUR_STATE, Caller
 from .gateway import Gateway
 from .results import SCHEME, parse_session_uri, session_uri
 from .sdk import RequestContext, is_modern
+from .sound import refuse_unsound
 
 logger = logging.getLogger("statehold.server")
 
@@ -186,7 +187,9 @@ class Resources:
         method: str,
         params: Mapping[str, Any],
     ) -> tuple[JSON, str]:
-        caller = Caller(ctx, ctx.params or {})
+        given = ctx.params or {}
+        refuse_unsound(given)
+        caller = Caller(ctx, given)
         request = Request(
             self._principal(ctx),
             session,

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message
 from statehold.server.direct import BODY_LIMIT, Direct
 from statehold.server.gateway import Gateway
 from statehold.server.mcp import Face
+from statehold.server.sound import DEPTH
 from statehold.sessions.creation import Wish
 from statehold.sessions.records import LOCAL
 
@@ -326,3 +327,44 @@ async def test_a_traced_call_is_left_to_the_sdk(direct: Direct, session: str) ->
     parent = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
     with pytest.raises(AssertionError, match="for the SDK"):
         await asked("inc", {"session_id": session}, parent).of(direct)
+
+
+def nested(levels: int) -> object:
+    found: object = 1
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
+UNSOUND: dict[str, object] = {
+    "half of a surrogate pair": "\ud800",
+    "such a key": {"\ud800": 1},
+    "no number": float("nan"),
+    "an infinite number beside a null": [None, float("-inf")],
+    "a large integer and no number": [2**70, float("nan")],
+    "deeper than the limit": nested(DEPTH),
+    "deeper than can be encoded": nested(300),
+}
+
+
+@pytest.mark.parametrize("unsound", UNSOUND)
+@pytest.mark.parametrize("place", ["arguments", "_meta"])
+async def test_what_no_transport_can_carry_is_refused_before_anything_runs(
+    unsound: str, place: str, direct: Direct, sdk: ASGIApp, session: str
+) -> None:
+    value = UNSOUND[unsound]
+    arguments = {"session_id": session}
+    for app in (direct, sdk):
+        odd = {"x": value}
+        more, meta = (odd, None) if place == "arguments" else ({}, odd)
+        answer = json.loads((await asked("inc", {**arguments, **more}, meta).of(app)).text)
+        # The SDK may refuse it first, in its own words.
+        if app is direct or "result" in answer:
+            assert answer["result"]["_meta"]["statehold/error"]["code"] == "invalid_argument"
+    assert (await asked("inc", arguments).of(direct)).result["structuredContent"]["count"] == 1
+
+
+async def test_what_is_merely_large_is_passed_on(direct: Direct, session: str) -> None:
+    given: JSON = {"deep": nested(DEPTH - 10), "wide": [{"n": None}] * 1000, "big": 2**70}
+    answer = await asked("echo", {"session_id": session, **given}).of(direct)
+    assert answer.result["structuredContent"]["arguments"] == given
