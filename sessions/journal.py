@@ -12,18 +12,25 @@ from .records import JournalKind, JournalRecord
 from .services import CallResult
 
 REDACTED = "[redacted]"
+LEVELS = 50
+"""Levels of a value that are kept."""
 
 
-def redacted(value: object, keys: frozenset[str]) -> object:
-    """Return a copy of a JSON value in which every value under one of `keys` (lower case) is replaced."""
+def redacted(value: object, keys: frozenset[str], levels: int = LEVELS) -> object:
+    """Return a copy of a JSON value in which every value under one of `keys` (lower case) is replaced.
+
+    What is nested deeper than `levels` becomes "...".
+    """
+    if not isinstance(value, dict | list):
+        return value
+    if levels == 0:
+        return "..."
     if isinstance(value, dict):
         return {
-            key: REDACTED if str(key).lower() in keys else redacted(item, keys)
+            key: REDACTED if str(key).lower() in keys else redacted(item, keys, levels - 1)
             for key, item in cast("dict[str, object]", value).items()
         }
-    if isinstance(value, list):
-        return [redacted(item, keys) for item in cast("list[object]", value)]
-    return value
+    return [redacted(item, keys, levels - 1) for item in cast("list[object]", value)]
 
 
 def capped(value: object, limit: int) -> object:

@@ -137,7 +137,6 @@ class Router:
     async def _journaled(
         self, session: Session, binding: Binding, request: Request, ctx: CallContext
     ) -> CallResult:
-        policy = self._registry.policy
         started = self._registry.clock.now()
         outcome: CallResult | BaseException = SessionClosed("unfinished")
         try:
@@ -147,26 +146,39 @@ class Router:
             outcome = error
             raise
         finally:
-            self._store.append(
-                call_entry(
-                    session_id=session.id,
-                    epoch=session.record.epoch,
-                    seq=session.next_seq(),
-                    service=request.service,
-                    tool=request.tool,
-                    arguments=request.arguments,
-                    started=started,
-                    ended=self._registry.clock.now(),
-                    generation=binding.record.generation,
-                    outcome=outcome,
-                    operation_id=request.operation_id,
-                    limit=policy.journal_bytes,
-                    keys=policy.redact,
-                ),
-                self._node,
-            )
-            if policy.journal_sync:
+            self._append(session, binding, request, started, outcome)
+            if self._registry.policy.journal_sync:
                 await self._flush()
+
+    def _append(
+        self,
+        session: Session,
+        binding: Binding,
+        request: Request,
+        started: float,
+        outcome: CallResult | BaseException,
+    ) -> None:
+        policy = self._registry.policy
+        try:
+            entry = call_entry(
+                session_id=session.id,
+                epoch=session.record.epoch,
+                seq=session.next_seq(),
+                service=request.service,
+                tool=request.tool,
+                arguments=request.arguments,
+                started=started,
+                ended=self._registry.clock.now(),
+                generation=binding.record.generation,
+                outcome=outcome,
+                operation_id=request.operation_id,
+                limit=policy.journal_bytes,
+                keys=policy.redact,
+            )
+            self._store.append(entry, self._node)
+        except Exception:
+            # The call ran: an error now would have it run again.
+            logger.exception("a call of %.100s was not journalled", request.tool)
 
     async def _flush(self) -> None:
         try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
+
 from statehold.sessions.errors import OutcomeUnknown
 from statehold.sessions.journal import brief, call_entry, capped, redacted
 from statehold.sessions.services import CallResult
@@ -64,3 +66,12 @@ def test_the_status_of_a_call_is_what_became_of_it():
     assert entry(outcome=OutcomeUnknown("gone")).status == "outcome_unknown"
     assert entry(outcome=OutcomeUnknown("gone")).error == "gone"
     assert entry(outcome=TimeoutError()).status == "cancelled"
+
+
+def test_what_is_nested_without_end_is_kept_to_a_depth():
+    nested: Any = {"password": "hunter2"}
+    for _ in range(2000):
+        nested = {"list": [nested]}
+    kept = entry(arguments={"deep": nested}, limit=2000).request
+    assert '{"list":"..."}' in orjson.dumps(kept).decode()
+    assert "hunter2" not in str(kept)

@@ -298,6 +298,21 @@ async def test_a_call_that_ran_is_answered_when_the_journal_cannot_be_written(bu
             assert await house.count(session.id) == 1
 
 
+async def test_a_call_that_ran_is_answered_when_its_entry_cannot_be_made(build: Build):
+    async with build() as house:
+        session = await house.create()
+
+        def refuse(*_: object) -> None:
+            raise RecursionError
+
+        house.store.append = refuse
+        try:
+            assert await house.count(session.id) == 1
+        finally:
+            del house.store.append
+        assert await house.count(session.id) == 2
+
+
 async def test_the_budget_works_again_after_the_store_did_not(build: Build):
     policy = Policy(live_sessions=1, queue_seconds=0.1)
     async with build(Counting(pause="release"), policy=policy) as house:
