@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -11,6 +12,7 @@ import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from typing import Literal
 
 import anyio
 import uvicorn
@@ -215,6 +217,7 @@ async def _serve_http(config: Config, listener: socket.socket, tokens: StaticTok
         streams = Streams(build_app(gateway, face, tokens))
         settings = uvicorn.Config(
             streams,
+            http=_http(),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -273,6 +276,15 @@ def _listening(config: Config) -> Generator[socket.socket]:
 def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _http() -> type[asyncio.Protocol] | Literal["auto"]:
+    try:
+        from .heads import BoundedHttp
+    except ImportError:
+        # h11, which uvicorn takes instead, has such bounds of its own.
+        return "auto"
+    return BoundedHttp
 
 
 def _uvloop() -> bool:
