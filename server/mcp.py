@@ -280,13 +280,28 @@ class Face(Server[dict[str, Any]]):
 
         if not modern:
             return await _attended(Caller(ctx, params), work)
-        owner = f"{principal.key}\n{session}"
         state = params.get("requestState")
-        if isinstance(state, str) and state.startswith(STATE):
+        resumed = isinstance(state, str) and state.startswith(STATE)
+        if not resumed and not may_ask(ctx):
+            return await _attended(Caller(ctx, params), work)
+        session = request.session = await self._id(principal, session, resumed)
+        owner = f"{principal.key}\n{session}"
+        if resumed:
             return await self.parking.resume(ctx, params, owner, entry.name)
-        if may_ask(ctx):
-            return await self.parking.run(ctx, params, owner, entry.name, work)
-        return await _attended(Caller(ctx, params), work)
+        return await self.parking.run(ctx, params, owner, entry.name, work)
+
+    async def _id(self, principal: Principal, session: str, resumed: bool) -> str:
+        """Return the id of a session named either way: a parked call belongs to the session, whatever it is called."""
+        registry, namespace = self._gateway.registry, self._gateway.config.namespace
+        if registry.live(principal, session) is not None:
+            return session
+        if not resumed:
+            return (await registry.ready(principal, session, namespace)).id
+        try:
+            return (await registry.find(principal, session, namespace)).id
+        except SessionError:
+            # Then no call of it waits either, and that is what there is to say.
+            return session
 
     async def _session(
         self,

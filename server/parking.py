@@ -8,9 +8,9 @@ parked: it goes on in a task of its own, keeps its session busy, and the next re
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import anyio
 
@@ -21,7 +21,7 @@ from .sdk import RequestContext
 
 STATE = "park:"
 TTL = 600.0
-"""Seconds a parked call waits for its answers; then it is cancelled."""
+"""Seconds a parked call waits for its answers; then it is cancelled. The time limit of the call itself goes on meanwhile."""
 
 Work = Callable[[Caller], Awaitable[JSON]]
 
@@ -87,7 +87,8 @@ class Parking:
         """Take up a parked call with the answers of its caller.
 
         Raises:
-            InvalidArgument: there is no such call of this caller, any more.
+            InvalidArgument: there is no such call of this caller, any more; or the answers are malformed, and it goes on
+                waiting.
         """
         call = self._parked.get(params.get("requestState") or "")
         if call is None or call.owner != owner or call.tool != tool or call.caller is None:
@@ -95,9 +96,9 @@ class Parking:
                 "The call that asked for this input is gone.",
                 recovery="Look at its effect, then call the tool again without requestState.",
             )
+        answers = _answers(params.get("inputResponses"), call.questions)
         del self._parked[call.token]
         call.caller.bind(ctx, params)
-        answers: dict[str, JSON] = params.get("inputResponses") or {}
         for key in list(call.questions):
             if key in answers:
                 del call.questions[key]
@@ -153,6 +154,17 @@ class Parking:
             await call.done.wait()
         if self._parked.get(token) is call:
             call.scope.cancel()
+
+
+def _answers(given: object, questions: Mapping[str, JSON]) -> dict[str, JSON]:
+    found = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    sound = given is None or isinstance(given, dict)
+    if not sound or any(not isinstance(found.get(key, {}), dict) for key in questions):
+        raise InvalidArgument(
+            "inputResponses: should be an object with an object for each question.",
+            recovery="Send the answers again with the same requestState.",
+        )
+    return found
 
 
 async def _cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -388,6 +389,40 @@ async def test_a_parked_call_is_not_taken_up_by_another_session_tool_or_state(
     assert json.loads(text_of(await parked.answer()))["content"] == {"answer": "late"}
     again = await parked.answer()
     assert code_of(again) == "invalid_argument"
+
+
+@pytest.mark.parametrize("malformed", [["q1"], "q1", 5, {"q1": 5}, {"q1": None}, {"q1": []}])
+async def test_malformed_answers_leave_a_parked_call_waiting(
+    face: Face, modern: Client, malformed: Any
+) -> None:
+    session = await opened_session(modern)
+    parked = await Parked(modern, session).start()
+    waiting = len(face.parking)
+    ctx: Any = SimpleNamespace(
+        params={
+            "name": "legacy_ask",
+            "arguments": {"session_id": session},
+            "requestState": parked.state,
+            "inputResponses": malformed,
+        },
+        protocol_version="2026-07-28",
+        request=None,
+        session=SimpleNamespace(client_capabilities=types.ClientCapabilities()),
+    )
+    refused = await face.call(ctx)
+    assert refused["_meta"]["statehold/error"]["code"] == "invalid_argument"
+    assert len(face.parking) == waiting
+    assert json.loads(text_of(await parked.answer()))["content"] == {"answer": "late"}
+
+
+async def test_a_parked_call_is_continued_by_the_name_and_the_id_of_its_session(
+    modern: Client,
+) -> None:
+    session = await opened_session(modern, name="asked by name")
+    for first, then in ((session, "asked by name"), ("asked by name", session)):
+        parked = await Parked(modern, first).start()
+        result = await parked.answer(session=then)
+        assert json.loads(text_of(result))["content"] == {"answer": "late"}
 
 
 async def test_a_parked_call_ends_with_its_session(modern: Client) -> None:
