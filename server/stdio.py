@@ -73,7 +73,9 @@ class Stdio:
         if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
             self._settled(message.id)
 
-    def _settled(self, request: Any) -> None:
+    def _settled(self, request: object) -> None:
+        if not isinstance(request, str | int):
+            return
         self._waiting.discard(request)
         self._answered.set()
         self._answered = anyio.Event()

@@ -339,6 +339,22 @@ async def test_nothing_but_mcp_is_on_stdout(tmp_path: Path) -> None:
         assert b"absent is not available" in said
 
 
+async def test_malformed_notifications_do_not_end_a_stdio_process(
+    config: Path, tmp_path: Path
+) -> None:
+    async with piped(config, tmp_path / "data") as pipes:
+        wrong: list[JSON] = [{"requestId": {}}, {"requestId": [1]}, {"requestId": None}, {}]
+        for params in wrong:
+            await pipes.send({"method": "notifications/cancelled", "params": params})
+        await pipes.send({"method": "notifications/cancelled"})
+        await pipes.send({"method": "notifications/progress", "params": {"progressToken": {}}})
+        assert "content" in await pipes.tool(1, "session_list")
+        await pipes.stdin.aclose()
+        assert await pipes.rest() == []
+        with anyio.fail_after(20):
+            assert await pipes.process.wait() == 0
+
+
 async def test_a_client_that_is_gone_ends_the_process(
     config: Path, log: Path, tmp_path: Path
 ) -> None:
