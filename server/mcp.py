@@ -29,7 +29,6 @@ from pydantic import ValidationError
 from ..sessions.creation import Wish
 from ..sessions.errors import (
     InvalidArgument,
-    ServiceUnavailable,
     SessionError,
     SessionNotFound,
     StoreUnavailable,
@@ -206,7 +205,7 @@ class Face(Server[dict[str, Any]]):
             return await self._failed(ctx, error, modern)
         except StoreUnavailable as error:
             logger.error("%s", error)
-            return await self._failed(ctx, store_down(), modern)
+            return await self._failed(ctx, results.store_down(), modern)
         except MCPError:
             raise
         except Exception:
@@ -362,14 +361,6 @@ async def _attended(caller: Caller, work: Any) -> JSON:
         return await work(caller)
     finally:
         caller.close()
-
-
-def store_down() -> SessionError:
-    """Return what a caller is told when the store fails; the cause is in the log."""
-    return ServiceUnavailable(
-        "The session store is not available.",
-        recovery="Try again later; whoever runs this server finds the cause in its log.",
-    )
 
 
 async def _unspoken(call_next: CallNext, ctx: RequestContext) -> HandlerResult:

@@ -8,15 +8,25 @@ session's own; elsewhere they do not depend on it: resources are found by their 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from typing import Any, cast
 from urllib.parse import quote
 
 import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
 
-from ..sessions.errors import SessionError, SessionNotFound
+from ..sessions.errors import (
+    CallTimedOut,
+    ConnectionLost,
+    OutcomeUnknown,
+    ServiceNotBound,
+    ServiceUnavailable,
+    SessionError,
+    SessionNotFound,
+    StoreUnavailable,
+)
 from ..sessions.records import Principal
 from ..sessions.router import Request
 from ..sessions.services import JSON
@@ -24,7 +34,7 @@ from ..tools.catalog import SESSION_ARGUMENT
 from ..tools.upstream.errors import UpstreamRefused
 from .caller import OUR_STATE, Caller
 from .gateway import Gateway
-from .results import SCHEME, parse_session_uri, session_uri
+from .results import SCHEME, parse_session_uri, session_uri, store_down
 from .sdk import RequestContext, is_modern
 from .sound import refuse_unsound
 
@@ -60,7 +70,7 @@ class Resources:
     async def _list(self, ctx: RequestContext, params: Params) -> Any:
         found: list[JSON] = []
         async for service, session_id, page in self._pages(ctx, "resources", "resources/list"):
-            for resource in page.get("resources", ()):
+            for resource in _sound(page.get("resources"), service):
                 uri = session_uri(session_id, service, resource["uri"])
                 found.append({**resource, "uri": uri})
         return _result(ctx, {"resources": found})
@@ -95,10 +105,11 @@ class Resources:
             found, session_id = await self._forward(
                 ctx, session, service, "resources/read", {"uri": uri}
             )
-        if "contents" in found:
+        if isinstance(found.get("contents"), list):
+            parts = [cast("JSON", part) for part in found["contents"] if isinstance(part, dict)]
             found["contents"] = [
-                {**part, "uri": session_uri(session_id, service, part.get("uri", uri))}
-                for part in found["contents"]
+                {**part, "uri": session_uri(session_id, service, str(part.get("uri", uri)))}
+                for part in parts
             ]
         return _result(ctx, found)
 
@@ -167,16 +178,24 @@ class Resources:
         if pin is None:
             return
         await self._gateway.catalog("explicit")
-        session = await self._gateway.pinned(self._principal(ctx), pin)
+        with _translated():
+            session = await self._gateway.pinned(self._principal(ctx), pin)
         for service in self._offering(capability):
-            cursor: str | None = None
+            cursor: object = None
             for _ in range(100):
                 params = {"cursor": cursor} if cursor else {}
-                with _translated():
-                    page, session_id = await self._forward(ctx, session, service, method, params)
+                try:
+                    with _translated(but=_OF_ONE_SERVICE):
+                        page, session_id = await self._forward(
+                            ctx, session, service, method, params
+                        )
+                except _OF_ONE_SERVICE as error:
+                    # The others have something to list all the same.
+                    logger.info("%s of %s is left out: %s", method, service, error)
+                    break
                 yield service, session_id, page
                 cursor = page.get("nextCursor")
-                if not cursor:
+                if not isinstance(cursor, str) or not cursor:
                     break
 
     async def _forward(
@@ -208,9 +227,17 @@ class Resources:
 class _translated:
     """Session errors as JSON-RPC errors, for requests whose results have no `isError`."""
 
+    def __init__(self, *, but: tuple[type[Exception], ...] = ()) -> None:
+        self._but = but
+
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, self._but):
+            return
+        if isinstance(error, StoreUnavailable):
+            logger.error("%s", error)
+            error = store_down()
         if isinstance(error, UpstreamRefused):
             raise MCPError(code=error.rpc_code, message=error.message, data=error.data) from None
         if isinstance(error, SessionError):
@@ -219,6 +246,28 @@ class _translated:
                 message=f"{error.code}: {error.message} {error.recovery}",
                 data=error.details(),
             ) from None
+
+
+_OF_ONE_SERVICE = (
+    ServiceNotBound,
+    ServiceUnavailable,
+    ConnectionLost,
+    OutcomeUnknown,
+    CallTimedOut,
+    UpstreamRefused,
+)
+"""What keeps one service from being listed and says nothing of the others."""
+
+
+def _sound(resources: object, service: str) -> Generator[JSON]:
+    """Yield what a client would accept: one broken resource would cost it the whole list."""
+    for resource in cast("list[object]", resources) if isinstance(resources, list) else ():
+        try:
+            types.Resource.model_validate(resource, by_name=False)
+        except ValidationError:
+            logger.warning("%s lists a malformed resource", service)
+        else:
+            yield cast("JSON", resource)
 
 
 def _result(ctx: RequestContext, found: JSON) -> JSON:

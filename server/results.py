@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 
 import orjson
 
-from ..sessions.errors import SessionError
+from ..sessions.errors import ServiceUnavailable, SessionError
 from ..sessions.router import Answer
 from ..sessions.services import JSON
 from ..tools.own import Outcome
@@ -80,6 +80,14 @@ def failed(error: SessionError, session: JSON | None, *, modern: bool, info: JSO
     return _stamped(found, session, modern, info)
 
 
+def store_down() -> SessionError:
+    """Return what a caller is told when the store fails; the cause is in the log."""
+    return ServiceUnavailable(
+        "The session store is not available.",
+        recovery="Try again later; whoever runs this server finds the cause in its log.",
+    )
+
+
 def _stamped(found: JSON, session: dict[str, Any] | None, modern: bool, info: JSON) -> JSON:
     meta = dict(found.get("_meta") or {})
     meta.pop(SERVER_INFO, None)
@@ -121,5 +129,6 @@ __all__ = [
     "own",
     "parse_session_uri",
     "session_uri",
+    "store_down",
     "text_block",
 ]

@@ -7,6 +7,7 @@ flood-stdout [bytes|lines] [MIB]   the tool `flood` writes junk (1 GiB) to stdou
 flood-at-start [bytes|lines] [MIB] the same before the first answer
 flood-stderr [MIB]             writes 1 GiB to stderr while it serves; the tool `flood` does it again
 invalid-schema                 lists tools with broken schemas around a good one
+invalid-lists [FILE]           lists broken prompts and resources around good ones; exits with 7 when FILE exists
 lying                          one tool for each lie, see Lying
 stubborn                       ignores EOF and SIGTERM, and so does its child; the tool `family` tells their pids
 dies-on-unknown-first-message  exits with 5 unless the first message is `initialize`
@@ -88,6 +89,20 @@ class InvalidSchema(Quick):
             {"description": "has no name", "inputSchema": {"type": "object"}},
             "not even an object",  # pyright: ignore[reportAttributeAccessIssue]
         ]
+
+
+class InvalidLists(Quick):
+    def request(self, method: str, params: JSON, request_id: Any, modern: bool) -> JSON:
+        if method == "prompts/list":
+            prompts = ({"name": "one"}, {"name": "bad", "arguments": "nope"}, {"name": "two"})
+            return {"prompts": [*prompts, {"name": "bad", "arguments": [{"name": 5}]}, "loose"]}
+        if method == "resources/list":
+            good = {"uri": "x://a", "name": "a"}
+            return {"resources": [{"name": "no uri"}, "loose", good, {"uri": "x://b"}]}
+        found = super().request(method, params, request_id, modern)
+        if method in {"initialize", "server/discover"}:
+            found["capabilities"] = {"tools": {}, "resources": {}, "prompts": {}}
+        return found
 
 
 class Lying(Quick):
@@ -229,11 +244,14 @@ def made(mode: str, rest: list[str], log: str | None) -> Quick:
         return FloodsStdout(kind, mib, log)
     if mode == "flood-stderr":
         return FloodsStderr(int(rest[0]) if rest else 1024, log)
+    if mode == "invalid-lists" and rest and os.path.exists(rest[0]):
+        sys.exit(7)
     return MODES[mode](log)
 
 
 MODES: dict[str, Callable[[str | None], Quick]] = {
     "invalid-schema": InvalidSchema,
+    "invalid-lists": InvalidLists,
     "lying": Lying,
     "stubborn": Stubborn,
     "dies-on-unknown-first-message": DiesOnUnknownFirstMessage,

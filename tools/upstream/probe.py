@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, cast
 
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
+from mcp_types import Prompt
+from pydantic import ValidationError
 
 from ...sessions.services import JSON, ToolSpec
 from .connection import UpstreamConnection
@@ -92,7 +94,17 @@ async def _listed_prompts(connection: UpstreamConnection) -> tuple[JSON, ...]:
     except (UpstreamRefused, UpstreamMisbehaved) as error:
         logger.warning("%s does not list its prompts: %s", connection.service, error)
         return ()
-    return tuple(prompt for prompt in found if isinstance(prompt.get("name"), str))
+    return tuple(prompt for prompt in found if _is_prompt(prompt, connection.service))
+
+
+def _is_prompt(prompt: JSON, service: str) -> bool:
+    """Whether clients accept a prompt: a broken one would cost them the whole list."""
+    try:
+        Prompt.model_validate(prompt, by_name=False)
+    except ValidationError:
+        logger.warning("%s lists a malformed prompt", service)
+        return False
+    return True
 
 
 def header_map(spec: ToolSpec) -> HeaderMap:

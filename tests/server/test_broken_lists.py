@@ -1,0 +1,84 @@
+"""One broken prompt, resource or service costs nobody the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+from front import JSON, Way, opened_session, service
+from mcp import Client, MCPError
+
+from statehold.server.gateway import Gateway
+from statehold.server.mcp import Face
+from statehold.sessions.errors import StoreUnavailable
+
+
+@pytest.fixture(scope="module")
+def exit_flag(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("flag") / "exit"
+
+
+@pytest.fixture(scope="module")
+def settings(exit_flag: Path) -> JSON:
+    return {
+        "services": {
+            "asking": service("asking"),
+            "broken": service("bad", "invalid-lists", str(exit_flag), prefix="broken_"),
+        }
+    }
+
+
+async def listed(way: Way, session: str) -> list[str]:
+    async with way.connect(f"/s/{session}/mcp") as client:
+        return [resource.name for resource in (await client.list_resources()).resources]
+
+
+async def test_a_broken_prompt_is_left_out(http: Way) -> None:
+    async with http.connect() as client:
+        names = [prompt.name for prompt in (await client.list_prompts()).prompts]
+    assert names == ["report", "quiz", "broken_one", "broken_two"]
+
+
+async def test_a_broken_resource_is_left_out(http: Way) -> None:
+    assert await listed(http, f"both {http.era}") == ["value", "a"]
+
+
+async def test_what_a_session_does_not_use_is_left_out(http: Way) -> None:
+    async with http.connect() as client:
+        one = await opened_session(client, services=["broken"])
+        two = await opened_session(client, services=["asking"])
+    assert await listed(http, one) == ["a"]
+    assert await listed(http, two) == ["value"]
+
+
+async def test_a_service_that_does_not_start_is_left_out(http: Way, exit_flag: Path) -> None:
+    async with http.connect() as client:
+        session = await opened_session(client)
+        # Probed by now, so that its resources are known of.
+        await client.list_prompts()
+        flag = anyio.Path(exit_flag)
+        await flag.touch()
+        try:
+            assert await listed(http, session) == ["value"]
+        finally:
+            await flag.unlink()
+
+
+async def test_a_session_that_is_not_there_is_said_to_be_missing(http: Way) -> None:
+    async with http.connect("/s/sh_aaaaaaaaaaaaaaaaaaaaaaaaaa/mcp") as client:
+        with pytest.raises(MCPError, match="session_not_found"):
+            await client.list_resources()
+
+
+async def test_a_store_that_fails_is_said_to_be_missing(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> str:
+        raise StoreUnavailable("The disk is full.")
+
+    face = Face(gateway, version="0", pinned="mine")
+    async with Client(face, cache=None) as client:
+        monkeypatch.setattr(gateway, "pinned", refuse)
+        with pytest.raises(MCPError, match="service_unavailable"):
+            await client.list_resources()
