@@ -58,7 +58,8 @@ class Machine(RuleBasedStateMachine):
         self.models: dict[str, Model] = {}
         self.portal_context = anyio.from_thread.start_blocking_portal()
         self.portal = self.portal_context.__enter__()
-        self.counter = Counting()
+        # As many calls of one session may be held as the steps like.
+        self.counter = Counting(concurrency=1000)
         context: AbstractAsyncContextManager[House] = house(self.counter, policy=POLICY)
         self.opened = self.portal.wrap_async_context_manager(context)
         self.house = self.opened.__enter__()
@@ -193,6 +194,9 @@ class Machine(RuleBasedStateMachine):
     async def settled(self) -> None:
         async def same() -> dict[str, tuple[str, str]]:
             wrong: dict[str, tuple[str, str]] = {}
+            for session in self.house.registry.held():
+                if session.changing.locked():
+                    wrong[session.id] = ("changing", "still")
             for session, model in self.models.items():
                 if model.seen_closed:
                     continue
@@ -246,7 +250,8 @@ class Machine(RuleBasedStateMachine):
         """Every recorded transition is a row of the table, and each starts where the one before ended."""
         await self.house.store.flush()
         for session, model in self.models.items():
-            assert await self.house.status(session) == model.status
+            status = await self.house.status(session)
+            assert status == model.status, (session, status, model)
             entries = await self.house.store.journal(session, last=1000)
             steps: list[dict[str, Any]] = [
                 e.request for e in entries if e.kind is JournalKind.TRANSITION
