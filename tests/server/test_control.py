@@ -7,7 +7,8 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 from typing import Any
 
@@ -214,13 +215,19 @@ async def test_next_node_removes_the_sockets_of_killed_ones_and_no_others(
     assert await ask(folder, "n1", {"op": "list"})
 
 
+@pytest.fixture
+def short_folder() -> Generator[str]:
+    with tempfile.TemporaryDirectory(prefix="sh") as folder:
+        yield folder
+
+
 async def test_path_too_long_for_a_socket_is_served_from_the_temporary_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, short_folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / ("x" * 120)
-    temporary = tmp_path / "t"
-    temporary.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    # Not below tmp_path, which may be too long for a socket itself.
+    temporary = Path(short_folder)
+    monkeypatch.setattr("tempfile.tempdir", short_folder)
 
     async def handler(request: dict[str, Any]) -> dict[str, Any]:
         return {"n": 1}
