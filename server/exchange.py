@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import orjson
@@ -159,11 +160,26 @@ class Exchange:
 
 
 def encode(message: JSON) -> bytes:
-    """Return a message as JSON; integers beyond 64 bits and broken surrogates, which orjson refuses, as they are."""
+    """Return a message as JSON; integers beyond 64 bits and broken surrogates, which orjson refuses, as they are.
+
+    What is no finite number becomes null, as orjson writes it.
+    """
     try:
         return orjson.dumps(message)
     except TypeError:
-        return json.dumps(message, separators=(",", ":")).encode()
+        pass
+    try:
+        return json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:
+        return json.dumps(_finite(message), separators=(",", ":"), allow_nan=False).encode()
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in cast("JSON", value).items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in cast("list[object]", value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _event(message: JSON) -> bytes:

@@ -18,6 +18,7 @@ SESSION_META = "statehold/session"
 ERROR_META = "statehold/error"
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 SCHEME = "session://"
+_KNOWN = frozenset({"text", "image", "audio", "resource", "resource_link"})
 
 
 def text_block(text: str) -> JSON:
@@ -27,7 +28,8 @@ def text_block(text: str) -> JSON:
 def forwarded(answer: Answer, *, service: str, modern: bool, info: JSON) -> JSON:
     """Return the result of an upstream call with the session's summary and, once, what was replaced.
 
-    A legacy client gets what its version can carry: an object as structured content, no result type.
+    A legacy client gets what its version can carry: an object as structured content, no result type, no kind of content
+    that it does not know.
     """
     found = dict(answer.payload)
     if found.get("resultType") == "input_required":
@@ -41,8 +43,11 @@ def forwarded(answer: Answer, *, service: str, modern: bool, info: JSON) -> JSON
         found["resultType"] = "complete"
     else:
         found.pop("resultType", None)
+        found["content"] = [_known(block) for block in content]
         structured = found.get("structuredContent")
-        if structured is not None and not isinstance(structured, dict):
+        if structured is None:
+            found.pop("structuredContent", None)
+        elif not isinstance(structured, dict):
             found["structuredContent"] = {"result": structured}
     return _stamped(found, answer.session, modern, info)
 
@@ -97,6 +102,11 @@ def _stamped(found: JSON, session: dict[str, Any] | None, modern: bool, info: JS
         meta[SERVER_INFO] = info
     found["_meta"] = meta
     return found
+
+
+def _known(block: JSON) -> JSON:
+    """Return a block that clients of the time know; any other would cost them the whole result."""
+    return block if block.get("type") in _KNOWN else text_block(_indented(block))
 
 
 def _linked(block: JSON, session_id: str, service: str) -> JSON:

@@ -52,9 +52,11 @@ def _checked_question(result: JSON, service: str) -> JSON:
 
 
 def _drop_stamp(result: JSON) -> None:
-    """Take out the upstream's introduction of itself, which our own replaces."""
+    """Take out the upstream's introduction of itself, which our own replaces, and a `_meta` that is none."""
     meta = result.get("_meta")
-    if isinstance(meta, dict) and SERVER_INFO_META_KEY in meta:
+    if not isinstance(meta, dict):
+        result.pop("_meta", None)
+    elif SERVER_INFO_META_KEY in meta:
         stamped = cast(JSON, meta)
         del stamped[SERVER_INFO_META_KEY]
         if not stamped:
@@ -84,7 +86,7 @@ def _block_fault(block: object) -> str | None:
         resource = _get(block, "resource")
         if not isinstance(_get(resource, "uri"), str):
             return "is a resource without uri"
-        if not isinstance(_get(resource, "text") or _get(resource, "blob") or "", str):
+        if not any(isinstance(_get(resource, name), str) for name in ("text", "blob")):
             return "is a resource without text or blob"
     return None
 
