@@ -256,7 +256,7 @@ class Changes:
     # Ending.
 
     async def drain(self, session: Session, grace_over: anyio.Event) -> None:
-        """Pause or close one session because the process ends."""
+        """Pause one session because the process ends; one whose calls do not end is left for the next start to pause."""
         while session.in_flight and not grace_over.is_set():
             async with anyio.create_task_group() as race:
 
@@ -285,8 +285,10 @@ class Changes:
         if session.status is Status.ERROR:
             session.apply(Event.ADOPTED, cause="shutdown")
             await self._pause(session, release=True)
-        elif not await self.pause(session, Event.PAUSE_REQUESTED, cause="shutdown", release=True):
+        elif session.status is Status.CREATING:
             await self.close(session, Event.CLOSE_FORCED, reason="shutdown", force=True)
+        else:
+            await self.pause(session, Event.PAUSE_REQUESTED, cause="shutdown", release=True)
 
 
 def cancel_calls(session: Session) -> None:

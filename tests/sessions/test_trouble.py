@@ -369,3 +369,49 @@ async def test_a_hanging_request_other_than_a_call_ends_with_its_session(build: 
             tasks.start_soon(read)
             await house.until(lambda: session.in_flight)
             await house.registry.close(LOCAL, session.id, force=True)
+
+
+async def test_a_call_that_does_not_end_does_not_cost_its_session_at_the_end(
+    build: Build, tmp_path: Path
+):
+    class Deaf(Counter):
+        async def call(self, tool: str, arguments: Any, ctx: CallContext) -> Any:
+            with anyio.CancelScope(shield=True):
+                return await super().call(tool, arguments, ctx)
+
+    class Stubborn(Counting):
+        async def open(self, session: SessionView, snapshot: Snapshot | None) -> Counter:
+            self.opened += 1
+            self.open_now += 1
+            self.live.append(Deaf(self, session))
+            return self.live[-1]
+
+    counter = Stubborn()
+    made: list[str] = []
+    ended: list[str] = []
+    async with (
+        anyio.create_task_group() as tasks,
+        build(counter, folder=tmp_path, policy=Policy(close_grace=0.0)) as house,
+    ):
+        made.append((await house.create()).id)
+
+        async def call() -> None:
+            await house.call(made[0], "hold")
+            ended.extend(made)
+
+        tasks.start_soon(call)
+        await counter.holding.wait()
+        counter.live[0].aclose = released(counter)
+    assert ended == made
+    async with build(folder=tmp_path) as house:
+        assert await house.status(made[0]) == "paused"
+
+
+def released(counter: Counting) -> Any:
+    """Closing the connection is what ends the deaf call."""
+
+    async def aclose() -> None:
+        counter.let_go.set()
+        counter.open_now -= 1
+
+    return aclose
