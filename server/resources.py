@@ -30,7 +30,7 @@ from ..sessions.errors import (
 from ..sessions.records import Principal
 from ..sessions.router import Request
 from ..sessions.services import JSON
-from ..tools.catalog import SESSION_ARGUMENT
+from ..tools.catalog import SESSION_ARGUMENT, free_argument
 from ..tools.upstream.errors import UpstreamRefused
 from .caller import OUR_STATE, Caller
 from .gateway import Gateway
@@ -122,7 +122,7 @@ class Resources:
         for name, (service, prompt) in self._known_prompts().items():
             arguments = list(prompt.get("arguments") or [])
             if not pinned:
-                arguments.insert(0, {"name": SESSION_ARGUMENT, "required": True})
+                arguments.insert(0, {"name": _session_argument(prompt), "required": True})
             description = prompt.get("description") or f"A prompt of {service}."
             found.append(
                 {**prompt, "name": name, "description": description, "arguments": arguments}
@@ -139,9 +139,10 @@ class Resources:
             if pin is not None:
                 session = await self._gateway.pinned(self._principal(ctx), pin)
             else:
-                session = arguments.pop(SESSION_ARGUMENT, "")
+                session = arguments.pop(_session_argument(known[1]), "")
             if not session:
-                raise SessionNotFound("session_id is missing: call session_create first.")
+                missing = _session_argument(known[1])
+                raise SessionNotFound(f"{missing} is missing: call session_create first.")
             wanted: JSON = {"name": known[1]["name"], "arguments": arguments}
             found, _ = await self._forward(ctx, session, known[0], "prompts/get", wanted)
         return _result(ctx, found)
@@ -268,6 +269,10 @@ def _sound(resources: object, service: str) -> Generator[JSON]:
             logger.warning("%s lists a malformed resource", service)
         else:
             yield cast("JSON", resource)
+
+
+def _session_argument(prompt: JSON) -> str:
+    return free_argument({argument["name"] for argument in prompt.get("arguments") or ()})
 
 
 def _result(ctx: RequestContext, found: JSON) -> JSON:

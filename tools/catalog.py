@@ -7,11 +7,13 @@ server/tools: a list must not vary per connection or as a side effect of other r
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
+from urllib.parse import unquote
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
@@ -175,6 +177,8 @@ def _object_schema(schema: object, service: str, name: str) -> JSON:
     if isinstance(schema, dict):
         found = cast("JSON", schema)
         found.setdefault("type", "object")
+        if isinstance(found.get("required"), list):
+            found["required"] = _texts(found["required"])
         if _is_object_schema(found):
             return found
     logger.warning(
@@ -187,7 +191,7 @@ def _inject(definition: JSON, naming: Naming, header: bool) -> str:
     """Put the session argument in front of a tool's own; return its name."""
     schema = definition["inputSchema"]
     own: JSON = schema.get("properties") or {}
-    argument = OTHER_ARGUMENT if SESSION_ARGUMENT in own else SESSION_ARGUMENT
+    argument = free_argument(_argument_names(schema))
     if header:
         _drop_header(own, "Session-Id")
     if naming == "pinned":
@@ -196,6 +200,56 @@ def _inject(definition: JSON, naming: Naming, header: bool) -> str:
     if naming == "explicit":
         schema["required"] = [argument, *schema.get("required", [])]
     return argument
+
+
+def free_argument(taken: Container[str]) -> str:
+    """Return the name of our session argument beside arguments of these names."""
+    if SESSION_ARGUMENT not in taken:
+        return SESSION_ARGUMENT
+    if OTHER_ARGUMENT not in taken:
+        return OTHER_ARGUMENT
+    numbered = (f"{OTHER_ARGUMENT}_{number}" for number in itertools.count(2))
+    return next(name for name in numbered if name not in taken)
+
+
+def _argument_names(root: JSON) -> set[str]:
+    """Return the names of all arguments a schema speaks of, in its root and in what the root refers to."""
+    names: set[str] = set()
+    left: list[object] = [root]
+    seen: set[int] = set()
+    while left:
+        found = left.pop()
+        if not isinstance(found, dict) or id(found) in seen:  # pyright: ignore[reportUnknownArgumentType]
+            continue
+        schema = cast("JSON", found)
+        seen.add(id(schema))
+        properties, required = schema.get("properties"), schema.get("required")
+        names.update(cast("JSON", properties) if isinstance(properties, dict) else ())
+        names.update(_texts(required))
+        left += [schema.get(key) for key in ("if", "then", "else")]
+        for key in ("allOf", "anyOf", "oneOf"):
+            parts = schema.get(key)
+            left += cast("list[object]", parts) if isinstance(parts, list) else ()
+        left.append(_referred(root, schema.get("$ref")))
+    return names
+
+
+def _referred(root: JSON, reference: object) -> object:
+    """Return what a reference within a schema leads to, None when that is not clear."""
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return None
+    found: object = root
+    for part in unquote(reference[1:]).split("/")[1:]:
+        if not isinstance(found, dict):
+            return None
+        found = cast("JSON", found).get(part.replace("~1", "/").replace("~0", "~"))
+    return found
+
+
+def _texts(values: object) -> list[str]:
+    """Return the strings of a list, each once."""
+    items = cast("list[object]", values) if isinstance(values, list) else []
+    return list(dict.fromkeys(item for item in items if isinstance(item, str)))
 
 
 def session_schema(header: bool) -> JSON:
@@ -226,6 +280,7 @@ __all__ = [
     "Entry",
     "Naming",
     "Offer",
+    "free_argument",
     "sanitised",
     "session_schema",
 ]

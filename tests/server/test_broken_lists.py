@@ -40,6 +40,19 @@ async def test_a_broken_prompt_is_left_out(http: Way) -> None:
     assert names == ["report", "quiz", "broken_one", "broken_two"]
 
 
+async def test_a_prompts_own_session_id_stays_its_own(http: Way) -> None:
+    async with http.connect() as client:
+        prompts = {prompt.name: prompt for prompt in (await client.list_prompts()).prompts}
+        names = [argument.name for argument in prompts["broken_two"].arguments or []]
+        assert names == ["statehold_session_id", "session_id"]
+        with pytest.raises(MCPError, match="statehold_session_id is missing"):
+            await client.get_prompt("broken_two", {"session_id": "theirs"})
+        session = await opened_session(client)
+        given = {"statehold_session_id": session, "session_id": "theirs"}
+        found = await client.get_prompt("broken_two", given)
+    assert found.description == "theirs"
+
+
 async def test_a_broken_resource_is_left_out(http: Way) -> None:
     assert await listed(http, f"both {http.era}") == ["value", "a"]
 

@@ -61,6 +61,46 @@ def test_an_argument_of_the_tools_own_keeps_its_name() -> None:
     assert catalog.entries["t"].argument == "statehold_session_id"
 
 
+OWN: JSON = {"type": "object", "properties": {"session_id": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/$defs/a~1b", "$defs": {"a/b": OWN}},
+        {
+            "$ref": "#/$defs/A",
+            "$defs": {"A": {"allOf": [{"$ref": "#/$defs/B"}], "$ref": "#"}, "B": OWN},
+        },
+        {"allOf": [{"required": ["session_id"]}]},
+        {"anyOf": [{"oneOf": [OWN]}]},
+        {"if": {}, "then": OWN},
+        {"required": ["session_id"]},
+    ],
+)
+def test_an_argument_that_is_not_at_the_root_keeps_its_name(schema: JSON) -> None:
+    catalog = Catalog([Offer("service", [spec("t", schema)])])
+    assert catalog.entries["t"].argument == "statehold_session_id"
+    found = catalog.definitions[0]["inputSchema"]
+    assert list(found["properties"]) == ["statehold_session_id"]
+    assert found["required"] == ["statehold_session_id", *schema.get("required", [])]
+    Draft202012Validator.check_schema(found)
+
+
+def test_a_tool_may_have_arguments_of_both_our_names() -> None:
+    taken = ["session_id", "statehold_session_id", "statehold_session_id_2"]
+    schema = {"type": "object", "properties": {name: {} for name in taken}}
+    catalog = Catalog([Offer("service", [spec("t", schema)])])
+    assert catalog.entries["t"].argument == "statehold_session_id_3"
+    found = catalog.definitions[0]["inputSchema"]
+    assert list(found["properties"]) == ["statehold_session_id_3", *taken]
+
+
+def test_what_is_required_twice_is_required() -> None:
+    found = of(spec("t", {"type": "object", "required": ["a", "a"]}))[0]["inputSchema"]
+    assert found["required"] == ["session_id", "a"]
+
+
 @pytest.mark.parametrize("naming", ["explicit", "auto", "pinned"])
 def test_nobody_elses_argument_is_sent_in_our_header(naming: Naming) -> None:
     theirs = {"type": "string", "x-mcp-header": "session-ID"}

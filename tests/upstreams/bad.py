@@ -94,8 +94,11 @@ class InvalidSchema(Quick):
 class InvalidLists(Quick):
     def request(self, method: str, params: JSON, request_id: Any, modern: bool) -> JSON:
         if method == "prompts/list":
-            prompts = ({"name": "one"}, {"name": "bad", "arguments": "nope"}, {"name": "two"})
+            two = {"name": "two", "arguments": [{"name": "session_id"}]}
+            prompts = ({"name": "one"}, {"name": "bad", "arguments": "nope"}, two)
             return {"prompts": [*prompts, {"name": "bad", "arguments": [{"name": 5}]}, "loose"]}
+        if method == "prompts/get":
+            return {"description": params["arguments"]["session_id"], "messages": []}
         if method == "resources/list":
             good = {"uri": "x://a", "name": "a"}
             return {"resources": [{"name": "no uri"}, "loose", good, {"uri": "x://b"}]}
