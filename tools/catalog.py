@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import unquote
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft4Validator, Draft7Validator, Draft202012Validator
 from jsonschema.exceptions import SchemaError
+from jsonschema.validators import validator_for
 from mcp.shared.inbound import x_mcp_header_map
 from mcp_types import Tool
 from pydantic import ValidationError
@@ -164,27 +165,69 @@ def _broken(definition: JSON) -> set[str]:
 
 
 def _is_object_schema(schema: object) -> bool:
-    if not isinstance(schema, dict) or cast("JSON", schema).get("type") != "object":
-        return False
+    return (
+        isinstance(schema, dict)
+        and cast("JSON", schema).get("type") == "object"
+        and _is_schema(cast("JSON", schema))
+    )
+
+
+def _is_schema(schema: Any) -> bool:
+    """Tell whether a schema is valid in the dialect it names, or in one of those that servers write without naming it."""
+    if not isinstance(schema, dict):
+        return isinstance(schema, bool)
+    found = cast("JSON", schema)
+    dialects = [Draft202012Validator, Draft7Validator, Draft4Validator]
+    if isinstance(found.get("$schema"), str):
+        dialects = [validator_for(found, default=Draft202012Validator)]
+    return any(_follows(found, dialect) for dialect in dialects)
+
+
+def _follows(schema: object, dialect: Any) -> bool:
     try:
-        Draft202012Validator.check_schema(cast("JSON", schema))
+        dialect.check_schema(schema)
     except SchemaError:
         return False
     return True
 
 
 def _object_schema(schema: object, service: str, name: str) -> JSON:
-    if isinstance(schema, dict):
-        found = cast("JSON", schema)
-        found.setdefault("type", "object")
-        if isinstance(found.get("required"), list):
-            found["required"] = _texts(found["required"])
-        if _is_object_schema(found):
-            return found
+    if not isinstance(schema, dict):
+        logger.warning(
+            "service %s: input schema of %s is no schema; any object is accepted", service, name
+        )
+        return {"type": "object"}
+    found = cast("JSON", schema)
+    found.setdefault("type", "object")
+    if isinstance(found.get("required"), list):
+        found["required"] = _texts(found["required"])
+    if _is_object_schema(found):
+        return found
     logger.warning(
-        "service %s: input schema of %s is invalid; any object is accepted", service, name
+        "service %s: input schema of %s is invalid; what is valid of it is kept", service, name
     )
-    return {"type": "object"}
+    return _sound_parts(found)
+
+
+def _sound_parts(schema: JSON) -> JSON:
+    """Return the arguments of an invalid schema: those with a valid schema of their own, the others as anything."""
+    own = schema.get("properties")
+    properties: JSON = cast("JSON", own) if isinstance(own, dict) else {}
+    dialect = {key: schema[key] for key in ("$schema",) if isinstance(schema.get(key), str)}
+    anything: JSON = {}
+    kept: JSON = {
+        name: part if _is_schema({**dialect, "allOf": [part]}) else anything
+        for name, part in properties.items()
+    }
+    found: JSON = {**dialect, "type": "object"}
+    if kept:
+        found["properties"] = kept
+    if required := _texts(schema.get("required")):
+        found["required"] = required
+    for key in ("$defs", "definitions"):
+        if key in schema and _is_schema({**dialect, key: schema[key]}):
+            found[key] = schema[key]
+    return found if _is_schema(found) else {"type": "object"}
 
 
 def _inject(definition: JSON, naming: Naming, header: bool) -> str:
@@ -238,7 +281,7 @@ def _referred(root: JSON, reference: object) -> object:
     """Return what a reference within a schema leads to, None when that is not clear."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
-    found: object = root
+    found: Any = root
     for part in unquote(reference[1:]).split("/")[1:]:
         if not isinstance(found, dict):
             return None

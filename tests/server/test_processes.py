@@ -294,7 +294,7 @@ async def test_a_stdio_call_in_flight_is_answered_before_the_end(
         assert await pipes.rest() == []
         with anyio.fail_after(20):
             assert await pipes.process.wait() == 0
-        assert psutil.Process().children(recursive=True) == []
+        await gone(children)
     async with piped(config, tmp_path / "data") as pipes:
         found = await pipes.tool(1, "session_info", session_id=session)
         assert found["structuredContent"]["status"] == "paused"
@@ -364,11 +364,13 @@ async def test_a_client_that_is_gone_ends_the_process(
         session = created["structuredContent"]["session_id"]
         await pipes.send(tool_call(2, "slow", session_id=session, seconds=0.3))
         await arrived(log, "slow")
+        children = psutil.Process(pipes.process.pid).children(recursive=True)
+        assert children
         await pipes.stdin.aclose()
         await pipes.out.aclose()
         with anyio.fail_after(20):
             assert await pipes.process.wait() == 0
-        assert psutil.Process().children(recursive=True) == []
+        await gone(children)
 
 
 async def test_two_processes_share_a_data_folder_but_not_an_open_session(

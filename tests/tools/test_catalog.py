@@ -153,7 +153,6 @@ def test_a_tool_without_a_usable_name_is_dropped(name: Any) -> None:
         {"type": "array"},
         {"type": 42},
         {"type": "object", "properties": ["a"]},
-        {"type": "object", "properties": {"a": {"type": "nonsense"}}},
         {"type": "object", "required": "a"},
     ],
 )
@@ -161,6 +160,63 @@ def test_a_broken_input_schema_becomes_any_object(schema: Any) -> None:
     found = sanitised({"name": "t", "inputSchema": schema}, "s")
     assert found is not None
     assert found["inputSchema"] == {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "kept"),
+    [
+        (
+            {"properties": {"a": {"type": "nonsense"}, "b": {"type": "string"}}},
+            {"properties": {"a": {}, "b": {"type": "string"}}},
+        ),
+        (
+            {
+                "$schema": "https://json-schema.org/draft/2020-12/schema",
+                "properties": {"a": {"type": "array", "items": [{}]}, "b": {"$ref": "#/$defs/B"}},
+                "required": ["b", 5],
+                "patternProperties": 5,
+                "$defs": {"B": {"type": "integer"}},
+            },
+            {
+                "$schema": "https://json-schema.org/draft/2020-12/schema",
+                "properties": {"a": {}, "b": {"$ref": "#/$defs/B"}},
+                "required": ["b"],
+                "$defs": {"B": {"type": "integer"}},
+            },
+        ),
+        ({"allOf": 5, "required": ["a"]}, {"required": ["a"]}),
+    ],
+)
+def test_what_is_valid_of_a_broken_input_schema_is_kept(schema: JSON, kept: JSON) -> None:
+    found = sanitised({"name": "t", "inputSchema": schema}, "s")
+    assert found is not None
+    assert found["inputSchema"] == {"type": "object", **kept}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "properties": {"pair": {"type": "array", "items": [{"type": "number"}]}},
+            "definitions": {"x": {}},
+        },
+        {
+            "$schema": "http://json-schema.org/draft-04/schema#",
+            "properties": {"n": {"type": "number", "minimum": 0, "exclusiveMinimum": True}},
+        },
+        {"properties": {"pair": {"type": "array", "items": [{"type": "number"}]}}},
+        {"properties": {"n": {"type": "number", "minimum": 0, "exclusiveMinimum": True}}},
+        {"$schema": "https://example.org/of-our-own", "properties": {"n": {}}},
+    ],
+)
+def test_a_schema_of_an_older_dialect_passes_as_it_is(schema: JSON) -> None:
+    definition: JSON = {
+        "name": "t",
+        "inputSchema": {"type": "object", **schema},
+        "outputSchema": {"type": "object", **schema},
+    }
+    assert sanitised(definition, "s") == definition
 
 
 def test_what_is_sound_passes_as_it_is() -> None:
