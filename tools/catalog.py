@@ -13,17 +13,14 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
-from urllib.parse import unquote
 
-from jsonschema import Draft4Validator, Draft7Validator, Draft202012Validator
-from jsonschema.exceptions import SchemaError
-from jsonschema.validators import validator_for
 from mcp.shared.inbound import x_mcp_header_map
 from mcp_types import Tool
 from pydantic import ValidationError
 
 from ..sessions.services import JSON, ToolSpec
 from .own import Naming
+from .schema import argument_names, is_object_schema, sound_object_schema
 
 logger = logging.getLogger("statehold.catalog")
 
@@ -132,9 +129,13 @@ def sanitised(definition: JSON, service: str) -> JSON | None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         logger.warning("service %s: tool %.100r dropped: not a tool name", service, name)
         return None
-    found["inputSchema"] = _object_schema(found.get("inputSchema"), service, name)
+    found["inputSchema"], whole = sound_object_schema(found.get("inputSchema"))
+    if not whole:
+        logger.warning(
+            "service %s: input schema of %s is invalid; what is valid of it is kept", service, name
+        )
     output = found.get("outputSchema")
-    if output is not None and not _is_object_schema(output):
+    if output is not None and not is_object_schema(output):
         logger.warning(
             "service %s: output schema of %s dropped: its root is no object", service, name
         )
@@ -164,77 +165,11 @@ def _broken(definition: JSON) -> set[str]:
     return set()
 
 
-def _is_object_schema(schema: object) -> bool:
-    return (
-        isinstance(schema, dict)
-        and cast("JSON", schema).get("type") == "object"
-        and _is_schema(cast("JSON", schema))
-    )
-
-
-def _is_schema(schema: Any) -> bool:
-    """Tell whether a schema is valid in the dialect it names, or in one of those that servers write without naming it."""
-    if not isinstance(schema, dict):
-        return isinstance(schema, bool)
-    found = cast("JSON", schema)
-    dialects = [Draft202012Validator, Draft7Validator, Draft4Validator]
-    if isinstance(found.get("$schema"), str):
-        dialects = [validator_for(found, default=Draft202012Validator)]
-    return any(_follows(found, dialect) for dialect in dialects)
-
-
-def _follows(schema: object, dialect: Any) -> bool:
-    try:
-        dialect.check_schema(schema)
-    except SchemaError:
-        return False
-    return True
-
-
-def _object_schema(schema: object, service: str, name: str) -> JSON:
-    if not isinstance(schema, dict):
-        logger.warning(
-            "service %s: input schema of %s is no schema; any object is accepted", service, name
-        )
-        return {"type": "object"}
-    found = cast("JSON", schema)
-    found.setdefault("type", "object")
-    if isinstance(found.get("required"), list):
-        found["required"] = _texts(found["required"])
-    if _is_object_schema(found):
-        return found
-    logger.warning(
-        "service %s: input schema of %s is invalid; what is valid of it is kept", service, name
-    )
-    return _sound_parts(found)
-
-
-def _sound_parts(schema: JSON) -> JSON:
-    """Return the arguments of an invalid schema: those with a valid schema of their own, the others as anything."""
-    own = schema.get("properties")
-    properties: JSON = cast("JSON", own) if isinstance(own, dict) else {}
-    dialect = {key: schema[key] for key in ("$schema",) if isinstance(schema.get(key), str)}
-    anything: JSON = {}
-    kept: JSON = {
-        name: part if _is_schema({**dialect, "allOf": [part]}) else anything
-        for name, part in properties.items()
-    }
-    found: JSON = {**dialect, "type": "object"}
-    if kept:
-        found["properties"] = kept
-    if required := _texts(schema.get("required")):
-        found["required"] = required
-    for key in ("$defs", "definitions"):
-        if key in schema and _is_schema({**dialect, key: schema[key]}):
-            found[key] = schema[key]
-    return found if _is_schema(found) else {"type": "object"}
-
-
 def _inject(definition: JSON, naming: Naming, header: bool) -> str:
     """Put the session argument in front of a tool's own; return its name."""
     schema = definition["inputSchema"]
     own: JSON = schema.get("properties") or {}
-    argument = free_argument(_argument_names(schema))
+    argument = free_argument(argument_names(schema))
     if header:
         _drop_header(own, "Session-Id")
     if naming == "pinned":
@@ -253,46 +188,6 @@ def free_argument(taken: Container[str]) -> str:
         return OTHER_ARGUMENT
     numbered = (f"{OTHER_ARGUMENT}_{number}" for number in itertools.count(2))
     return next(name for name in numbered if name not in taken)
-
-
-def _argument_names(root: JSON) -> set[str]:
-    """Return the names of all arguments a schema speaks of, in its root and in what the root refers to."""
-    names: set[str] = set()
-    left: list[object] = [root]
-    seen: set[int] = set()
-    while left:
-        found = left.pop()
-        if not isinstance(found, dict) or id(found) in seen:  # pyright: ignore[reportUnknownArgumentType]
-            continue
-        schema = cast("JSON", found)
-        seen.add(id(schema))
-        properties, required = schema.get("properties"), schema.get("required")
-        names.update(cast("JSON", properties) if isinstance(properties, dict) else ())
-        names.update(_texts(required))
-        left += [schema.get(key) for key in ("if", "then", "else")]
-        for key in ("allOf", "anyOf", "oneOf"):
-            parts = schema.get(key)
-            left += cast("list[object]", parts) if isinstance(parts, list) else ()
-        left.append(_referred(root, schema.get("$ref")))
-    return names
-
-
-def _referred(root: JSON, reference: object) -> object:
-    """Return what a reference within a schema leads to, None when that is not clear."""
-    if not isinstance(reference, str) or not reference.startswith("#"):
-        return None
-    found: Any = root
-    for part in unquote(reference[1:]).split("/")[1:]:
-        if not isinstance(found, dict):
-            return None
-        found = cast("JSON", found).get(part.replace("~1", "/").replace("~0", "~"))
-    return found
-
-
-def _texts(values: object) -> list[str]:
-    """Return the strings of a list, each once."""
-    items = cast("list[object]", values) if isinstance(values, list) else []
-    return list(dict.fromkeys(item for item in items if isinstance(item, str)))
 
 
 def session_schema(header: bool) -> JSON:

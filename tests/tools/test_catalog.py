@@ -89,7 +89,7 @@ def test_an_argument_that_is_not_at_the_root_keeps_its_name(schema: JSON) -> Non
 
 def test_a_tool_may_have_arguments_of_both_our_names() -> None:
     taken = ["session_id", "statehold_session_id", "statehold_session_id_2"]
-    schema = {"type": "object", "properties": {name: {} for name in taken}}
+    schema: JSON = {"type": "object", "properties": {name: {} for name in taken}}
     catalog = Catalog([Offer("service", [spec("t", schema)])])
     assert catalog.entries["t"].argument == "statehold_session_id_3"
     found = catalog.definitions[0]["inputSchema"]
@@ -162,31 +162,31 @@ def test_a_broken_input_schema_becomes_any_object(schema: Any) -> None:
     assert found["inputSchema"] == {"type": "object"}
 
 
-@pytest.mark.parametrize(
-    ("schema", "kept"),
-    [
-        (
-            {"properties": {"a": {"type": "nonsense"}, "b": {"type": "string"}}},
-            {"properties": {"a": {}, "b": {"type": "string"}}},
-        ),
-        (
-            {
-                "$schema": "https://json-schema.org/draft/2020-12/schema",
-                "properties": {"a": {"type": "array", "items": [{}]}, "b": {"$ref": "#/$defs/B"}},
-                "required": ["b", 5],
-                "patternProperties": 5,
-                "$defs": {"B": {"type": "integer"}},
-            },
-            {
-                "$schema": "https://json-schema.org/draft/2020-12/schema",
-                "properties": {"a": {}, "b": {"$ref": "#/$defs/B"}},
-                "required": ["b"],
-                "$defs": {"B": {"type": "integer"}},
-            },
-        ),
-        ({"allOf": 5, "required": ["a"]}, {"required": ["a"]}),
-    ],
-)
+PARTLY_BROKEN: list[tuple[JSON, JSON]] = [
+    (
+        {"properties": {"a": {"type": "nonsense"}, "b": {"type": "string"}}},
+        {"properties": {"a": {}, "b": {"type": "string"}}},
+    ),
+    (
+        {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "properties": {"a": {"type": "array", "items": [{}]}, "b": {"$ref": "#/$defs/B"}},
+            "required": ["b", 5],
+            "patternProperties": 5,
+            "$defs": {"B": {"type": "integer"}},
+        },
+        {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "properties": {"a": {}, "b": {"$ref": "#/$defs/B"}},
+            "required": ["b"],
+            "$defs": {"B": {"type": "integer"}},
+        },
+    ),
+    ({"allOf": 5, "required": ["a"]}, {"required": ["a"]}),
+]
+
+
+@pytest.mark.parametrize(("schema", "kept"), PARTLY_BROKEN)
 def test_what_is_valid_of_a_broken_input_schema_is_kept(schema: JSON, kept: JSON) -> None:
     found = sanitised({"name": "t", "inputSchema": schema}, "s")
     assert found is not None

@@ -1,0 +1,115 @@
+"""The JSON schemas of tools: which are valid, what of a broken one can be kept, and the arguments they name."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from urllib.parse import unquote
+
+from jsonschema import Draft4Validator, Draft7Validator, Draft202012Validator
+from jsonschema.exceptions import SchemaError
+from jsonschema.validators import validator_for
+
+from ..sessions.services import JSON
+
+
+def is_object_schema(schema: object) -> bool:
+    """Tell whether a schema is valid and its root an object, as both schemas of a tool have to be."""
+    return (
+        isinstance(schema, dict)
+        and cast("JSON", schema).get("type") == "object"
+        and _is_schema(cast("JSON", schema))
+    )
+
+
+def _is_schema(schema: Any) -> bool:
+    """Tell whether a schema is valid in the dialect it names, or in one of those that servers write without naming it."""
+    if not isinstance(schema, dict):
+        return isinstance(schema, bool)
+    found = cast("JSON", schema)
+    dialects = [Draft202012Validator, Draft7Validator, Draft4Validator]
+    if isinstance(found.get("$schema"), str):
+        dialects = [validator_for(found, default=Draft202012Validator)]
+    return any(_follows(found, dialect) for dialect in dialects)
+
+
+def _follows(schema: object, dialect: Any) -> bool:
+    try:
+        dialect.check_schema(schema)
+    except SchemaError:
+        return False
+    return True
+
+
+def sound_object_schema(schema: object) -> tuple[JSON, bool]:
+    """Return an object schema with what is valid of this one, and whether that is all of it."""
+    if not isinstance(schema, dict):
+        return {"type": "object"}, False
+    found = cast("JSON", schema)
+    found.setdefault("type", "object")
+    if isinstance(found.get("required"), list):
+        found["required"] = _texts(found["required"])
+    return (found, True) if is_object_schema(found) else (_sound_parts(found), False)
+
+
+def _sound_parts(schema: JSON) -> JSON:
+    """Return the arguments of an invalid schema: those with a valid schema of their own, the others as anything."""
+    own = schema.get("properties")
+    properties: JSON = cast("JSON", own) if isinstance(own, dict) else {}
+    dialect = {key: schema[key] for key in ("$schema",) if isinstance(schema.get(key), str)}
+    anything: JSON = {}
+    kept: JSON = {
+        name: part if _is_schema({**dialect, "allOf": [part]}) else anything
+        for name, part in properties.items()
+    }
+    found: JSON = {**dialect, "type": "object"}
+    if kept:
+        found["properties"] = kept
+    if required := _texts(schema.get("required")):
+        found["required"] = required
+    for key in ("$defs", "definitions"):
+        if key in schema and _is_schema({**dialect, key: schema[key]}):
+            found[key] = schema[key]
+    return found if _is_schema(found) else {"type": "object"}
+
+
+def argument_names(root: JSON) -> set[str]:
+    """Return the names of all arguments a schema speaks of, in its root and in what the root refers to."""
+    names: set[str] = set()
+    left: list[object] = [root]
+    seen: set[int] = set()
+    while left:
+        found = left.pop()
+        if not isinstance(found, dict) or id(found) in seen:  # pyright: ignore[reportUnknownArgumentType]
+            continue
+        schema = cast("JSON", found)
+        seen.add(id(schema))
+        properties, required = schema.get("properties"), schema.get("required")
+        names.update(cast("JSON", properties) if isinstance(properties, dict) else ())
+        names.update(_texts(required))
+        left += [schema.get(key) for key in ("if", "then", "else")]
+        for key in ("allOf", "anyOf", "oneOf"):
+            parts = schema.get(key)
+            left += cast("list[object]", parts) if isinstance(parts, list) else ()
+        left.append(_referred(root, schema.get("$ref")))
+    return names
+
+
+def _referred(root: JSON, reference: object) -> object:
+    """Return what a reference within a schema leads to, None when that is not clear."""
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return None
+    found: Any = root
+    for part in unquote(reference[1:]).split("/")[1:]:
+        if not isinstance(found, dict):
+            return None
+        found = cast("JSON", found).get(part.replace("~1", "/").replace("~0", "~"))
+    return found
+
+
+def _texts(values: object) -> list[str]:
+    """Return the strings of a list, each once."""
+    items = cast("list[object]", values) if isinstance(values, list) else []
+    return list(dict.fromkeys(item for item in items if isinstance(item, str)))
+
+
+__all__ = ["argument_names", "is_object_schema", "sound_object_schema"]
