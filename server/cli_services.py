@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ..tools.upstream.channel import Secrets, configured_secrets, url_secrets
 from ..tools.upstream.config import UpstreamConfig
+from ..tools.upstream.redaction import Secrets
 from .cli import complain
 from .cli_output import say, say_json, table
 from .cli_parser import FAILURE, OK
@@ -55,13 +55,11 @@ def _described(name: str, service: UpstreamConfig) -> JSON:
     """Return what may be shown of a service: of its environment and headers the names only."""
     from ..tools.upstream.service import transport_of
 
-    secrets = configured_secrets(service.env, service.headers, service.args, service.url)
-    inside = Secrets(part for arg in service.args if "://" in arg for part in url_secrets(arg))
     target = " ".join([service.command, *service.args]) if service.command else service.url or ""
     return {
         "name": name,
         "transport": transport_of(service),
-        "target": inside.redact(secrets.redact(target)),
+        "target": Secrets.of(service).redact(target),
         "env": sorted(service.env),
         "headers": sorted(service.headers),
         "prefix": service.prefix,

@@ -64,7 +64,9 @@ def describe(error: ValidationError, layers: list[Layer]) -> str:
     # A wrong name explains the errors that follow from it, so it goes first.
     details = sorted(error.errors(include_url=False), key=lambda d: d["type"] != "extra_forbidden")
     first = details[0]
-    key: tuple[Any, ...] = first.get("ctx", {}).get("key") or first["loc"]
+    context = first.get("ctx", {})
+    field = context.get("field")
+    key: tuple[Any, ...] = context.get("key") or (*first["loc"], *((field,) if field else ()))
     layer = next((layer for layer in layers if layer.has(key)), Layer("settings", Path(), {}))
     text = f"{layer.spell(key)}: {_problem(first, key, layer)}"
     if len(details) > 1:

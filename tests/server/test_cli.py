@@ -469,7 +469,11 @@ def services(tmp_path: Path, counter_command: list[str]) -> Path:
             "args": ["-c", "raise SystemExit(3)", "--token", "s3cret-v4lue"],
         },
         "site": {"url": "https://u:s3cret-v4lue@x.example/mcp?key=s3cret-v4lue", "disabled": True},
-        "shell": {"command": "sh", "args": ["postgres://u:s3cret-v4lue@db/x"], "disabled": True},
+        "shell": {
+            "command": "sh",
+            "args": ["postgres://u:s3cret-v4lue@db/x", "sk-s3cret0123456"],
+            "disabled": True,
+        },
     }
     path = tmp_path / "mcp.json"
     path.write_text(json.dumps({"mcpServers": entries}))

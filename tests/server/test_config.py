@@ -359,7 +359,7 @@ def test_settings_do_not_show_the_secrets_of_services(tmp_path: Path) -> None:
         ("[services]\nx = 1", "services.x: should be a table of settings"),
         ("[services.x]\nprefix = 'a'", "services.x: needs a `command`"),
         ("[services.x]\ncommand = 'a'\nurl = 'http://x'", "services.x: has both"),
-        ("[services.x]\nurl = 'x.example'", "services.x: `url` should start with http://"),
+        ("[services.x]\nurl = 'x.example'", "services.x.url: should start with http://"),
         (
             "[services.x]\nurl = 'http://x'\ntype = 'stdio'",
             'services.x: type = "stdio" needs a `command`',
@@ -375,7 +375,38 @@ def test_settings_do_not_show_the_secrets_of_services(tmp_path: Path) -> None:
             "services.x.env.A: should be a valid string",
         ),
         (f"[services.x]\ncommand = 'a'\nenv = '{SECRET}'", "services.x.env: should be a table"),
-        (f"[services.x]\nurl = '{SECRET}'", "services.x: `url` should start"),
+        (f"[services.x]\nurl = '{SECRET}'", "services.x.url: should start"),
+        ("[services.x]\nurl = 'http://[bad/mcp'", "services.x.url: is no address of a server"),
+        ("[services.x]\nurl = 'http://:80/mcp'", "services.x.url: is no address of a server"),
+        ("[services.x]\nurl = 'http://a:99999'", "services.x.url: is no address of a server"),
+        ("[services.x]\nurl = 'http://a/b c'", "services.x.url: is no address of a server"),
+        (
+            f"[services.x]\nurl = 'http://a'\nheaders = {{A = \"{SECRET}\\n\"}}",
+            "services.x.headers: the value of A holds a character that no header can",
+        ),
+        (
+            f"[services.x]\nurl = 'http://a'\nheaders = {{'A b' = '{SECRET}'}}",
+            "services.x.headers: 'A b' is no name of a header",
+        ),
+        (
+            f"[services.x]\ncommand = 'a'\nenv = {{A = \"{SECRET}\\u0000\"}}",
+            "services.x.env: no environment can hold 'A'",
+        ),
+        ("[services.x]\ncommand = 'a'\nenv = {'A=B' = 'c'}", "no environment can hold 'A=B'"),
+        ("[services.x]\ncommand = 'a'\nargs = [\"\\u0000\"]", "services.x.args: a command line"),
+        ("[services.x]\ncommand = 'a'\nprefix = 'a b'", "services.x.prefix: string should match"),
+        (
+            "[services.x]\ncommand = 'a'\n[[services.x.recipe.save]]\ntool = 't'\nkeep = {a = 'text:('}",
+            "services.x.recipe.save.0.keep.a: is no regular expression (missing ), ",
+        ),
+        (
+            "[services.x]\ncommand = 'a'\n[[services.x.recipe.save]]\ntool = 't'\nkeep = {a = 'id'}",
+            "services.x.recipe.save.0.keep.a: should be file:PATH, text, text:REGEX or a pointer",
+        ),
+        (
+            "[services.x]\ncommand = 'a'\n[[services.x.recipe.save]]\ntool = 't'\nkeep = {a = 'file:../b'}",
+            "services.x.recipe.save.0.keep.a: file:PATH names a file below {dir}",
+        ),
         ("[services.x]\ncommand = './none'", "services.x.command: there is no program"),
         ("[services.x]\ncommand = 'a'\ncwd = 'none'", "services.x.cwd: there is no folder"),
         (

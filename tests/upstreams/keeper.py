@@ -15,7 +15,7 @@ class Keeper(Quick):
     def __init__(self) -> None:
         super().__init__(None)
         self.value: Any = None
-        names = ("put", "take", "write", "read", "tell", "surroundings", "refuse", "end")
+        names = ("put", "take", "write", "read", "tell", "surroundings", "refuse", "end", "link")
         self.tools += [tool(name) for name in names]
 
     def tool_put(self, given: JSON, *_: object) -> JSON:
@@ -30,6 +30,10 @@ class Keeper(Quick):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.value))
         return text("written")
+
+    def tool_link(self, given: JSON, *_: object) -> JSON:
+        os.symlink(given["target"], given["path"])
+        return text("linked")
 
     def tool_read(self, given: JSON, *_: object) -> JSON:
         self.value = json.loads(Path(given["path"]).read_text())

@@ -6,9 +6,34 @@ beside them. Unknown keys are refused in our TOML and ignored in a foreign `mcpS
 
 from __future__ import annotations
 
+import re
+from collections.abc import Generator
+from pathlib import PurePosixPath
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic_core import PydanticCustomError
+
+
+def _wrong(problem: str, field: str = "") -> PydanticCustomError:
+    """Return the error of a field of a model, or of all of it. No value is shown that may be secret."""
+    return PydanticCustomError("statehold", "{message}", {"message": problem, "field": field})
+
+
+def _source(source: str) -> str:
+    if source.startswith("file:"):
+        path = PurePosixPath(source.removeprefix("file:").removeprefix("{dir}/"))
+        if path.is_absolute() or ".." in path.parts or path == PurePosixPath():
+            raise _wrong("file:PATH names a file below {dir}; correct it")
+    elif source.startswith("text:"):
+        try:
+            re.compile(source.removeprefix("text:"))
+        except re.error as error:
+            raise _wrong(f"is no regular expression ({error}); correct it") from None
+    elif source != "text" and not source.startswith("/"):
+        raise _wrong("should be file:PATH, text, text:REGEX or a pointer such as /id; correct it")
+    return source
 
 
 class Step(BaseModel):
@@ -25,7 +50,7 @@ class Step(BaseModel):
 
     tool: str
     arguments: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
-    keep: dict[str, str] = Field(default_factory=dict[str, str])
+    keep: dict[str, Annotated[str, AfterValidator(_source)]] = Field(default_factory=dict[str, str])
 
 
 class Recipe(BaseModel):
@@ -74,8 +99,63 @@ class UpstreamConfig(BaseModel):
     connect_seconds: Annotated[float, Field(gt=0)] = 30.0
     call_seconds: Annotated[float, Field(gt=0)] | None = None
     """Default: `timeouts.call`."""
-    prefix: str = ""
+    prefix: str = Field(default="", pattern=r"^[A-Za-z0-9_.\-/]{0,64}$")
     include: list[str] | None = None
     exclude: list[str] = Field(default_factory=list[str])
     recipe: Recipe | None = None
     disabled: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> UpstreamConfig:
+        # What is off may be half written.
+        for field, problem in () if self.disabled else self._problems():
+            raise _wrong(problem, field)
+        return self
+
+    def _problems(self) -> Generator[tuple[str, str]]:
+        if self.command and self.url:
+            yield (
+                "",
+                "has both `command` and `url`; keep `command` for a local program, `url` for a server elsewhere",
+            )
+        elif self.command:
+            if self.type not in (None, "stdio"):
+                yield (
+                    "",
+                    f'type = "{self.type}" needs a `url`, not a `command`; correct one of the two',
+                )
+            yield from _problems_of_process([self.command, *self.args], self.env)
+        elif self.url:
+            if self.type == "stdio":
+                yield "", 'type = "stdio" needs a `command`, not a `url`; correct one of the two'
+            yield from _problems_of_address(self.url, self.headers)
+        else:
+            yield (
+                "",
+                "needs a `command` (a local program) or a `url` (a server elsewhere); give one",
+            )
+
+
+def _problems_of_process(command: list[str], env: dict[str, str]) -> Generator[tuple[str, str]]:
+    if any("\0" in part for part in command):
+        yield "args", "a command line cannot hold a NUL character; correct it"
+    for name, value in env.items():
+        if not name or "=" in name or "\0" in name + value:
+            yield "env", f"no environment can hold {name!r}; correct it"
+
+
+def _problems_of_address(url: str, headers: dict[str, str]) -> Generator[tuple[str, str]]:
+    if not url.lower().startswith(("http://", "https://")):
+        yield "url", "should start with http:// or https://; correct it"
+    try:
+        parts = urlsplit(url)
+        usable = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or re.search(r"[\x00-\x20\x7f]", url):
+        yield "url", "is no address of a server, such as http://127.0.0.1:8000/mcp; correct it"
+    for name, value in headers.items():
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+            yield "headers", f"{name!r} is no name of a header; correct it"
+        elif not re.fullmatch(r"[\t\x20-\x7e\x80-\xff]*", value):
+            yield "headers", f"the value of {name} holds a character that no header can; correct it"

@@ -17,9 +17,10 @@ from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, LOG_LEVEL_META_KEY, METHO
 from ...sessions.errors import NotAllowed, ServiceUnavailable, SessionError
 from ...sessions.services import JSON, CallContext, CallResult, Restored, Snapshot
 from .calls import LEVELS, Call, Calls
-from .channel import OpenChannel, Secrets
+from .channel import OpenChannel
 from .era import Era, Peer
 from .errors import UpstreamMisbehaved, UpstreamRefused
+from .redaction import Secrets
 from .results import checked
 from .wire import Died, Wire
 

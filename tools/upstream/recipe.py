@@ -149,7 +149,11 @@ def _files(recipe: Recipe, folder: Path) -> dict[str, Path]:
 
 def _below(folder: Path, path: str) -> Path:
     root = folder.resolve()
-    found = (root / path.replace("{dir}", str(root))).resolve()
+    try:
+        found = (root / path.replace("{dir}", str(root))).resolve()
+    except (OSError, ValueError, RuntimeError) as error:
+        # A loop of links, or what is no path at all.
+        raise Failed(f"{path!r} is no file below {{dir}} ({error})") from None
     if not found.is_relative_to(root) or found == root:
         raise Failed("a kept file has to be below {dir}")
     return found

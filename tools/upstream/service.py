@@ -18,7 +18,7 @@ from mcp.shared.inbound import mcp_param_headers
 from ...sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
 from ...sessions.services import JSON, PausePolicy, Restored, SessionView, Snapshot, ToolSpec
 from . import recipe as recipes
-from .channel import OpenChannel, configured_secrets
+from .channel import OpenChannel
 from .config import Transport, UpstreamConfig
 from .connection import UpstreamConnection
 from .era import Era
@@ -29,6 +29,7 @@ from .ledger import Ledger
 from .places import Place, Places
 from .probe import HeaderMap, Profile, header_map, probed
 from .process import ProcessLimits
+from .redaction import Secrets
 from .sse import sse_channel
 from .stdio import stdio_channel
 
@@ -97,7 +98,7 @@ class UpstreamService:
         self.on_changed: Changed | None = on_changed
         self._places = Places(data, name)
         self._needs_folder = needs_folder(config)
-        self._secrets = configured_secrets(config.env, config.headers, config.args, config.url)
+        self._secrets = Secrets.of(config)
         self._eras = ERAS[config.era]
         self._probing = anyio.Lock()
         self._header_maps: dict[str, HeaderMap] = {}

@@ -26,10 +26,11 @@ from mcp_types import CONNECTION_CLOSED
 
 from ...sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
 from ...sessions.services import JSON
-from .channel import Channel, OpenChannel, Secrets
+from .channel import Channel, OpenChannel
 from .era import Era, Peer, negotiate
 from .errors import UpstreamMisbehaved, UpstreamRefused
 from .lane import Lane
+from .redaction import Secrets
 
 logger = logging.getLogger("statehold.upstream")
 

@@ -120,8 +120,17 @@ async def test_a_connection_that_dies_of_restoring_is_not_open(
         {"tool": "tell", "keep": {"x": "/a~1b/7"}},
         {"tool": "tell", "keep": {"x": "text:(no match)"}},
         {"tool": "tell", "keep": {"x": "file:not-there"}},
-        {"tool": "tell", "keep": {"x": "file:../../outside"}},
-        {"tool": "tell", "keep": {"x": "file:/etc/hostname"}},
+        {
+            "tool": "link",
+            "arguments": {"target": "/etc/hostname", "path": "{dir}/l"},
+            "keep": {"x": "file:l"},
+        },
+        {
+            "tool": "link",
+            "arguments": {"target": "{dir}/l", "path": "{dir}/l"},
+            "keep": {"x": "file:l"},
+        },
+        {"tool": "tell", "keep": {"x": "file:\0"}},
     ],
 )
 async def test_half_a_snapshot_is_none(serving: Serving, step: Any) -> None:

@@ -137,7 +137,7 @@ async def test_tools_with_broken_schemas_are_listed_for_the_catalogue_to_judge(
     assert all(isinstance(name, str) for name in names)
 
 
-@pytest.mark.parametrize("command", ["no-such-program", "/dev/null", "bad\0name"])
+@pytest.mark.parametrize("command", ["no-such-program", "/dev/null"])
 async def test_a_command_that_cannot_run_says_why_without_a_path(command: str) -> None:
     service = UpstreamService("broken", UpstreamConfig(command=command))
     with pytest.raises(ServiceUnavailable) as unavailable:

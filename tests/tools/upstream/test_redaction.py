@@ -1,0 +1,69 @@
+"""What of a service's configuration is taken out of every text that is shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from statehold.tools.upstream.config import UpstreamConfig
+from statehold.tools.upstream.redaction import Secrets
+
+S = "s3cret-v4lue"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"env": {"ANYTHING": S}},
+        {"args": ["--api-key", S]},
+        {"args": [f"--token={S}"]},
+        {"args": ["--header", f"Authorization: Bearer {S}"]},
+        {"args": ["--header", f"X-Api-Key:{S}"]},
+        {"args": [f"PASSWORD={S}"]},
+        {"args": [f"postgres://user:{S}@db.example/x"]},
+        {"args": ["--db", f"postgres://user:{S}@db.example/x"]},
+        {"args": [f"--db=postgres://user:{S}@[db.example/x"]},
+        {"args": [f"https://site.example/mcp?k={S}"]},
+        {"args": [f"https://site.example/mcp#{S}"]},
+        {"args": [f"see https://site.example/s/{S}-123456/mcp"]},
+        {"url": f"https://site.example/s/{S}-123456/mcp"},
+        {"url": f"https://{S}@site.example/mcp"},
+        {"url": f"https://site.example/mcp?k=a%20{S}"},
+        {"url": "https://site.example/mcp", "headers": {"Authorization": f"Bearer {S}"}},
+    ],
+)
+def test_a_secret_of_the_configuration_is_not_shown(settings: dict[str, Any]) -> None:
+    config = UpstreamConfig.model_validate(
+        settings if "url" in settings else {"command": "serve", **settings}
+    )
+    secrets = Secrets.of(config)
+    for text in (*config.args, config.url or "", *config.env.values(), *config.headers.values()):
+        assert S not in secrets.redact(f"it said: {text}")
+    assert S not in repr(secrets)
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "sk-proj-0123456789abcdef",
+        "ghp_0123456789abcdefghij",
+        "github_pat_0123456789abcdef",
+        "xoxb-0123456789-abcdef",
+        "AKIA0123456789ABCDEF",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+    ],
+)
+@pytest.mark.parametrize("form", ["{}", "--with={}", "a,{},b"])
+def test_an_argument_that_looks_like_a_key_is_not_shown(argument: str, form: str) -> None:
+    given = form.format(argument)
+    secrets = Secrets.of(UpstreamConfig(command="serve", args=["run", given]))
+    assert secrets.redact(f"run {given}") == f"run {form.format('***')}"
+
+
+def test_what_is_no_secret_stays() -> None:
+    args = ["-y", "@scope/server-name", "--port", "8931", "--root=/srv/data", "task-runner"]
+    line = " ".join(["npx", *args])
+    assert Secrets.of(UpstreamConfig(command="npx", args=args)).redact(line) == line
+    url = "http://127.0.0.1:8000/v1/servers/memory/mcp"
+    assert Secrets.of(UpstreamConfig(url=url)).redact(url) == url

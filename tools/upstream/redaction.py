@@ -1,0 +1,108 @@
+"""What of a configuration must not be shown: in reasons, in logs, and where services are listed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterable
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from .config import UpstreamConfig
+
+REASON_LENGTH: Final = 2048
+SHORTEST_SECRET: Final = 4
+
+_SECRET_NAME: Final = re.compile(r"(?i)key|token|secret|passw|credential|auth|dsn|bearer|signature")
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+_SECRET_LOOK: Final = re.compile(
+    r"""(?x) (?<![A-Za-z0-9])
+    (?: (?:sk|pk|rk|gh[opusr]|github_pat|glpat|xox[abeoprs]|xapp|npm|pypi|hf|shpat|lin_api|ntn|dop_v1|whsec) [_-] [\w-]{10,}
+      | (?:AKIA|ASIA) [A-Z0-9]{12,}
+      | AIza [\w-]{20,}
+      | eyJ [\w-]{8,} \. [\w-]+ \. [\w-]*
+    )"""
+)
+"""How the keys of well-known providers begin, and a JSON Web Token."""
+_RANDOM: Final = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[\w~=+.-]{16,}")
+"""A part of a path of that look is as good as a password: many hosted servers are addressed by one."""
+
+
+class Secrets:
+    """The values of a configuration that must not be shown, and how to take them out of a text."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        found = set(values)
+        # A header value is often "Bearer XYZ": the second word alone is as secret.
+        found |= {word for value in found for word in value.split()}
+        kept = sorted((v for v in found if len(v) >= SHORTEST_SECRET), key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, kept))) if kept else None
+
+    @classmethod
+    def of(cls, config: UpstreamConfig) -> Secrets:
+        """Return those of a service: all values of its environment and headers, and parts of its arguments and URL."""
+        return cls(_secret_parts(config))
+
+    def __repr__(self) -> str:
+        return "<Secrets>"
+
+    def redact(self, text: str) -> str:
+        return text if self._pattern is None else self._pattern.sub("***", text)
+
+    def story(self, cause: str, words: str = "") -> str:
+        """Return a cause and the last words after it, without secrets and of bounded length."""
+        cause = self.redact(cause)
+        room = REASON_LENGTH - len(cause) - len("; it last said: ...")
+        words = self.redact(words).strip()
+        if not words or room <= 0:
+            return cause[:REASON_LENGTH]
+        if len(words) > room:
+            words = "..." + words[-room:]
+        return f"{cause}; it last said: {words}"
+
+
+def _secret_parts(config: UpstreamConfig) -> Generator[str]:
+    yield from config.env.values()
+    yield from config.headers.values()
+    yield from _of_arguments(config.args)
+    if config.url is not None:
+        yield from _of_text(config.url)
+
+
+def _of_arguments(args: Iterable[str]) -> Generator[str]:
+    """Yield the values of arguments such as `--api-key X`, `--token=X` and `--header "X-Key: Y"`, and what looks secret."""
+    previous = ""
+    for argument in args:
+        yield from _of_text(argument)
+        named = re.match(r"([^=:\s]+)\s*[=:]\s*(?!//)(.+)", argument, re.DOTALL)
+        if named is not None and _SECRET_NAME.search(named[1]):
+            yield named[2]
+        elif previous.startswith("-") and "=" not in previous and _SECRET_NAME.search(previous):
+            yield argument
+        previous = argument
+
+
+def _of_text(text: str) -> Generator[str]:
+    yield from _SECRET_LOOK.findall(text)
+    for url in _URL.findall(text):
+        yield from _of_url(url)
+
+
+def _of_url(url: str) -> Generator[str]:
+    try:
+        parts = urlsplit(url)
+        found = [parts.username, parts.password, parts.query, parts.fragment]
+    except ValueError:
+        # No URL after all; what stands before an @ is a password all the same.
+        found = [url.partition("://")[2].rpartition("@")[0]]
+        parts = None
+    if parts is not None:
+        found += (value for _, value in parse_qsl(parts.query))
+        found += (part for part in parts.path.split("/") if _RANDOM.fullmatch(part))
+    for part in found:
+        if part:
+            # A library may write it either way.
+            yield part
+            yield unquote(part)
+
+
+__all__ = ["Secrets"]
