@@ -111,6 +111,16 @@ class Gateway:
                 return found
             await self._more.wait()
 
+    def missing(self, name: str) -> str | None:
+        """Return why a tool that is in no list may exist all the same: the service that may have it cannot be asked."""
+        for service, reason in self._problems.items():
+            settings = self.config.services[service]
+            inner = name.removeprefix(settings.prefix)
+            included = settings.include is None or inner in settings.include
+            if name.startswith(settings.prefix) and included and inner not in settings.exclude:
+                return f"The tools of {service} are not known: {reason}"
+        return None
+
     def catalog_nowait(self, naming: Naming) -> Catalog:
         """Return the tool list of the services that were probed by now."""
         found = self._catalogs.get(naming)

@@ -29,6 +29,7 @@ from pydantic import ValidationError
 from ..sessions.creation import Wish
 from ..sessions.errors import (
     InvalidArgument,
+    ServiceUnavailable,
     SessionError,
     SessionNotFound,
     StoreUnavailable,
@@ -234,6 +235,9 @@ class Face(Server[dict[str, Any]]):
         naming = self._naming(ctx)
         entry = await self._gateway.entry(name, naming)
         if entry is None:
+            reason = self._gateway.missing(name)
+            if reason is not None:
+                raise ServiceUnavailable(f"There is no tool {name[:128]!r} now. {reason}")
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {name[:128]}")
         return await self._forward(ctx, params, entry, arguments, pin, modern)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import anyio
@@ -255,7 +255,22 @@ class Changes:
 
     # Ending.
 
-    async def drain(self, session: Session, grace_over: anyio.Event) -> None:
+    async def drain(self, sessions: Iterable[Session]) -> None:
+        """Pause all sessions because the process ends; calls in flight get `close_grace`."""
+        grace_over = anyio.Event()
+
+        async def grace() -> None:
+            await anyio.sleep(self._policy.close_grace)
+            grace_over.set()
+
+        async with anyio.create_task_group() as timer:
+            timer.start_soon(grace)
+            async with anyio.create_task_group() as tasks:
+                for session in sessions:
+                    tasks.start_soon(self._drain_one, session, grace_over)
+            timer.cancel_scope.cancel()
+
+    async def _drain_one(self, session: Session, grace_over: anyio.Event) -> None:
         """Pause one session because the process ends; one whose calls do not end is left for the next start to pause."""
         while session.in_flight and not grace_over.is_set():
             async with anyio.create_task_group() as race:

@@ -157,18 +157,7 @@ class Registry:
     async def drain(self) -> None:
         """Refuse new work, let running calls finish within `close_grace`, then pause everything (SIGTERM)."""
         self.draining = True
-        grace_over = anyio.Event()
-
-        async def grace() -> None:
-            await anyio.sleep(self.policy.close_grace)
-            grace_over.set()
-
-        async with anyio.create_task_group() as timer:
-            timer.start_soon(grace)
-            async with anyio.create_task_group() as tasks:
-                for session in self._directory:
-                    tasks.start_soon(self.changes.drain, session, grace_over)
-            timer.cancel_scope.cancel()
+        await self.changes.drain(self._directory)
         await self.links.close_shared()
         try:
             await self._store.flush()

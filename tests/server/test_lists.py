@@ -219,6 +219,29 @@ def test_a_tool_with_the_name_of_one_of_ours_refuses_the_start(started: Any) -> 
     assert "Statehold itself" in done.stderr
 
 
+# Services that cannot be asked.
+
+
+async def test_a_tool_of_a_service_that_cannot_be_asked_is_unavailable(tmp_path: Path) -> None:
+    config = tmp_path / "statehold.toml"
+    broken = service("bad", "exit-at-start", prefix="b_", exclude=["off"])
+    config.write_text(toml({"services": {"broken": broken, "quick": service("quick")}}))
+    flags = {"data": str(tmp_path / "data")}
+    async with (
+        opened(load(config=config, services=None, flags=flags), address="test") as gateway,
+        Client(Face(gateway, version="0"), cache=None) as client,
+    ):
+        session = await opened_session(client)
+        result = await client.call_tool("b_inc", {"session_id": session})
+        assert result.is_error
+        assert text_of(result).startswith("service_unavailable: ")
+        assert "broken" in text_of(result)
+        assert "exited with code" in text_of(result)
+        for name in ("nonsense", "b_off"):
+            with pytest.raises(MCPError, match="Unknown tool"):
+                await client.call_tool(name, {"session_id": session})
+
+
 # Slow services.
 
 
