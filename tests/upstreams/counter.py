@@ -23,7 +23,13 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ToolsListChanged,
+)
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from serving import arguments, run
@@ -32,6 +38,11 @@ Arguments: TypeAlias = dict[str, Any]
 Answer: TypeAlias = types.CallToolResult | types.InputRequiredResult
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+CHANGED: dict[str, type[ToolsListChanged | PromptsListChanged | ResourcesListChanged]] = {
+    "tools": ToolsListChanged,
+    "prompts": PromptsListChanged,
+    "resources": ResourcesListChanged,
+}
 WANTED_ANSWER: dict[str, Any] = {
     "type": "object",
     "properties": {"answer": {"type": "string"}},
@@ -44,7 +55,8 @@ class State:
 
     def __init__(self) -> None:
         self.counts: dict[str | None, int] = {}
-        self.grown = False
+        self.grown: set[str] = set()
+        """The lists that have one more entry."""
 
     def key(self, ctx: Context) -> str | None:
         """The legacy HTTP session the request belongs to; None where process or connection are enough."""
@@ -74,6 +86,7 @@ class Counter:
     def __init__(self, log: str | None) -> None:
         self.log = log
         self.bus = InMemorySubscriptionBus()
+        self.listening = ListenHandler(self.bus)
         self.children: list[subprocess.Popen[bytes]] = []
         self.log_level = "debug"
 
@@ -199,13 +212,22 @@ class Counter:
         self.children.append(child)
         return text(str(child.pid), {"pid": child.pid, "parent": os.getpid()})
 
-    async def grow(self, ctx: Context, _given: Arguments, _: object) -> Answer:
-        ctx.lifespan_context.grown = True
+    async def grow(self, ctx: Context, given: Arguments, _: object) -> Answer:
+        what = str(given.get("what", "tools"))
+        ctx.lifespan_context.grown.add(what)
         if is_modern(ctx):
-            await self.bus.publish(ToolsListChanged())
-        else:
+            await self.bus.publish(CHANGED[what]())
+        elif what == "tools":
             await ctx.session.send_tool_list_changed()
+        elif what == "prompts":
+            await ctx.session.send_prompt_list_changed()
+        else:
+            await ctx.session.send_resource_list_changed()
         return text("grown")
+
+    async def hang_up(self, _ctx: Context, _given: Arguments, _: object) -> Answer:
+        self.listening.close()
+        return text("told nobody")
 
 
 def _asked(params: types.CallToolRequestParams, request: Any) -> Answer:
@@ -280,7 +302,8 @@ DESCRIBED: list[tuple[Tool, types.Tool]] = [
         ),
     ),
     (Counter.spawn, described("spawn", "Start a process of its own.")),
-    (Counter.grow, described("grow", "Add a tool.")),
+    (Counter.grow, described("grow", "Add a tool, a prompt or a resource.", {"what": STRING})),
+    (Counter.hang_up, described("hang_up", "End all subscriptions.")),
 ]
 TOOLS: dict[str, Tool] = {tool.name: function for function, tool in DESCRIBED}
 EXTRA = described("extra", "Listed after grow.")
@@ -288,7 +311,8 @@ EXTRA = described("extra", "Listed after grow.")
 
 async def list_tools(ctx: Context, _: object) -> types.ListToolsResult:
     tools = [tool for _, tool in DESCRIBED]
-    return types.ListToolsResult(tools=[*tools, EXTRA] if ctx.lifespan_context.grown else tools)
+    grown = "tools" in ctx.lifespan_context.grown
+    return types.ListToolsResult(tools=[*tools, EXTRA] if grown else tools)
 
 
 async def list_resources(_ctx: Context, _: object) -> types.ListResourcesResult:
@@ -314,9 +338,12 @@ async def read_resource(
     )
 
 
-async def list_prompts(_ctx: Context, _: object) -> types.ListPromptsResult:
+async def list_prompts(ctx: Context, _: object) -> types.ListPromptsResult:
     tone = types.PromptArgument(name="tone", required=False)
-    return types.ListPromptsResult(prompts=[types.Prompt(name="report", arguments=[tone])])
+    prompts = [types.Prompt(name="report", arguments=[tone])]
+    if "prompts" in ctx.lifespan_context.grown:
+        prompts.append(types.Prompt(name="extra"))
+    return types.ListPromptsResult(prompts=prompts)
 
 
 async def get_prompt(ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
@@ -333,7 +360,10 @@ class CounterServer(Server[State]):
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *more: Any, **named: Any
     ) -> InitializationOptions:
-        options = notification_options or NotificationOptions(tools_changed=True)
+        changed = NotificationOptions(
+            tools_changed=True, prompts_changed=True, resources_changed=True
+        )
+        options = notification_options or changed
         return super().create_initialization_options(options, *more, **named)
 
 
@@ -360,7 +390,7 @@ def build(given: argparse.Namespace, state: State) -> CounterServer:
         on_read_resource=read_resource,
         on_list_prompts=list_prompts,
         on_get_prompt=get_prompt,
-        on_subscriptions_listen=ListenHandler(counter.bus),
+        on_subscriptions_listen=counter.listening,
     )
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_level)
     return server

@@ -6,8 +6,10 @@ that call, in all four pairings of the two protocol eras.
 
 from __future__ import annotations
 
+import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -20,6 +22,7 @@ from .calls import LEVELS, Call, Calls
 from .channel import OpenChannel
 from .era import Era, Peer
 from .errors import UpstreamMisbehaved, UpstreamRefused
+from .listening import ACKNOWLEDGED, LISTEN, Listener, wanted
 from .redaction import Secrets
 from .results import checked
 from .wire import Died, Wire
@@ -60,6 +63,8 @@ class UpstreamConnection:
         self._calls = Calls()
         self._log_level: str | None = None
         self._wire: Wire | None = None
+        self._listener: Listener | None = None
+        self._used = False
 
     def __repr__(self) -> str:
         return f"<UpstreamConnection {self.service!r} calls={len(self._calls)}>"
@@ -125,6 +130,7 @@ class UpstreamConnection:
             UpstreamMisbehaved: it answered with something that is no tool result.
             NotAllowed: it needs input that this caller cannot give.
         """
+        self._used = True
         params: JSON = {"name": tool, "arguments": dict(arguments)}
         return CallResult(await self._request("tools/call", params, ctx))
 
@@ -210,6 +216,29 @@ class UpstreamConnection:
 
     # What comes by itself.
 
+    def listen(self, turn: anyio.Lock | None = None) -> None:
+        """Hear of changed lists, for as long as the connection lives, from an upstream that tells only those who ask.
+
+        Connections that would hear the same share a `turn`: one of them listens at a time.
+        """
+        filters = wanted(self.peer)
+        if filters and self._listener is None:
+            self._listener = Listener(
+                self.service, filters, self._subscribed, self._may_have_changed
+            )
+            # An empty context: the opener's token and trace must not live as long as the connection.
+            self.wire.spawn(contextvars.Context(), partial(self._listener.run, turn))
+
+    async def _subscribed(self, filters: JSON) -> None:
+        wire, peer = self.wire, self.peer
+        params: JSON = {"notifications": filters, "_meta": peer.meta({})}
+        headers = peer.headers(LISTEN, params) if wire.http else None
+        await wire.listen(LISTEN, params, number=wire.number(), headers=headers)
+
+    def _may_have_changed(self, method: str) -> None:
+        if self.on_changed is not None:
+            self.on_changed(method, {})
+
     async def on_request(self, method: str, params: JSON) -> JSON:
         """Answer a question of the upstream by putting it to the caller it belongs to."""
         if method == "ping":
@@ -249,6 +278,9 @@ class UpstreamConnection:
             call = self._calls.only() or (None if self._shared else self._calls.latest())
             if call is not None:
                 call.log(params)
+        elif method == ACKNOWLEDGED:
+            if self._listener is not None:
+                self._listener.acknowledged(params, late=self._used)
         elif self.on_changed is not None and _tells_of_change(method):
             self.on_changed(method, params)
 

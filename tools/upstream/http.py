@@ -13,8 +13,10 @@ import anyio
 import httpx2
 import orjson
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
+from mcp.shared.inbound import MCP_METHOD_HEADER
 
 from .channel import Channel
+from .listening import LISTEN
 
 RESULT_BYTES: Final = 64 * 2**20
 """The longest message taken from an upstream, as an event or as a JSON body."""
@@ -57,12 +59,19 @@ class Client(httpx2.AsyncClient):
         """Whether the server said that it does not know our session."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        listening = request.headers.get(MCP_METHOD_HEADER) == LISTEN
         try:
             response = await super().send(request, **options)
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
+            if listening:
+                return _unreachable(request)
             self._note_unsent(request)
             raise
-        if response.status_code >= 400:
+        except httpx2.TransportError:
+            if listening:
+                return _unreachable(request)
+            raise
+        if response.status_code >= 400 and not listening:
             self.refused = response.status_code
             if response.status_code == 404 and MCP_SESSION_ID in request.headers:
                 self.forgotten = self.forgotten or request.method == "POST"
@@ -78,6 +87,11 @@ class Client(httpx2.AsyncClient):
             number = orjson.loads(request.content).get("id")
             if isinstance(number, int):
                 self.unsent.add(number)
+
+
+def _unreachable(request: httpx2.Request) -> httpx2.Response:
+    """The answer to a subscription that met a network error, which would end the whole channel as an exception."""
+    return httpx2.Response(503, request=request)
 
 
 class _Bounded(httpx2.AsyncByteStream):

@@ -8,6 +8,7 @@ from typing import Final
 
 from .config import Recipe, Transport, UpstreamConfig
 
+PLACEHOLDERS: Final = ("{dir}", "{session_id}", "{session_name}")
 _IDENTITY: Final = ("command", "args", "cwd", "url", "type", "era", "scope")
 
 
@@ -48,4 +49,10 @@ def needs_folder(config: UpstreamConfig) -> bool:
     return config.recipe is not None or any("{dir}" in text for text in texts if text)
 
 
-__all__ = ["checkpoint_of", "config_hash", "needs_folder", "transport_of"]
+def is_filled(config: UpstreamConfig) -> bool:
+    """Whether a remote upstream can tell sessions apart, because its URL or a header names them."""
+    texts = (config.url or "", *config.headers.values())
+    return any(name in text for text in texts for name in PLACEHOLDERS)
+
+
+__all__ = ["checkpoint_of", "config_hash", "is_filled", "needs_folder", "transport_of"]

@@ -24,7 +24,7 @@ from .connection import UpstreamConnection
 from .era import Era
 from .errors import UpstreamRefused
 from .http import http_channel
-from .identity import checkpoint_of, config_hash, needs_folder, transport_of
+from .identity import checkpoint_of, config_hash, is_filled, needs_folder, transport_of
 from .ledger import Ledger
 from .places import Place, Places
 from .probe import HeaderMap, Profile, header_map, probed
@@ -103,6 +103,8 @@ class UpstreamService:
         self._probing = anyio.Lock()
         self._header_maps: dict[str, HeaderMap] = {}
         self._learned: dict[str, ToolSpec] = {}
+        # Without placeholders and without a connection of its own, every session would hear the same over HTTP.
+        self._turn = anyio.Lock() if self.transport == "http" and not is_filled(config) else None
 
     def __repr__(self) -> str:
         return f"<UpstreamService {self.name!r} {self.transport}>"
@@ -211,6 +213,7 @@ class UpstreamService:
         recipe, folder = self.config.recipe, place.folder
         if recipe is not None and recipe.save and folder is not None:
             connection.saver = partial(recipes.save, recipe, connection, folder)
+        connection.listen(self._turn)
         return connection
 
     async def _restored(

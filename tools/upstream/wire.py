@@ -327,6 +327,21 @@ class Wire:
             f"The connection to {self._service} was lost during the call: {self.brief}."
         )
 
+    async def listen(
+        self, method: str, params: JSON, *, number: int, headers: dict[str, str] | None
+    ) -> None:
+        """Send a request that lasts until its stream ends. Its end says nothing of the connection.
+
+        Raises:
+            MCPError: it was refused, or the stream broke.
+        """
+        assert self._dispatcher is not None
+        # Abandoned only together with the connection, where a word more would only delay the end.
+        options: CallOptions = {"request_id": number, "cancel_on_abandon": False}
+        if headers:
+            options["headers"] = headers
+        await self._dispatcher.send_raw_request(method, params, options)
+
     async def notify(self, method: str, params: JSON | None) -> None:
         """Send a notification; dropped when the connection is gone."""
         if self._dispatcher is not None and self._peer is not None:

@@ -1,0 +1,305 @@
+"""Changed lists of 2026-07-28 upstreams, which tell them only to those who listen."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import anyio
+import pytest
+from callers import NOTHING, Caller, Serving, text_of, view
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND
+
+from statehold.tools.upstream import listening as subject
+from statehold.tools.upstream.config import UpstreamConfig
+from statehold.tools.upstream.connection import UpstreamConnection
+from statehold.tools.upstream.era import Peer
+from statehold.tools.upstream.listening import Listener, wanted
+from statehold.tools.upstream.service import UpstreamService
+
+TOOLS = "notifications/tools/list_changed"
+ACK: dict[str, Any] = {"notifications": {"toolsListChanged": True}}
+
+
+class Heard:
+    """What a service was told of its connections."""
+
+    def __init__(self, service: UpstreamService) -> None:
+        self.methods: list[str] = []
+        self.connections: list[UpstreamConnection] = []
+        self._more = anyio.Event()
+        service.on_changed = self._hear
+
+    def _hear(self, _: object, method: str, connection: UpstreamConnection) -> None:
+        self.methods.append(method)
+        self.connections.append(connection)
+        self._more.set()
+
+    async def of(self, method: str) -> UpstreamConnection:
+        """Wait for the next of a kind, and forget it."""
+        with anyio.fail_after(10):
+            while method not in self.methods:
+                await self._more.wait()
+                self._more = anyio.Event()
+        found = self.methods.index(method)
+        del self.methods[found]
+        return self.connections.pop(found)
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try again at once."""
+    monkeypatch.setattr(subject, "PAUSES", (0.0, 0.0, 0.0))
+
+
+@pytest.fixture(params=["stdio", "http", "sse"])
+def counter(
+    request: pytest.FixtureRequest, serving: Serving, counter_server: Callable[..., str]
+) -> UpstreamService:
+    if request.param == "stdio":
+        return serving("counter", "--era", "modern", era="modern")
+    url = counter_server(request.param, "--era", "modern")
+    return UpstreamService("counter", UpstreamConfig(url=url, era="modern"))
+
+
+@asynccontextmanager
+async def opened(service: UpstreamService, name: str = "one") -> AsyncGenerator[UpstreamConnection]:
+    connection = await service.open(view(name), None)
+    try:
+        yield connection
+    finally:
+        await connection.aclose()
+
+
+@contextmanager
+def running(command: list[str]) -> Generator[int]:
+    """Run a server that prints its port, and have it gone for certain at the end."""
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["port"]
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("what", ["tools", "prompts", "resources"])
+async def test_a_modern_upstream_is_heard(counter: UpstreamService, what: str) -> None:
+    heard = Heard(counter)
+    async with opened(counter) as connection:
+        await connection.call("grow", {"what": what}, Caller())
+        assert await heard.of(f"notifications/{what}/list_changed") is connection
+
+
+async def test_listening_ends_with_the_connection(counter: UpstreamService, leaks: Any) -> None:
+    heard = Heard(counter)
+    for number in range(3):
+        async with opened(counter) as connection:
+            await connection.call("grow", {}, Caller())
+            await heard.of(TOOLS)
+        if not number:
+            # What watches over child processes stays.
+            leaks = leaks.baseline()
+    await leaks.check()
+
+
+async def test_a_probe_does_not_listen(serving: Serving) -> None:
+    service = serving("counter", era="modern")
+    heard = Heard(service)
+    await service.tools()
+    assert heard.methods == []
+
+
+async def test_a_stream_that_ends_is_opened_again_and_what_was_missed_is_looked_for(
+    counter: UpstreamService, soon: None
+) -> None:
+    heard = Heard(counter)
+    async with opened(counter) as connection:
+        await connection.call("grow", {}, Caller())
+        await heard.of(TOOLS)
+        heard.methods.clear()
+        await connection.call("hang_up", {}, Caller())
+        await heard.of(TOOLS)
+        await heard.of("notifications/prompts/list_changed")
+        assert text_of(await connection.call("get", {}, Caller())) == "0"
+        assert not connection.lost.is_set()
+
+
+async def test_of_several_sessions_one_listens_to_a_server_and_another_follows(
+    counter_server: Callable[..., str], soon: None
+) -> None:
+    url = counter_server("http", "--era", "modern")
+    service = UpstreamService("counter", UpstreamConfig(url=url, era="modern"))
+    heard = Heard(service)
+    async with opened(service, "one") as one:
+        await one.call("grow", {}, Caller())
+        assert await heard.of(TOOLS) is one
+        heard.methods.clear()
+        heard.connections.clear()
+        async with opened(service, "two") as two:
+            await two.call("grow", {}, Caller())
+            assert await heard.of(TOOLS) is one
+            assert heard.methods == []
+            await one.aclose()
+            # It was called before it began to listen, so it has a look by itself.
+            assert await heard.of(TOOLS) is two
+            await two.call("grow", {}, Caller())
+            assert await heard.of(TOOLS) is two
+
+
+async def test_sessions_that_a_server_can_tell_apart_listen_each(
+    counter_server: Callable[..., str],
+) -> None:
+    url = counter_server("http", "--era", "modern")
+    headers = {"x-who": "{session_id}"}
+    config = UpstreamConfig(url=url, era="modern", headers=headers)
+    service = UpstreamService("counter", config)
+    heard = Heard(service)
+    async with opened(service, "one") as one, opened(service, "two") as two:
+        await two.call("grow", {}, Caller())
+        found = {await heard.of(TOOLS)}
+        while found != {one, two}:
+            found.add(await heard.of(TOOLS))
+
+
+async def test_a_server_that_is_gone_for_a_while_costs_no_connection(
+    upstream: Callable[..., list[str]], caplog: pytest.LogCaptureFixture, soon: None
+) -> None:
+    caplog.set_level(logging.DEBUG, "statehold.upstream")
+    command = upstream("counter", "--transport", "http", "--era", "modern", "--port")
+    with running([*command, "0"]) as port:
+        config = UpstreamConfig(url=f"http://127.0.0.1:{port}/mcp", era="modern")
+        service = UpstreamService("counter", config)
+        heard = Heard(service)
+        connection = await service.open(view(), None)
+        await connection.call("grow", {}, Caller())
+        await heard.of(TOOLS)
+    try:
+        with anyio.fail_after(10):
+            while "tells no changes: " not in caplog.text:
+                await anyio.wait_all_tasks_blocked()
+        with running([*command, str(port)]):
+            assert not connection.lost.is_set()
+            assert text_of(await connection.call("get", {}, Caller())) == "0"
+    finally:
+        await connection.aclose()
+
+
+async def test_an_upstream_that_knows_no_subscriptions_costs_a_line_for_who_looks_closely(
+    serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "statehold.upstream")
+    async with opened(serving("asking", era="modern")) as connection:
+        assert connection.peer.capabilities["tools"] == {"listChanged": True}
+        for _ in range(3):
+            await connection.call("get", {}, Caller())
+    said = [r for r in caplog.records if r.name == "statehold.upstream" and "changes" in r.msg]
+    assert [(r.levelname, r.getMessage()) for r in said] == [
+        ("DEBUG", "asking tells no changes: Method not found")
+    ]
+
+
+# By itself.
+
+
+def peer(modern: bool = True, **capabilities: Any) -> Peer:
+    return Peer("2026-07-28" if modern else "2025-11-25", modern, capabilities=capabilities)
+
+
+def test_only_what_a_modern_peer_declares_is_asked_for() -> None:
+    declared: Any = {
+        "tools": {"listChanged": True},
+        "prompts": {"listChanged": False},
+        "resources": {},
+    }
+    assert wanted(peer(**declared)) == {"toolsListChanged": True}
+    assert wanted(peer(tools={"listChanged": True}, prompts={"listChanged": True})) == {
+        "toolsListChanged": True,
+        "promptsListChanged": True,
+    }
+    assert wanted(peer(tools=[], prompts="yes", resources=None)) == NOTHING
+    assert wanted(peer(modern=False, **declared)) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("outcome", "tries"),
+    [
+        (MCPError(METHOD_NOT_FOUND, "Method not found"), 1),
+        (MCPError(-32021, "a capability is missing"), 1),
+        (MCPError(INTERNAL_ERROR, "Subscription limit reached"), 4),
+        (MCPError(CONNECTION_CLOSED, "SSE stream ended without a response"), 4),
+        (RuntimeError("a fault of ours"), 1),
+        (None, 4),
+    ],
+)
+async def test_listening_is_given_up_after_a_few_tries(
+    soon: None, outcome: Exception | None, tries: int
+) -> None:
+    sent: list[Any] = []
+
+    async def send(filters: Any) -> None:
+        sent.append(filters)
+        if outcome is not None:
+            raise outcome
+
+    told: list[str] = []
+    listener = Listener("one", {"toolsListChanged": True}, send, told.append)
+    with anyio.fail_after(5):
+        await listener.run()
+    assert sent == [{"toolsListChanged": True}] * tries
+    assert told == []
+
+
+async def test_a_stream_that_lasted_is_no_failure(
+    soon: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "LASTING_SECONDS", 0.0)
+    sent = 0
+    told: list[str] = []
+
+    async def send(filters: Any) -> None:
+        nonlocal sent
+        sent += 1
+        if sent > 20:
+            raise MCPError(METHOD_NOT_FOUND, "enough")
+        listener.acknowledged(ACK, late=False)
+
+    listener = Listener("one", {"toolsListChanged": True}, send, told.append)
+    with anyio.fail_after(5):
+        await listener.run()
+    assert sent == 21
+    # Each time but the first there is something to catch up with.
+    assert told == [TOOLS] * 19
+    listener.acknowledged({"notifications": "nonsense"}, late=True)
+    assert told == [TOOLS] * 19
+
+
+async def test_one_of_several_listens_until_it_leaves(soon: None) -> None:
+    turn = anyio.Lock()
+    order: list[str] = []
+    leave = anyio.Event()
+
+    async def listen(name: str) -> None:
+        async def send(filters: Any) -> None:
+            order.append(name)
+            if name == "first":
+                await leave.wait()
+            raise MCPError(METHOD_NOT_FOUND, "")
+
+        await Listener(name, {}, send, order.append).run(turn)
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listen, "first")
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(listen, "second")
+            await anyio.wait_all_tasks_blocked()
+            assert order == ["first"]
+            leave.set()
+    assert order == ["first", "second"]
