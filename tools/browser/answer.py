@@ -1,0 +1,104 @@
+"""The result of one browser call: one text in sections, and pictures and files after it."""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import json
+from typing import Final
+
+from ...sessions.services import JSON, CallResult
+
+ORDER: Final = (
+    "Error",
+    "Result",
+    "Ran Playwright code",
+    "Open tabs",
+    "Page",
+    "Modal state",
+    "Snapshot",
+    "Events",
+)
+"""The sections in the order in which they are written; agents written for @playwright/mcp look for these names."""
+
+TEXT_LIMIT: Final = 2 * 2**20
+"""The longest section, in characters; what is longer is cut, and that is said."""
+
+
+class Answer:
+    """Collects what a call has to say. It is rendered once, at the end."""
+
+    def __init__(self) -> None:
+        self.is_error = False
+        self._sections: dict[str, list[str]] = {}
+        self._blocks: list[JSON] = []
+
+    def error(self, text: str) -> None:
+        self.is_error = True
+        self._add("Error", text)
+
+    def result(self, text: str) -> None:
+        self._add("Result", text)
+
+    def value(self, value: object) -> None:
+        """Add a value that a page returned, as JSON."""
+        self._add("Result", json.dumps(value, ensure_ascii=False, indent=2))
+
+    def code(self, line: str) -> None:
+        self._add("Ran Playwright code", line)
+
+    def tabs(self, lines: list[str]) -> None:
+        self._add("Open tabs", "\n".join(lines))
+
+    def page(self, lines: list[str]) -> None:
+        self._add("Page", "\n".join(lines))
+
+    def modal(self, lines: list[str]) -> None:
+        self._add("Modal state", "\n".join(f"- {line}" for line in lines))
+
+    def snapshot(self, text: str) -> None:
+        self._add("Snapshot", f"```yaml\n{text}\n```")
+
+    def events(self, lines: list[str]) -> None:
+        if lines:
+            self._add("Events", "\n".join(f"- {line}" for line in lines))
+
+    def image(self, data: bytes, mime: str) -> None:
+        encoded = base64.b64encode(data).decode()
+        self._blocks.append({"type": "image", "data": encoded, "mimeType": mime})
+
+    def file(self, uri: str, name: str, mime: str, size: int) -> None:
+        """Add a file of the session, which the caller can read as a resource."""
+        self._blocks.append(
+            {"type": "resource_link", "uri": uri, "name": name, "mimeType": mime, "size": size}
+        )
+
+    def _add(self, section: str, text: str) -> None:
+        self._sections.setdefault(section, []).append(text)
+
+    def render(self) -> CallResult:
+        parts: list[str] = []
+        for name in ORDER:
+            if name not in self._sections:
+                continue
+            text = "\n".join(self._sections[name])
+            if len(text) > TEXT_LIMIT:
+                left = len(text) - TEXT_LIMIT
+                text = f"{text[:TEXT_LIMIT]}\n[{left} more characters were left out]"
+            if name == "Ran Playwright code":
+                text = f"```python\n{text}\n```"
+            parts.append(f"### {name}\n{text}")
+        content: list[JSON] = [{"type": "text", "text": "\n".join(parts)}, *self._blocks]
+        payload: JSON = {"content": content}
+        if self.is_error:
+            payload["isError"] = True
+        return CallResult(payload)
+
+
+def difference(before: str, now: str) -> str:
+    """Return what changed between two snapshots: removed lines with `-`, new ones with `+`, each with its place."""
+    lines = difflib.unified_diff(before.splitlines(), now.splitlines(), n=1, lineterm="")
+    return "\n".join(line for line in lines if not line.startswith(("---", "+++")))
+
+
+__all__ = ["Answer", "difference"]

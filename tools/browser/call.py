@@ -1,0 +1,186 @@
+"""One call of a browser tool: what the tool works with, and what becomes part of every answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import anyio
+
+from ...sessions.services import CallContext
+from .answer import Answer, difference
+from .settle import settle
+from .tab import Tab
+
+if TYPE_CHECKING:
+    from playwright.async_api import Locator
+
+    from .session import BrowserSession
+
+T = TypeVar("T")
+
+_REF: Final = re.compile(r"(?:g(\d+))?((?:f\d+)?e\d+)")
+_SHOWN_REF: Final = re.compile(r"\[ref=(?=(?:f\d+)?e\d+\])")
+
+
+class ToolFailed(Exception):
+    """Raised by a tool that could not do its work; its text is for the model that called it."""
+
+
+class Call:
+    """A call under way. It lives until the tool returns."""
+
+    def __init__(self, session: BrowserSession, ctx: CallContext) -> None:
+        self.session = session
+        self.config = session.config
+        self.ctx = ctx
+        self.answer = Answer()
+        self.shows_page = False
+        """Whether the answer describes the current page."""
+        self.shows_snapshot = False
+        """Whether the answer has a snapshot, where the configuration wants one after an action."""
+
+    async def tab(self) -> Tab:
+        """Return the current tab. There is always one; a crashed one is replaced, and that is told."""
+        return await self.session.current()
+
+    async def locate(self, target: str, element: str | None = None) -> Locator:
+        """Return the one element that a ref of the last snapshot, or a selector, stands for.
+
+        Raises:
+            ToolFailed: there is none, or more than one. A ref that is no longer valid is refused at once.
+        """
+        from playwright.async_api import Error
+
+        tab = await self.tab()
+        name = element or target
+        match = _REF.fullmatch(target)
+        if match is None:
+            return await self._selected(tab, target, name)
+        if int(match[1] or 1) != self.session.generation:
+            self.shows_snapshot = True
+            raise ToolFailed(
+                f"Ref {target} is of a snapshot from before the page was restored; use a ref of the one below."
+            )
+        locator = tab.page.get_by_ref(match[2])
+        try:
+            # A click on a ref that is gone would wait for its whole timeout.
+            self.answer_code = f"page.{await locator.normalize()}"
+        except Error:
+            self.shows_snapshot = True
+            raise ToolFailed(
+                f"Ref {target} ({name}) is not on the page any more; use a ref of the snapshot below."
+            ) from None
+        return locator
+
+    async def _selected(self, tab: Tab, selector: str, name: str) -> Locator:
+        from playwright.async_api import Error
+
+        locator = tab.page.locator(selector)
+        try:
+            with anyio.fail_after(self.config.action_seconds):
+                count = await locator.count()
+        except (Error, TimeoutError) as error:
+            raise ToolFailed(
+                f"{selector!r} is no selector and no ref: {first_line(error)}"
+            ) from None
+        if count != 1:
+            found = "no element" if count == 0 else f"{count} elements"
+            self.shows_snapshot = True
+            raise ToolFailed(f"{selector!r} matches {found} ({name}); it has to match one.")
+        self.answer_code = f"page.locator({selector!r})"
+        return locator
+
+    answer_code = ""
+    """How the element of the last locate() is written in Playwright's Python."""
+
+    @property
+    def timeout(self) -> float:
+        """How long one action may take, in the milliseconds that Playwright wants."""
+        return self.config.action_seconds * 1000
+
+    async def act(
+        self, action: Callable[[], Awaitable[T]], *, quiet: bool = True, snapshot: bool = True
+    ) -> T | None:
+        """Run an action in the current tab and wait for what it causes.
+
+        Returns None when a dialog or a file chooser keeps the action from ending; it goes on when that was answered.
+        """
+        tab = await self.tab()
+        self.shows_page = True
+        self.shows_snapshot = self.shows_snapshot or snapshot
+        started = tab.watch()
+        found = await self.session.unless_modal(tab, action)
+        await settle(tab, started, seconds=self.config.settle_seconds, quiet=quiet)
+        return found
+
+    # What every answer ends with.
+
+    async def finish(self) -> None:
+        """Add the page, its snapshot and the news to the answer, as far as they are wanted and can be had."""
+        tab = self.session.tabs.current
+        if self.shows_page or self.answer.is_error:
+            if len(self.session.tabs) > 1:
+                self.answer.tabs(await self.session.tab_lines())
+            if tab is not None:
+                await self._page(tab)
+        if tab is not None and tab.modal_text is not None:
+            self.answer.modal([tab.modal_text])
+        elif tab is not None and self.shows_snapshot:
+            await self._snapshot(tab)
+        news = [*self.session.take_news(), *(tab.take_news() if tab is not None else ())]
+        self.answer.events(news[:50])
+
+    async def _page(self, tab: Tab) -> None:
+        lines = [f"- Page URL: {tab.page.url}"]
+        title = await self.session.title(tab)
+        if title:
+            lines.append(f"- Page Title: {title}")
+        errors = sum(1 for line in tab.console if line.level == "error")
+        warnings = sum(1 for line in tab.console if line.level == "warning")
+        if errors or warnings:
+            lines.append(f"- Console: {errors} errors, {warnings} warnings")
+        self.answer.page(lines)
+
+    async def _snapshot(self, tab: Tab) -> None:
+        if self.config.snapshot == "none" and not self.answer.is_error:
+            return
+        before = tab.seen
+        try:
+            now = await self.snapshot_of(tab)
+        except ToolFailed as error:
+            self.answer.events([str(error)])
+            return
+        if self.config.snapshot == "diff" and before is not None:
+            self.answer.snapshot(difference(before, now) or "(nothing changed)")
+        else:
+            self.answer.snapshot(now)
+
+    async def snapshot_of(self, tab: Tab, locator: Locator | None = None, **options: Any) -> str:
+        """Return the accessibility snapshot of a page or an element, with refs for the other tools.
+
+        Raises:
+            ToolFailed: the page does not answer.
+        """
+        from playwright.async_api import Error
+
+        source = locator or tab.page
+        try:
+            text = await source.aria_snapshot(mode="ai", timeout=self.timeout, **options)
+        except Error as error:
+            raise ToolFailed(f"No snapshot: {first_line(error)}") from None
+        if self.session.generation > 1:
+            text = _SHOWN_REF.sub(f"[ref=g{self.session.generation}", text)
+        if locator is None:
+            tab.seen = text
+        return text
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error says, without the log of Playwright's steps."""
+    text = str(error).partition("\nCall log:")[0].strip()
+    return text.removeprefix("Error: ")[:2000] or type(error).__name__
+
+
+__all__ = ["Call", "ToolFailed", "first_line"]

@@ -1,0 +1,193 @@
+"""The browser of one session as a live connection: calls in, results out, and what is saved of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.lowlevel
+from pydantic import ValidationError
+
+from ...sessions.errors import ConnectionLost, InvalidArgument, OutcomeUnknown
+from ...sessions.services import JSON, CallContext, CallResult, Restored, Snapshot
+from .call import Call, ToolFailed, first_line
+from .session import BrowserSession
+from .tool import BrowserTool
+
+if TYPE_CHECKING:
+    from .pool import BrowserProcess
+
+logger = logging.getLogger("statehold.browser")
+
+CLOSE_SECONDS: Final = 3.0
+PROBE_SECONDS: Final = 2.0
+
+Saver = Callable[[BrowserSession], Awaitable[Snapshot | None]]
+
+
+class BrowserConnection:
+    """A connection to one context, open until aclose() or until the browser or its driver dies.
+
+    Its service lets one call run at a time. Everything a call may wait for is bounded; a page that never answers is
+    closed, a driver that never answers is killed.
+    """
+
+    def __init__(
+        self,
+        session: BrowserSession,
+        process: BrowserProcess,
+        tools: Mapping[str, BrowserTool],
+        *,
+        save: Saver,
+        close: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.session = session
+        self.lost = anyio.Event()
+        self.reason: str | None = None
+        self.opened = Restored()
+        self._process = process
+        self._tools = tools
+        self._save = save
+        self._close = close
+        self._closed = False
+        process.on_lost.append(self._lose)
+        if process.lost.is_set():
+            self._lose(process.reason)
+
+    def __repr__(self) -> str:
+        return f"<BrowserConnection tabs={len(self.session.tabs)}>"
+
+    def _lose(self, reason: str) -> None:
+        if not self._closed and not self.lost.is_set():
+            self.reason = reason
+            self.lost.set()
+
+    # Calls.
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
+        """Run one tool. A page that misbehaves makes an error result; raises as the contract of a connection says."""
+        if self.lost.is_set():
+            raise ConnectionLost(f"The browser is gone: {self.reason}.")
+        found = self._tools.get(tool)
+        if found is None:
+            raise InvalidArgument(f"There is no tool {tool[:100]!r}.")
+        given = _checked(found, arguments)
+        call = Call(self.session, ctx)
+        try:
+            await self._run(found, call, given)
+            await call.finish()
+        except Exception:
+            if self.lost.is_set():
+                raise OutcomeUnknown(f"The browser died during the call: {self.reason}.") from None
+            raise
+        return call.answer.render()
+
+    async def _run(self, tool: BrowserTool, call: Call, given: Any) -> None:
+        from playwright.async_api import Error
+
+        tab = self.session.tabs.current
+        waits = tab.modal_text if tab is not None else None
+        if waits is not None and tool.answers is None and tool.name != "browser_tabs":
+            call.answer.error(f"{tool.name} has to wait: answer first what the page asks.")
+            return
+        try:
+            await tool.run(call, given)
+        except ToolFailed as error:
+            call.answer.error(str(error))
+        except TimeoutError:
+            call.answer.error(f"{tool.name} took too long.")
+            await self._unstick()
+        except Error as error:
+            await anyio.lowlevel.checkpoint()
+            if self.lost.is_set() or not await self._answers():
+                raise
+            call.answer.error(first_line(error))
+
+    async def _unstick(self) -> None:
+        """Close the current page when it never answers, and kill the driver when that does not either."""
+        tab = self.session.tabs.current
+        if tab is None or tab.modal_text is not None or tab.crashed:
+            return
+        with suppress(Exception), anyio.move_on_after(PROBE_SECONDS):
+            await tab.page.evaluate("1")
+            return
+        url = tab.page.url
+        with anyio.move_on_after(CLOSE_SECONDS):
+            await self.session.tabs.close(tab)
+        self.session.tabs.news.append(f"The page {url} did not answer any more and was closed.")
+        if not await self._answers():
+            self._process.driver.kill()
+
+    async def _answers(self) -> bool:
+        """Whether browser and driver answer. The death of the driver is told by no event, and may be noticed here first."""
+        with suppress(Exception), anyio.move_on_after(PROBE_SECONDS):
+            await self.session.context.cookies("http://session.invalid")
+            return True
+        with anyio.move_on_after(PROBE_SECONDS):
+            await self.lost.wait()
+        return False
+
+    # Files.
+
+    async def request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
+        """Answer resources/list and resources/read with the files of the session.
+
+        Raises:
+            InvalidArgument: there is no such resource, or no such method.
+        """
+        files = self.session.files
+        if method == "resources/list":
+            return {"resources": [await files.resource(name) for name in await files.names()]}
+        if method == "resources/read":
+            try:
+                return {"contents": [await files.contents(str(params.get("uri")))]}
+            except FileNotFoundError:
+                raise InvalidArgument("The session has no such file.") from None
+        raise InvalidArgument(f"The browser has no {method}.")
+
+    # Saving and closing.
+
+    async def snapshot(self) -> Snapshot | None:
+        """Save what can be restored.
+
+        Raises:
+            SessionBusy: what is under way would be lost.
+        """
+        return await self._save(self.session)
+
+    async def aclose(self) -> None:
+        """Close the context within a bound. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        with suppress(ValueError):
+            self._process.on_lost.remove(self._lose)
+        try:
+            with anyio.move_on_after(CLOSE_SECONDS, shield=True) as scope:
+                with suppress(Exception):
+                    await self.session.context.close()
+            if scope.cancelled_caught and not self._process.lost.is_set():
+                logger.warning("a context did not close within %g seconds", CLOSE_SECONDS)
+        finally:
+            await self._close()
+
+
+def _checked(tool: BrowserTool, arguments: Mapping[str, Any]) -> Any:
+    try:
+        return tool.arguments.model_validate(dict(arguments), by_alias=True, by_name=False)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+        first = found[0]
+        place = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(f.alias or n for n, f in tool.arguments.model_fields.items())
+            raise InvalidArgument(
+                f"{tool.name} has no argument {place!r}; it takes: {known or 'none'}."
+            ) from None
+        raise InvalidArgument(f"{tool.name}: {place}: {first['msg']}.") from None
+
+
+__all__ = ["BrowserConnection"]

@@ -1,0 +1,167 @@
+"""The Playwright driver: the node process that starts browsers and speaks to them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import anyio
+
+from ...sessions.errors import ServiceUnavailable
+from ..upstream import proc
+from ..upstream.launch import find_setpriv
+from ..upstream.ledger import Ledger
+from ..upstream.places import private_folder
+
+if TYPE_CHECKING:
+    from playwright.async_api import Playwright
+
+logger = logging.getLogger("statehold.browser")
+
+START_SECONDS: Final = 20.0
+STOP_SECONDS: Final = 3.0
+
+
+class Driver:
+    """A running driver. It lives until aclose(), or until its process ends, which sets `exited`.
+
+    Playwright raises no event when the driver dies, so it is watched here. Its children are the browsers: they end with
+    it. On Linux the kernel kills it when we die, even when it hangs.
+    """
+
+    def __init__(self, folder: Path, ledger: Ledger | None) -> None:
+        self.folder = folder
+        self.exited = anyio.Event()
+        self.contexts = 0
+        """How many contexts were made with it; it grows with them, so it is replaced after many."""
+        self.browsers = 0
+        """How many browsers run under it or are being started."""
+        self._ledger = ledger
+        self._mark = ledger.mark() if ledger is not None else f"none:{os.getpid()}-{id(self)}"
+        self._process: asyncio.subprocess.Process | None = None
+        self._client: Any = None
+        self._playwright: Playwright | None = None
+
+    def __repr__(self) -> str:
+        return f"<Driver pid={self.pid} contexts={self.contexts}>"
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    @property
+    def playwright(self) -> Playwright:
+        assert self._playwright is not None, "the driver was never started"
+        return self._playwright
+
+    @classmethod
+    async def start(cls, folder: Path, ledger: Ledger | None = None) -> Driver:
+        """Start one. Its temporary files and those of its browsers are in `folder`, which is made, and removed with it.
+
+        Raises:
+            ServiceUnavailable: it does not start.
+        """
+        # Here, because it takes 200 ms that a process without a browser need not spend.
+        from playwright._impl.out_of_process import PlaywrightClient
+        from playwright.async_api import Error, Playwright
+
+        driver = cls(folder, ledger)
+        client = PlaywrightClient()
+        driver._client = client
+        transport: Any = client._transport  # pyright: ignore[reportPrivateUsage]
+        closed: asyncio.Future[None] = client._close_promise  # pyright: ignore[reportPrivateUsage]
+
+        async def connect() -> None:
+            transport._stopped_future = asyncio.get_running_loop().create_future()
+            try:
+                await driver._spawn()
+            except Exception as error:
+                transport.on_error_future.set_exception(error)
+                raise
+            transport._proc = driver._process
+            transport._output = cast("asyncio.subprocess.Process", driver._process).stdin
+
+        transport.connect = connect
+        # Read, so that asyncio does not report as forgotten what `exited` says.
+        failed: asyncio.Future[None] = transport.on_error_future
+        failed.add_done_callback(lambda future: future.exception())
+        closed.add_done_callback(driver._over)
+        try:
+            with anyio.fail_after(START_SECONDS):
+                driver._playwright = Playwright(await client._playwright)  # pyright: ignore[reportPrivateUsage]
+        except (Error, OSError, TimeoutError) as error:
+            await driver.aclose()
+            raise ServiceUnavailable(f"The Playwright driver did not start: {error}.") from error
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await driver.aclose()
+            raise
+        return driver
+
+    async def _spawn(self) -> None:
+        from playwright._impl._driver import (
+            compute_driver_executable,
+            get_driver_env,  # pyright: ignore[reportUnknownVariableType]
+        )
+
+        node, program = compute_driver_executable()
+        setpriv = find_setpriv() if proc.LINUX else None
+        prefix = [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
+        environment = _without_ours(cast("dict[str, str]", get_driver_env()))
+        environment |= {"TMPDIR": str(self.folder), proc.MARK: self._mark}
+        await anyio.to_thread.run_sync(private_folder, self.folder)
+        self._process = await asyncio.create_subprocess_exec(
+            *prefix,
+            node,
+            program,
+            "run-driver",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=32768,
+            env=environment,
+            start_new_session=True,
+        )
+        if self._ledger is not None:
+            self._ledger.add(self._process.pid, self._mark, "browser")
+
+    def _over(self, _: object) -> None:
+        self.exited.set()
+
+    def kill(self) -> None:
+        """Kill it and with it its browsers; for a driver that no longer answers."""
+        if self._process is not None and self._process.returncode is None:
+            proc.signal_group(self._process.pid, signal.SIGKILL)
+
+    async def aclose(self) -> None:
+        """Stop it and its browsers within a bound. May be called twice."""
+        process = self._process
+        with anyio.move_on_after(STOP_SECONDS, shield=True):
+            if self._client is not None and not self.exited.is_set() and process is not None:
+                await self._client.stop()
+        self.kill()
+        if process is None:
+            return
+        removing = partial(shutil.rmtree, self.folder, ignore_errors=True)
+        with anyio.move_on_after(STOP_SECONDS, shield=True):
+            await process.wait()
+            await anyio.to_thread.run_sync(proc.kill_marked, [self._mark])
+            await anyio.to_thread.run_sync(removing)
+        if self._ledger is not None and process.returncode is not None:
+            self._ledger.remove(process.pid)
+
+
+def _without_ours(environment: Mapping[str, str]) -> dict[str, str]:
+    """The browser's pages are strangers: nothing of our configuration, such as keys, is within their reach."""
+    return {
+        key: value for key, value in environment.items() if not key.upper().startswith("STATEHOLD_")
+    }
+
+
+__all__ = ["Driver"]

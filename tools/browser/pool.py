@@ -1,0 +1,191 @@
+"""The browser processes: one for each trust domain, shared by its sessions, closed when none is left."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ...sessions.errors import ServiceUnavailable
+from ..upstream.ledger import Ledger
+from .driver import Driver
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Playwright
+
+logger = logging.getLogger("statehold.browser")
+
+Launch = Callable[["Playwright"], Awaitable["Browser"]]
+
+CONTEXTS_PER_DRIVER: Final = 2000
+"""The driver keeps a little of every context: after so many, new browsers get a fresh one."""
+CLOSE_SECONDS: Final = 5.0
+
+
+class BrowserProcess:
+    """One browser and the driver it runs under. `lost` is set, with a reason, when either of them died."""
+
+    def __init__(self, browser: Browser, driver: Driver) -> None:
+        self.browser = browser
+        self.driver = driver
+        self.sessions = 0
+        self.lost = anyio.Event()
+        self.reason = ""
+        self.closing = False
+        self.unused = anyio.Event()
+        self.on_lost: list[Callable[[str], None]] = []
+        browser.on("disconnected", lambda _: self.die("the browser ended"))
+
+    def __repr__(self) -> str:
+        return f"<BrowserProcess {self.browser.version} sessions={self.sessions}>"
+
+    def die(self, reason: str) -> None:
+        """Note that it is gone and tell its sessions. Only the first reason counts."""
+        if self.closing or self.lost.is_set():
+            return
+        self.reason = reason
+        self.lost.set()
+        logger.warning("%s with %d sessions: %s", "a browser is gone", self.sessions, reason)
+        for tell in list(self.on_lost):
+            tell(reason)
+
+    async def aclose(self) -> None:
+        """Close it within a bound; a driver that does not answer is killed, and the browser with it."""
+        self.closing = True
+        if self.lost.is_set() or self.driver.exited.is_set():
+            return
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True) as scope:
+            await self.browser.close()
+        if scope.cancelled_caught:
+            logger.warning("a browser did not close within %g seconds", CLOSE_SECONDS)
+            self.driver.kill()
+
+
+class Pool:
+    """Hands out browser processes by trust domain. `async with` opens it; leaving it closes every browser and driver.
+
+    Contexts of one process share the clipboard, so callers who do not trust each other never share one.
+    """
+
+    def __init__(
+        self, launch: Launch, *, folder: Path, ledger: Ledger | None, keep_seconds: float
+    ) -> None:
+        self._launch = launch
+        self._folder = folder
+        self._ledger = ledger
+        self._keep_seconds = keep_seconds
+        self._driver: Driver | None = None
+        self._drivers: set[Driver] = set()
+        self._processes: dict[str, BrowserProcess] = {}
+        self._starting = anyio.Lock()
+        self._locks: dict[str, anyio.Lock] = {}
+        self._numbers = itertools.count(1)
+        self._tasks: TaskGroup | None = None
+
+    async def __aenter__(self) -> Pool:
+        self._tasks = await anyio.create_task_group().__aenter__()
+        return self
+
+    async def __aexit__(self, *details: object) -> None:
+        assert self._tasks is not None
+        self._tasks.cancel_scope.cancel()
+        await self._tasks.__aexit__(None, None, None)
+        with anyio.CancelScope(shield=True):
+            for process in list(self._processes.values()):
+                await process.aclose()
+            for driver in list(self._drivers):
+                await driver.aclose()
+        self._processes.clear()
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "drivers": len(self._drivers),
+            "browsers": len(self._processes),
+            "sessions": sum(process.sessions for process in self._processes.values()),
+        }
+
+    async def acquire(self, domain: str) -> BrowserProcess:
+        """Return the process of a trust domain, started when there is none. Give it back with release().
+
+        Raises:
+            ServiceUnavailable: no browser starts.
+        """
+        lock = self._locks.setdefault(domain, anyio.Lock())
+        async with lock:
+            process = self._processes.get(domain)
+            if process is None or process.lost.is_set() or process.closing:
+                process = await self._started(domain)
+                self._processes[domain] = process
+            process.sessions += 1
+            process.unused = anyio.Event()
+            process.driver.contexts += 1
+            return process
+
+    def release(self, domain: str, process: BrowserProcess) -> None:
+        """Give a process back; one that nobody uses is closed a while later."""
+        process.sessions -= 1
+        if process.sessions == 0:
+            process.unused.set()
+            if self._tasks is not None:
+                self._tasks.start_soon(self._close_later, domain, process)
+
+    async def _close_later(self, domain: str, process: BrowserProcess) -> None:
+        unused = process.unused
+        if not process.lost.is_set():
+            await anyio.sleep(self._keep_seconds)
+        async with self._locks[domain]:
+            if process.sessions or process.unused is not unused:
+                return
+            if self._processes.get(domain) is process:
+                del self._processes[domain]
+            await process.aclose()
+        await self._leave(process.driver)
+
+    async def _started(self, domain: str) -> BrowserProcess:
+        driver = await self._current_driver()
+        try:
+            process = BrowserProcess(await self._launch(driver.playwright), driver)
+        except BaseException as error:
+            with anyio.CancelScope(shield=True):
+                await self._leave(driver)
+            if not isinstance(error, Exception) or isinstance(error, ServiceUnavailable):
+                raise
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ServiceUnavailable(f"The browser did not start: {reason}.") from error
+        assert self._tasks is not None
+        self._tasks.start_soon(self._watch, process)
+        logger.info("a browser started (%s)", process.browser.version)
+        return process
+
+    async def _watch(self, process: BrowserProcess) -> None:
+        # The driver's death raises no event of its own.
+        await process.driver.exited.wait()
+        process.die("the Playwright driver ended")
+
+    async def _current_driver(self) -> Driver:
+        async with self._starting:
+            driver = self._driver
+            if driver is None or driver.exited.is_set() or driver.contexts >= CONTEXTS_PER_DRIVER:
+                folder = self._folder / f"driver-{next(self._numbers)}"
+                driver = self._driver = await Driver.start(folder, self._ledger)
+                self._drivers.add(driver)
+            driver.browsers += 1
+            return driver
+
+    async def _leave(self, driver: Driver) -> None:
+        """Note that a browser is gone, and stop a driver that none runs under any more."""
+        driver.browsers -= 1
+        if driver.browsers:
+            return
+        if self._driver is driver:
+            self._driver = None
+        self._drivers.discard(driver)
+        await driver.aclose()
+
+
+__all__ = ["BrowserProcess", "Launch", "Pool"]

@@ -1,0 +1,175 @@
+"""The built-in browser as a service: what it offers, and how a session gets its own."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import gettempdir
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ...sessions.errors import ServiceUnavailable
+from ...sessions.services import PausePolicy, Restored, SessionView, Snapshot, ToolSpec
+from ..upstream.ledger import Ledger
+from .config import BrowserConfig
+from .connection import BrowserConnection
+from .files import Files
+from .pool import Pool
+from .session import BrowserSession
+from .tools import toolset
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Playwright
+
+logger = logging.getLogger("statehold.browser")
+
+CALL_SECONDS = 300.0
+
+
+class BrowserService:
+    """The browser of `[services.browser]`. `async with` it while the process serves; leaving it closes every browser.
+
+    A session's browser is a context of its own, in a browser process that only sessions of the same owner share.
+    """
+
+    pause: PausePolicy = "snapshot"
+    scope: Literal["session", "shared"] = "session"
+    concurrency = 1
+    transport = "browser"
+    profile = None
+
+    def __init__(
+        self,
+        name: str,
+        config: BrowserConfig,
+        *,
+        data: Path | None = None,
+        ledger: Ledger | None = None,
+        call_seconds: float = CALL_SECONDS,
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.config_hash = hashlib.sha256(
+            config.model_dump_json(exclude={"key"}).encode()
+        ).hexdigest()[:16]
+        self.eager = config.connect == "eager"
+        self.connect_seconds = config.connect_seconds
+        self.call_seconds = config.call_seconds or call_seconds
+        self.checkpoint_seconds = config.checkpoint or None
+        self._tools = {tool.name: tool for tool in toolset(config)}
+        self._specs = tuple(tool.spec() for tool in self._tools.values())
+        self._repeatable = {spec.name for spec in self._specs if spec.repeatable}
+        self._folder = (data or Path(gettempdir()) / "statehold") / "browser"
+        self._ledger = ledger
+        self._tasks: TaskGroup | None = None
+        self._pool: Pool | None = None
+
+    def __repr__(self) -> str:
+        return f"<BrowserService {self.name!r}>"
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await anyio.create_task_group().__aenter__()
+        self._pool = Pool(
+            self._launch,
+            folder=self._folder / "temporary",
+            ledger=self._ledger,
+            keep_seconds=self.config.keep_seconds,
+        )
+        await self._pool.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._tasks is not None
+        assert self._pool is not None
+        self._tasks.cancel_scope.cancel()
+        await self._pool.__aexit__(kind, error, traceback)
+        await self._tasks.__aexit__(None, None, None)
+        self._tasks = self._pool = None
+
+    # What it offers.
+
+    async def tools(self) -> Sequence[ToolSpec]:
+        return self._specs
+
+    def repeatable(self, tool: str) -> bool:
+        return tool in self._repeatable
+
+    # Its connections.
+
+    async def open(self, session: SessionView, snapshot: Snapshot | None) -> BrowserConnection:
+        """Open a context for a session and bring back what the snapshot holds.
+
+        Raises:
+            ServiceUnavailable: no browser can be had.
+        """
+        pool = self._pool
+        if pool is None:
+            raise ServiceUnavailable("The browser service is not running.")
+        process = await pool.acquire(session.owner)
+        try:
+            context = await process.browser.new_context(**self._context_options())
+            own = BrowserSession(
+                self.config,
+                context,
+                generation=session.generation,
+                files=Files(
+                    self._folder / "files" / session.id, largest=self.config.download_bytes
+                ),
+                spawn=self._spawn,
+            )
+        except BaseException:
+            pool.release(session.owner, process)
+            raise
+
+        async def close() -> None:
+            pool.release(session.owner, process)
+
+        connection = BrowserConnection(own, process, self._tools, save=_nothing, close=close)
+        connection.opened = Restored()
+        return connection
+
+    def _context_options(self) -> dict[str, Any]:
+        config = self.config
+        options: dict[str, Any] = {
+            "viewport": {"width": config.viewport[0], "height": config.viewport[1]},
+            "user_agent": config.user_agent,
+            "locale": config.locale,
+            "timezone_id": config.timezone,
+            "permissions": config.permissions or None,
+            "ignore_https_errors": config.ignore_https_errors or None,
+        }
+        return {key: value for key, value in options.items() if value is not None}
+
+    async def _launch(self, playwright: Playwright) -> Browser:
+        return await playwright.chromium.launch(
+            executable_path=self.config.executable, headless=True, chromium_sandbox=False
+        )
+
+    def _spawn(self, work: Callable[..., Any], *args: object) -> None:
+        assert self._tasks is not None, "the browser service is not running"
+        self._tasks.start_soon(partial(_guarded, work, *args))
+
+
+async def _guarded(work: Callable[..., Any], *args: object) -> None:
+    try:
+        await work(*args)
+    except Exception:
+        logger.debug("background work of a browser failed", exc_info=True)
+
+
+async def _nothing(session: BrowserSession) -> Snapshot | None:
+    return None
+
+
+__all__ = ["BrowserService"]

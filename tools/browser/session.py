@@ -1,0 +1,151 @@
+"""The browser of one session: its context, its tabs, its files, and what happens to them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import anyio
+
+from .call import ToolFailed, first_line
+from .config import BrowserConfig
+from .tab import Tab
+from .tabs import Tabs
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Download
+
+    from .files import Files
+
+T = TypeVar("T")
+
+logger = logging.getLogger("statehold.browser")
+
+TITLE_SECONDS: Final = 1.0
+
+
+class BrowserSession:
+    """What the tools of one session share. Lives as long as its context."""
+
+    def __init__(
+        self,
+        config: BrowserConfig,
+        context: BrowserContext,
+        *,
+        generation: int,
+        files: Files,
+        spawn: Callable[..., None],
+    ) -> None:
+        self.config = config
+        self.context = context
+        self.generation = generation
+        self.files = files
+        self.spawn = spawn
+        self.downloads = 0
+        """How many downloads are under way."""
+        self.holds: set[str] = set()
+        """What keeps the session from being paused: a recording, a trace, mocked requests."""
+        self.tabs = Tabs(context, limit=config.tabs, spawn=spawn, on_download=self._downloading)
+
+    async def current(self) -> Tab:
+        """Return the current tab; one whose page crashed is replaced by an empty one at first use."""
+        tab = await self.tabs.ensure()
+        if not tab.crashed:
+            return tab
+        url = tab.page.url
+        await self.tabs.close(tab)
+        self.tabs.news.append(f"The page {url} had crashed; its tab was replaced by an empty one.")
+        return await self.tabs.open()
+
+    async def unless_modal(self, tab: Tab, action: Callable[[], Awaitable[T]]) -> T | None:
+        """Run an action until it ends or the page asks something, which keeps it from ending; then it goes on behind.
+
+        Raises:
+            whatever the action raises, while it is waited for.
+        """
+        if tab.modal.is_set():
+            return await action()
+        outcome: list[T] = []
+        failure: list[BaseException] = []
+        over = anyio.Event()
+
+        async def run() -> None:
+            try:
+                outcome.append(await action())
+            except Exception as error:
+                failure.append(error)
+            finally:
+                over.set()
+
+        modal = tab.modal
+        scope = anyio.CancelScope()
+
+        async def scoped() -> None:
+            with scope:
+                await run()
+            over.set()
+
+        self.spawn(scoped)
+        try:
+            async with anyio.create_task_group() as tasks:
+
+                async def interrupt() -> None:
+                    await modal.wait()
+                    tasks.cancel_scope.cancel()
+
+                tasks.start_soon(interrupt)
+                await over.wait()
+                tasks.cancel_scope.cancel()
+        except BaseException:
+            scope.cancel()
+            raise
+        if failure:
+            raise failure[0]
+        return outcome[0] if outcome else None
+
+    async def title(self, tab: Tab) -> str:
+        """Return the title of a tab, empty when its page does not say."""
+        if tab.crashed or tab.closed or tab.dialog is not None:
+            return ""
+        with suppress(Exception), anyio.move_on_after(TITLE_SECONDS):
+            return await tab.page.title()
+        return ""
+
+    async def tab_lines(self) -> list[str]:
+        lines: list[str] = []
+        for number, tab in enumerate(self.tabs):
+            mark = " (current)" if tab is self.tabs.current else ""
+            title = await self.title(tab)
+            lines.append(f"- {number}:{mark} [{title}]({tab.page.url})")
+        return lines
+
+    def take_news(self) -> list[str]:
+        return [*self.tabs.take_news(), *self.files.take_news()]
+
+    def busy_with(self) -> str | None:
+        """Say what keeps the session from being saved and closed now, None when nothing does."""
+        if self.downloads:
+            return f"{self.downloads} downloads are under way"
+        for tab in self.tabs:
+            if tab.modal_text is not None:
+                return f"a page waits: {tab.modal_text}"
+        return f"{', '.join(sorted(self.holds))} is on" if self.holds else None
+
+    def _downloading(self, tab: Tab, download: Download) -> None:
+        self.downloads += 1
+        self.spawn(self._keep_download, tab, download)
+
+    async def _keep_download(self, tab: Tab, download: Download) -> None:
+        try:
+            await self.files.keep_download(download)
+        except Exception as error:
+            self.tabs.news.append(
+                f"The download of {download.suggested_filename[:200]} failed: {first_line(error)}"
+            )
+        finally:
+            self.downloads -= 1
+
+
+__all__ = ["BrowserSession", "ToolFailed"]

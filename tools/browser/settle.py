@@ -1,0 +1,105 @@
+"""Waiting, after an action, for what it caused, and for nothing else.
+
+No fixed pause: an action that causes nothing costs a few milliseconds. What it does cause is waited for within a bound: a
+navigation, the requests that its handlers start, and the changes they make to the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+if TYPE_CHECKING:
+    from playwright.async_api import Request
+
+    from .tab import Tab
+
+LOAD_SECONDS: Final = 5.0
+"""How long a page that was navigated to may go on loading after its document is there."""
+ROUNDS: Final = 20
+
+_AWAITED: Final = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
+"""Kinds of requests that change what a page says. Pictures, media and streams do not."""
+
+_QUIET: Final = """() => new Promise(done => {
+  let changed = performance.now();
+  const end = changed + 200;
+  const observer = new MutationObserver(() => { changed = performance.now(); });
+  observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
+  const look = () => {
+    const now = performance.now();
+    if (now - changed < 8 && now < end) return setTimeout(look, 3);
+    observer.disconnect();
+    done();
+  };
+  setTimeout(look, 0);
+})"""
+"""Resolves when the page did not change for 8 ms, at the latest after 200 ms."""
+
+
+async def settle(tab: Tab, started: list[Request], *, seconds: float, quiet: bool = True) -> None:
+    """Wait until the page has come to rest after an action, at most `seconds` and what a navigation takes.
+
+    `started` is the list that Tab.watch() returned before the action. With `quiet` the page's own changes are waited for
+    as well. Returns at once when a dialog or a file chooser opens or the page is gone. Never raises.
+    """
+    done = 0
+    with anyio.move_on_after(seconds + LOAD_SECONDS):
+        for _ in range(ROUNDS):
+            if tab.closed or tab.crashed or tab.modal.is_set():
+                return
+            if quiet or started:
+                await _unless_modal(tab, _quieted(tab))
+            if any(_is_main(tab, request) for request in started[done:]):
+                await _unless_modal(tab, _loaded(tab))
+            with anyio.move_on_after(seconds):
+                await _answered(tab, started)
+            if len(started) == done:
+                return
+            done = len(started)
+
+
+async def _quieted(tab: Tab) -> None:
+    from playwright.async_api import Error
+
+    # A page that navigates away, closes or crashes answers with an error; one in an endless script never answers.
+    with suppress(Error), anyio.move_on_after(0.5):
+        await tab.page.evaluate(_QUIET)
+
+
+async def _loaded(tab: Tab) -> None:
+    from playwright.async_api import Error
+
+    with suppress(Error):
+        await tab.page.wait_for_load_state("load", timeout=LOAD_SECONDS * 1000)
+
+
+async def _answered(tab: Tab, started: list[Request]) -> None:
+    while not (tab.closed or tab.crashed or tab.modal.is_set()):
+        changed = tab.changed
+        if not any(r in tab.pending and r.resource_type in _AWAITED for r in started):
+            return
+        await _unless_modal(tab, changed.wait())
+
+
+async def _unless_modal(tab: Tab, waiting: Awaitable[object]) -> None:
+    """Wait for something, but no longer than until the page asks something."""
+    async with anyio.create_task_group() as tasks:
+
+        async def interrupt() -> None:
+            await tab.modal.wait()
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(interrupt)
+        await waiting
+        tasks.cancel_scope.cancel()
+
+
+def _is_main(tab: Tab, request: Request) -> bool:
+    return request.is_navigation_request() and request.frame == tab.page.main_frame
+
+
+__all__ = ["settle"]

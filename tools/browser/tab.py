@@ -1,0 +1,210 @@
+"""One page of a session, and what happened in it: console, requests, dialogs, file choosers, downloads, its crash."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import anyio
+
+if TYPE_CHECKING:
+    from playwright.async_api import (
+        ConsoleMessage,
+        Dialog,
+        Download,
+        Error,
+        FileChooser,
+        Frame,
+        Page,
+        Request,
+    )
+
+KEPT: Final = 1000
+"""How many console messages and how many requests are kept of a page."""
+DIALOGS: Final = 20
+"""How many dialogs a page may open between two calls; a page that opens more gets them dismissed unseen."""
+
+Level = Literal["error", "warning", "info", "debug"]
+LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "info", "debug")
+_LEVEL: Final[dict[str, Level]] = {
+    "error": "error",
+    "assert": "error",
+    "warning": "warning",
+    "debug": "debug",
+    "trace": "debug",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleLine:
+    """What a page wrote to its console, or an error that nobody caught."""
+
+    level: Level
+    kind: str
+    text: str
+    place: str
+
+    def __str__(self) -> str:
+        at = f" @ {self.place}" if self.place else ""
+        return f"[{self.kind.upper()}] {self.text}{at}"
+
+
+class Tab:
+    """A page. It lives as long as the page does; `closed` is true afterwards.
+
+    Everything here happens on the event loop, so nothing is locked. Handlers never wait.
+    """
+
+    def __init__(self, page: Page, *, on_download: Callable[[Tab, Download], None]) -> None:
+        self.page = page
+        self.closed = False
+        self.crashed = False
+        self.console: deque[ConsoleLine] = deque(maxlen=KEPT)
+        self.requests: deque[Request] = deque(maxlen=KEPT)
+        self.pending: set[Request] = set()
+        """Requests that were not answered yet."""
+        self.started: list[Request] = []
+        """Requests since the last call of watch()."""
+        self.dialog: Dialog | None = None
+        self.chooser: FileChooser | None = None
+        self.modal = anyio.Event()
+        """Set while a dialog or a file chooser waits for an answer."""
+        self.news: list[str] = []
+        """What happened and was not told yet, for the next result."""
+        self.seen: str | None = None
+        """The last snapshot that was shown, for the difference to it."""
+        self.changed = anyio.Event()
+        """Set, and replaced, when a request ends or the page goes elsewhere."""
+        self._dialogs = 0
+        self._on_download = on_download
+        self._listen()
+
+    def __repr__(self) -> str:
+        return f"<Tab {self.page.url[:80]!r}{' crashed' if self.crashed else ''}>"
+
+    def _listen(self) -> None:
+        page = self.page
+        page.on("console", self._console)
+        page.on("pageerror", self._error)
+        page.on("request", self._request)
+        page.on("requestfinished", self._over)
+        page.on("requestfailed", self._over)
+        page.on("framenavigated", self._navigated)
+        page.on("dialog", self._dialog)
+        page.on("filechooser", self._chooser)
+        page.on("download", lambda download: self._on_download(self, download))
+        page.on("crash", self._crash)
+        page.on("close", self._close)
+
+    # What an action causes.
+
+    def watch(self) -> list[Request]:
+        """Begin a new list of requests and return it; it fills while the page works."""
+        self.started = []
+        self._dialogs = 0
+        return self.started
+
+    async def wait_changed(self) -> None:
+        """Wait until a request ends, the page goes elsewhere, or it is gone."""
+        await self.changed.wait()
+
+    def _note_change(self) -> None:
+        self.changed.set()
+        self.changed = anyio.Event()
+
+    # What happens in the page.
+
+    def _console(self, message: ConsoleMessage) -> None:
+        level = _LEVEL.get(message.type, "info")
+        location = message.location
+        place = f"{location['url']}:{location['lineNumber']}" if location.get("url") else ""
+        line = ConsoleLine(level, message.type, message.text[:10_000], place)
+        self.console.append(line)
+        if level == "error":
+            self.news.append(f"New console error: {line}"[:500])
+
+    def _error(self, error: Error) -> None:
+        text = (error.stack or str(error))[:10_000]
+        self.console.append(ConsoleLine("error", "error", text, ""))
+        self.news.append(f"New uncaught error: {error}"[:500])
+
+    def _request(self, request: Request) -> None:
+        self.requests.append(request)
+        self.pending.add(request)
+        self.started.append(request)
+
+    def _over(self, request: Request) -> None:
+        self.pending.discard(request)
+        self._note_change()
+
+    def _navigated(self, frame: Frame) -> None:
+        if frame.parent_frame is not None:
+            return
+        # A page's requests and messages are those since it was loaded, but not those of a mere change of the fragment.
+        known = list(self.requests)
+        for number in range(len(known) - 1, -1, -1):
+            if known[number] in self.pending and _is_navigation(known[number], frame):
+                self.requests = deque(known[number:], maxlen=KEPT)
+                self.pending &= set(known[number:])
+                break
+        self._note_change()
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self._dialogs += 1
+        if self._dialogs > DIALOGS:
+            self._dismiss_soon(dialog)
+            return
+        self.dialog = dialog
+        self.modal.set()
+
+    def _dismiss_soon(self, dialog: Dialog) -> None:
+        import asyncio
+
+        if self._dialogs == DIALOGS + 1:
+            self.news.append("The page opens one dialog after the other; they are dismissed.")
+        task = asyncio.ensure_future(dialog.dismiss())
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _chooser(self, chooser: FileChooser) -> None:
+        self.chooser = chooser
+        self.modal.set()
+
+    def settle_modal(self) -> None:
+        """Note that the dialog or the file chooser was answered."""
+        self.dialog = self.chooser = None
+        self.modal = anyio.Event()
+
+    @property
+    def modal_text(self) -> str | None:
+        """Describe what waits for an answer, and by which tool."""
+        if self.dialog is not None:
+            kind, message = self.dialog.type, re.sub(r"\s+", " ", self.dialog.message)[:500]
+            return f'["{kind}" dialog with message "{message}"]: can be handled by browser_handle_dialog'
+        if self.chooser is not None:
+            return "[File chooser]: can be handled by browser_file_upload"
+        return None
+
+    def _crash(self, _: object) -> None:
+        self.crashed = True
+        self.news.append("The page crashed.")
+        self.modal.set()
+        self._note_change()
+
+    def _close(self, _: object) -> None:
+        self.closed = True
+        self.settle_modal()
+        self._note_change()
+
+    def take_news(self) -> list[str]:
+        found, self.news = self.news, []
+        return found
+
+
+def _is_navigation(request: Request, frame: Frame) -> bool:
+    return request.is_navigation_request() and request.frame == frame
+
+
+__all__ = ["LEVELS", "ConsoleLine", "Level", "Tab"]
