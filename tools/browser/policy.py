@@ -1,0 +1,277 @@
+"""What the pages of a session may reach: decided on the name before it is resolved, and on every address after.
+
+Lists hold entries of the form `[scheme://]host[:port]`. The host is a name, `*.name` for all names below it (not itself),
+`*` for every name and address, an address (IPv6 in brackets when a port follows) or a network such as `10.0.0.0/8`. A
+scheme means its default port unless one is written; `:*` is every port. A name has to be allowed as a name, whatever it
+resolves to; then each address has to be allowed as an address.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import ip_network
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic_core import PydanticCustomError
+
+from .addresses import (
+    NEVER_BY_NAME,
+    IPAddress,
+    IPNetwork,
+    meanings,
+    parse_host,
+    special,
+)
+
+_DEFAULT_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
+_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_NAME: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a request wants to go. The host is in lower case, without brackets and final dot."""
+
+    host: str
+    port: int
+    tunnel: bool
+    """Whether it is a tunnel (https, wss and ws), whose content only its two ends see."""
+    address: IPAddress | None
+    """The host, when it is an address."""
+
+    @staticmethod
+    def of(host: str, port: int, *, tunnel: bool) -> Target:
+        """Raises ValueError for what is neither a name nor an address, and for a port that is none."""
+        if not 0 < port < 65536:
+            raise ValueError("no port")
+        host = host.lower().removeprefix("[").removesuffix("]")
+        address = parse_host(host)
+        if address is not None:
+            return Target(str(address), port, tunnel, address)
+        host = host.removesuffix(".")
+        if not _NAME.fullmatch(host):
+            raise ValueError("no name of a host")
+        return Target(host, port, tunnel, None)
+
+    @property
+    def authority(self) -> str:
+        """The host with its port, as a CONNECT line and a Host header spell it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == 80 and not self.tunnel else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.tunnel else 80) else f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    host: str
+    """A name, `*.name` or `*`; of a network its text."""
+    network: IPNetwork | None
+    scheme: str | None
+    port: int | None
+
+    def fits(self, target: Target) -> bool:
+        """Whether scheme and port agree. Nobody but its ends knows whether a tunnel is ws or wss."""
+        if self.port is not None and self.port != target.port:
+            return False
+        return target.tunnel or self.scheme not in ("https", "wss")
+
+
+class _Entries:
+    """The entries of a list, found in a time that does not depend on how many names there are."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self._by_host: dict[str, list[_Entry]] = {}
+        self._networks: list[tuple[IPNetwork, _Entry]] = []
+        for entry in map(_parse, texts):
+            if entry.network is not None:
+                self._networks.append((entry.network, entry))
+            else:
+                self._by_host.setdefault(entry.host, []).append(entry)
+
+    def names(self, target: Target) -> bool:
+        """Whether the host as such is listed, by a wildcard too."""
+        if target.address is not None and self.covers(target, target.address):
+            return True
+        return any(
+            entry.fits(target)
+            for host in _spellings(target)
+            for entry in self._by_host.get(host, ())
+        )
+
+    def spells(self, target: Target) -> bool:
+        """Whether the name is listed in full."""
+        return any(entry.fits(target) for entry in self._by_host.get(target.host, ()))
+
+    def covers(self, target: Target, address: IPAddress) -> bool:
+        """Whether an address or network is listed that this address, or the one in it, belongs to."""
+        return any(
+            one.version == network.version and one in network and entry.fits(target)
+            for one in meanings(address)
+            for network, entry in self._networks
+        )
+
+
+def _spellings(target: Target) -> Iterator[str]:
+    yield "*"
+    if target.address is not None:
+        return
+    yield target.host
+    rest = target.host
+    while "." in rest:
+        rest = rest.partition(".")[2]
+        yield f"*.{rest}"
+
+
+def _wrong(entry: str, problem: str) -> PydanticCustomError:
+    return PydanticCustomError("statehold", "{message}", {"message": f"{entry!r} {problem}"})
+
+
+def _parse(text: str) -> _Entry:
+    entry = text.strip().lower()
+    scheme, slashes, rest = entry.rpartition("://")
+    if slashes and scheme not in _DEFAULT_PORTS:
+        raise _wrong(text, "names no scheme a page can load; write http:// or https://, or none")
+    network = None if slashes else _network(text, rest)
+    if network is not None:
+        return _Entry(str(network), network, None, None)
+    rest = rest.removesuffix("/")
+    if re.search(r"[/?#@\\]", rest):
+        raise _wrong(text, "names more than a host; write the host alone, such as example.com")
+    if rest.count(":") > 1 and "[" not in rest:
+        rest = f"[{rest}]"
+    found = re.fullmatch(r"(\[[^\]]*\]|[^:\[\]]*)(?::([0-9]{1,5}|\*))?", rest)
+    if found is None:
+        raise _wrong(text, "is no host; write example.com, example.com:8443 or [fd00::1]:8443")
+    port = _DEFAULT_PORTS.get(scheme) if found[2] is None else _port(text, found[2])
+    return _entry(text, found[1], scheme or None, port)
+
+
+def _entry(text: str, host: str, scheme: str | None, port: int | None) -> _Entry:
+    if host == "*":
+        return _Entry(host, None, scheme, port)
+    try:
+        target = Target.of(host.removeprefix("*."), 1, tunnel=True)
+    except ValueError:
+        raise _wrong(text, _remedy(host)) from None
+    if target.address is None:
+        star = "*." if host.startswith("*.") else ""
+        return _Entry(star + target.host, None, scheme, port)
+    if host.startswith("*."):
+        raise _wrong(text, "is no range of addresses; write a network, such as 10.0.0.0/8")
+    return _Entry(target.host, ip_network(target.address), scheme, port)
+
+
+def _remedy(host: str) -> str:
+    if not host.isascii():
+        return "is not in the form browsers ask for; write its ASCII form, which begins with xn--"
+    if "*" in host:
+        return "has a * where none can be; write *.example.com for all names below, or * for every host"
+    return "is no host; write a name, an address or a network, such as example.com or 10.0.0.0/8"
+
+
+def _port(text: str, port: str) -> int | None:
+    if port == "*":
+        return None
+    if not 0 < int(port) < 65536:
+        raise _wrong(text, "has a port that does not exist; write one from 1 to 65535")
+    return int(port)
+
+
+def _network(text: str, rest: str) -> IPNetwork | None:
+    """Return the network that an entry is, if it is one."""
+    if not re.fullmatch(r"[0-9a-f:.]+/[0-9]{1,3}", rest):
+        return None
+    try:
+        return ip_network(rest)
+    except ValueError as error:
+        if "host bits" in str(error):
+            right = ip_network(rest, strict=False)
+            raise _wrong(text, f"is no network; write {right}") from None
+        problem = "is no network; write one such as 10.0.0.0/8 or fd00::/8"
+        raise _wrong(text, problem) from None
+
+
+def _checked(text: str) -> str:
+    _parse(text)
+    return text
+
+
+HostEntry = Annotated[str, AfterValidator(_checked)]
+"""The type of an entry of `allow` and `block`."""
+
+
+class NetworkPolicy(BaseModel):
+    """What may be reached. What `block` lists never; if `allow` lists anything, nothing else.
+
+    Private, loopback, link-local, metadata and other special addresses are out of reach unless `private` is set, or `allow`
+    lists the address or its network, or spells out the name that has it. A name does not open metadata services, link-local
+    and multicast addresses: whoever answers for the name could point it there.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    allow: list[HostEntry] = Field(default_factory=list[HostEntry])
+    block: list[HostEntry] = Field(default_factory=list[HostEntry])
+    private: bool = False
+    bytes_per_second: Annotated[int, Field(gt=0)] | None = None
+    """Of all connections together, both ways."""
+    response_bytes: Annotated[int, Field(gt=0)] | None = None
+    """The largest response. Of a tunnel: the most that arrives without a pause of some seconds."""
+
+    _allow: _Entries = PrivateAttr()
+    _block: _Entries = PrivateAttr()
+
+    def model_post_init(self, context: Any, /) -> None:
+        self._allow = _Entries(self.allow)
+        self._block = _Entries(self.block)
+
+    def refused_name(self, target: Target) -> str | None:
+        """Return why a host is refused whatever its addresses are, or None. Asked before it is resolved."""
+        if self._block.names(target):
+            return f"{target} is blocked"
+        if self.allow and not self._allow.names(target):
+            return f"{target} is not among the allowed hosts"
+        return None
+
+    def refused_address(self, target: Target, address: IPAddress) -> str | None:
+        """Return why one address of a host is refused, or None. Asked for each before a connection is opened to it."""
+        if self._block.covers(target, address):
+            return f"{address} is blocked"
+        kind = special(address)
+        if kind is None or self.private or self._allow.covers(target, address):
+            return None
+        if kind not in NEVER_BY_NAME and self._allow.spells(target):
+            return None
+        article = "an" if kind == "unspecified" else "a"
+        return f"{address} is {article} {kind} address"
+
+
+_PAGES_OF_OURS: Final = ("about:blank", "about:srcdoc", "chrome-error://chromewebdata/")
+
+
+def scheme_allowed(url: str) -> bool:
+    """Whether a URL may be requested or shown, by its scheme: for a route that sees every request, and for `page.url`.
+
+    Allowed are http, https, ws and wss, which the proxy judges; about:blank and about:srcdoc, the only about pages that are
+    no chrome:// pages; the error page of a failed navigation; data: and blob:, which hold what a page made itself and reach
+    nothing without the proxy. Refused is everything else: file:, view-source:, chrome:, devtools:, filesystem:, javascript:.
+    """
+    # What a browser ignores in a URL must not hide a scheme.
+    spelled = re.sub(r"[\t\n\r]", "", url).strip("".join(map(chr, range(33)))).lower()
+    scheme, colon, rest = spelled.partition(":")
+    if not spelled:
+        return True
+    if re.split(r"[?#]", spelled, maxsplit=1)[0] in _PAGES_OF_OURS:
+        return True
+    if scheme == "blob":
+        return rest.startswith(("http://", "https://", "null/"))
+    return bool(colon) and (scheme in _DEFAULT_PORTS or scheme == "data")
+
+
+__all__ = ["HostEntry", "NetworkPolicy", "Target", "scheme_allowed"]
