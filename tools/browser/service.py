@@ -92,8 +92,8 @@ class BrowserService:
     ) -> None:
         assert self._tasks is not None
         assert self._pool is not None
-        self._tasks.cancel_scope.cancel()
         await self._pool.__aexit__(kind, error, traceback)
+        self._tasks.cancel_scope.cancel()
         await self._tasks.__aexit__(None, None, None)
         self._tasks = self._pool = None
 
