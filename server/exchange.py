@@ -1,4 +1,4 @@
-"""The answer of one 2026-07-28 call over HTTP: one JSON body, or an event stream once something comes before the result."""
+"""The answer of one call over HTTP: one JSON body, or an event stream once something comes before the result."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import anyio
 import orjson
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from mcp.shared.transport_context import TransportContext
 from mcp_types import ErrorData, ProgressToken, RequestId
 from starlette.types import Receive, Send
@@ -20,26 +21,27 @@ from ..sessions.services import JSON
 PING_SECONDS: Final = 15.0
 """Silence after which the stream is begun and kept alive; the SDK's figure, which clients and proxies are used to."""
 
+Headers = tuple[tuple[bytes, bytes], ...]
+
 _TRANSPORT: Final = TransportContext(kind="streamable-http", can_send_request=False)
 _JSON: Final = (b"content-type", b"application/json")
-_STREAM: Final = [
+_STREAM: Final = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
     (b"connection", b"keep-alive"),
     (b"x-accel-buffering", b"no"),
-]
+)
 
 
 class Exchange:
     """One request and its response; the SDK's DispatchContext of it. It lives until answer().
 
-    Notifications may come from any task. What comes after the answer is dropped. `scope` is the call: cancelling it answers
-    nothing.
+    Notifications may come from any task. What comes after the answer is dropped. `scope` is the call: a cancelled one is
+    answered with `unanswered`, with nothing when there is none.
     """
 
     transport = _TRANSPORT
     message_metadata = None
-    can_send_request = False
 
     def __init__(
         self,
@@ -54,9 +56,11 @@ class Exchange:
         self.began = began
         self.attended = False
         self.scope = anyio.CancelScope()
+        self.unanswered: ErrorData | None = None
         self._receive = receive
         self._send = send
         self._progress_token = progress_token
+        self._headers: Headers = ()
         self._writing: anyio.Lock | None = None
         """There from the first event on: then the response is a stream."""
         self._said_at = began
@@ -64,8 +68,12 @@ class Exchange:
         self._over = False
 
     @property
+    def can_send_request(self) -> bool:
+        return False
+
+    @property
     def cancel_requested(self) -> anyio.Event:
-        # A 2026-07-28 client cancels by closing the response, which cancels `scope`.
+        # Whoever cancels the call cancels `scope`.
         return anyio.Event()
 
     async def send_raw_request(
@@ -79,7 +87,7 @@ class Exchange:
         message: JSON = {"jsonrpc": "2.0", "method": method}
         if params is not None:
             message["params"] = dict(params)
-        await self._say(_event(message))
+        await self._say(event(message))
 
     async def progress(
         self, progress: float, total: float | None = None, message: str | None = None
@@ -100,14 +108,16 @@ class Exchange:
             if self._over:
                 return
             if not begun:
-                await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM})
+                await self._start(200, _STREAM)
             self._said_at = anyio.current_time()
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
-    async def answer(self, result: JSON | ErrorData, status: int) -> None:
+    async def answer(self, result: JSON | ErrorData) -> None:
         """End the response. Called once."""
         message: JSON = {"jsonrpc": "2.0", "id": self.request_id}
+        status = 200
         if isinstance(result, ErrorData):
+            status = self._status(result)
             message["error"] = result.model_dump(mode="json", exclude_none=True)
         else:
             message["result"] = result
@@ -118,20 +128,30 @@ class Exchange:
         async with self._writing:
             self._over = True
             await self._send(
-                {"type": "http.response.body", "body": _event(message), "more_body": False}
+                {"type": "http.response.body", "body": event(message), "more_body": False}
             )
 
     async def _whole(self, body: bytes, status: int) -> None:
         length = (b"content-length", b"%d" % len(body))
-        await self._send(
-            {"type": "http.response.start", "status": status, "headers": [length, _JSON]}
-        )
+        await self._start(status, (length, _JSON))
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def _start(self, status: int, headers: Headers) -> None:
+        await self._send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [*headers, *self._headers],
+            }
+        )
+
+    def _status(self, error: ErrorData) -> int:
+        return ERROR_CODE_HTTP_STATUS.get(error.code, 200)
 
     # A call that takes its time.
 
     async def attend(self, ping_seconds: float) -> None:
-        """Keep the client's connection alive and cancel the call when the client is gone; until end()."""
+        """Keep the client's connection alive and notice when the client is gone; until end() or unattend()."""
         self._answered = anyio.Event()
         if self._over:
             return
@@ -144,12 +164,19 @@ class Exchange:
     def end(self) -> None:
         """Release who attends. The call is over, whatever became of it."""
         self._over = True
+        self.unattend()
+
+    def unattend(self) -> None:
         if self._answered is not None:
             self._answered.set()
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self.left()
+
+    def left(self) -> None:
+        """The client is gone, which is how a 2026-07-28 client cancels."""
         self.scope.cancel()
 
     async def _ping(self, seconds: float) -> None:
@@ -182,8 +209,9 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _event(message: JSON) -> bytes:
+def event(message: JSON) -> bytes:
+    """Return a message as an event of a stream."""
     return b"event: message\r\ndata: " + encode(message) + b"\r\n\r\n"
 
 
-__all__ = ["PING_SECONDS", "Exchange", "encode"]
+__all__ = ["PING_SECONDS", "Exchange", "Headers", "encode", "event"]

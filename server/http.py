@@ -79,7 +79,7 @@ def build_app(gateway: Gateway, face: Face, tokens: StaticTokens | None = None) 
     """Return the application of an open gateway. Its lifespan runs the MCP transports and ends their streams."""
     manager = StreamableHTTPSessionManager(face)
     sse = SseServerTransport("/messages/")
-    mcp = Direct(StreamableHTTPASGIApp(manager), face)
+    mcp = Direct(StreamableHTTPASGIApp(manager), face, manager)
 
     def guarded(app: ASGIApp) -> ASGIApp:
         return app if tokens is None else RequireAuthMiddleware(app, [])

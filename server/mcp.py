@@ -86,6 +86,7 @@ class Face(Server[dict[str, Any]]):
         self._pinned = pinned
         self.parking = Parking(gateway.registry.spawn)
         self._legacy: set[Connection] = set()
+        self._by_session: dict[str, Connection] = {}
         self._info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
         Resources(gateway, self.principal, self.pin).register(self)
         self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
@@ -166,6 +167,13 @@ class Face(Server[dict[str, Any]]):
         if connection not in self._legacy:
             self._legacy.add(connection)
             connection.exit_stack.callback(self._legacy.discard, connection)
+            if connection.session_id is not None:
+                self._by_session[connection.session_id] = connection
+                connection.exit_stack.callback(self._by_session.pop, connection.session_id)
+
+    def connection(self, session_id: str) -> Connection | None:
+        """Return the initialized connection of a session of Streamable HTTP."""
+        return self._by_session.get(session_id)
 
     async def _tools_changed(self) -> None:
         await self._bus.publish(ToolsListChanged())
@@ -339,7 +347,10 @@ class Face(Server[dict[str, Any]]):
             )
             found = connection.state.setdefault(AUTO_SESSION, session.id)
             if found == session.id:
+                # Under what is there already: what runs in the session has to end before it.
+                above = connection.exit_stack.pop_all()
                 connection.exit_stack.push_async_callback(self._end_auto, principal, found)
+                connection.exit_stack.push_async_exit(above)
             else:
                 await self._end_auto(principal, session.id)
         return found

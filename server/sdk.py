@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
+import anyio
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, authorization_context
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
+from mcp.server.streamable_http import StreamableHTTPServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared._context_streams import create_context_streams
 from mcp.shared.dispatcher import Outbound
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -27,10 +34,45 @@ def is_modern(ctx: RequestContext) -> bool:
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
+def open_transport(
+    manager: StreamableHTTPSessionManager, session_id: str, user: object
+) -> StreamableHTTPServerTransport | None:
+    """Return the transport of a session that a request of `user` may use, None when the manager has to refuse it."""
+    transport = manager._server_instances.get(session_id)  # pyright: ignore[reportPrivateUsage]
+    if transport is None or transport.is_terminated:
+        return None
+    owner = manager._session_owners.get(session_id)  # pyright: ignore[reportPrivateUsage]
+    requestor = authorization_context(user) if isinstance(user, AuthenticatedUser) else None
+    idle = transport.idle_scope
+    if requestor != owner or (idle is not None and idle.cancel_called):
+        return None
+    return transport
+
+
+@contextmanager
+def in_flight(transport: StreamableHTTPServerTransport) -> Generator[None]:
+    """Count a request as the transport counts its own, so that its session is not ended as idle meanwhile."""
+    idle = transport.idle_scope
+    seconds = transport._idle_timeout  # pyright: ignore[reportPrivateUsage]
+    if idle is None or seconds is None:
+        yield
+        return
+    transport._requests_in_flight += 1  # pyright: ignore[reportPrivateUsage]
+    idle.deadline = math.inf
+    try:
+        yield
+    finally:
+        transport._requests_in_flight -= 1  # pyright: ignore[reportPrivateUsage]
+        if not transport._requests_in_flight:  # pyright: ignore[reportPrivateUsage]
+            idle.deadline = anyio.current_time() + seconds
+
+
 __all__ = [
     "RequestContext",
     "channel_of",
     "connection_of",
     "create_context_streams",
+    "in_flight",
     "is_modern",
+    "open_transport",
 ]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 import pytest
+from asgi import Asked
 from front import JSON, service
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
-from starlette.types import ASGIApp, Message
+from starlette.types import ASGIApp
 
 from statehold.server.direct import BODY_LIMIT, Direct
 from statehold.server.gateway import Gateway
@@ -26,72 +26,11 @@ META: JSON = {
     "io.modelcontextprotocol/clientInfo": {"name": "tests", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }
-Header = tuple[str, str]
 
 
 @pytest.fixture(scope="module")
 def settings() -> JSON:
     return {"server": {"session_header": True}, "services": {"quick": service("quick")}}
-
-
-@dataclass
-class Asked:
-    """One request over ASGI, and what was answered."""
-
-    body: bytes
-    headers: list[Header]
-    method: str = "POST"
-    gone: anyio.Event = field(default_factory=anyio.Event)
-    sent: list[Message] = field(default_factory=list[Message])
-    said: anyio.Event = field(default_factory=anyio.Event)
-    _read: bool = False
-
-    async def of(self, app: ASGIApp) -> Asked:
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": self.method,
-            "scheme": "http",
-            "path": "/mcp",
-            "raw_path": b"/mcp",
-            "root_path": "",
-            "query_string": b"",
-            "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in self.headers],
-            "client": ("127.0.0.1", 1),
-            "server": ("127.0.0.1", 80),
-        }
-        with anyio.fail_after(20):
-            await app(scope, self._receive, self._send)
-        return self
-
-    async def _receive(self) -> Message:
-        if not self._read:
-            self._read = True
-            return {"type": "http.request", "body": self.body, "more_body": False}
-        await self.gone.wait()
-        return {"type": "http.disconnect"}
-
-    async def _send(self, message: Message) -> None:
-        self.sent.append(message)
-        if message["type"] == "http.response.body":
-            self.said.set()
-
-    @property
-    def status(self) -> int:
-        return self.sent[0]["status"]
-
-    @property
-    def type(self) -> str:
-        return dict(self.sent[0]["headers"]).get(b"content-type", b"").decode()
-
-    @property
-    def text(self) -> bytes:
-        return b"".join(message.get("body", b"") for message in self.sent[1:])
-
-    @property
-    def result(self) -> JSON:
-        return json.loads(self.text)["result"]
 
 
 def asked(tool: str, arguments: JSON, meta: JSON | None = None, **changes: Any) -> Asked:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextvars
+import json
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,10 +13,14 @@ import anyio
 import anyio.lowlevel
 import mcp_types as types
 import pytest
+from asgi import Asked
 from mcp import Client
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_dual_era_loop
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.shared.exceptions import NoBackChannelError
 
 from statehold.server.sdk import (
@@ -22,7 +28,9 @@ from statehold.server.sdk import (
     channel_of,
     connection_of,
     create_context_streams,
+    in_flight,
     is_modern,
+    open_transport,
 )
 
 Handler = Callable[[RequestContext], Awaitable[Any]]
@@ -171,3 +179,61 @@ async def test_serving_a_stream_does_not_enter_the_lifespan() -> None:
         await to_server.aclose()
     await from_server.aclose()
     assert entered == []
+
+
+def initialize(user: object) -> Asked:
+    info = {"name": "tests", "version": "1"}
+    params = {"protocolVersion": "2025-06-18", "clientInfo": info, "capabilities": {}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+    accepted = "application/json, text/event-stream"
+    headers = [("content-type", "application/json"), ("accept", accepted)]
+    return Asked(body.encode(), headers, user=user)
+
+
+def user_of(name: str) -> AuthenticatedUser:
+    return AuthenticatedUser(AccessToken(token=name, client_id=name, scopes=[], subject=name))
+
+
+async def test_a_manager_knows_the_transport_and_the_owner_of_a_session() -> None:
+    manager = StreamableHTTPSessionManager(Server("seams", version="1"))
+    async with manager.run():
+        for owner, others in (
+            (user_of("a"), (user_of("b"), None, object())),
+            (None, (user_of("a"),)),
+        ):
+            opening = await initialize(owner).of(StreamableHTTPASGIApp(manager))
+            session = opening.header("mcp-session-id")
+            assert session is not None
+            transport = open_transport(manager, session, owner)
+            assert transport is not None
+            assert transport.mcp_session_id == session
+            for other in others:
+                assert open_transport(manager, session, other) is None
+            await transport.terminate()
+            assert open_transport(manager, session, owner) is None
+        assert open_transport(manager, "0" * 32, None) is None
+
+
+@pytest.mark.parametrize("seconds", [60.0, None])
+async def test_a_session_is_not_idle_while_a_request_counts_as_in_flight(
+    seconds: float | None,
+) -> None:
+    manager = StreamableHTTPSessionManager(
+        Server("seams", version="1"), session_idle_timeout=seconds
+    )
+    async with manager.run():
+        opening = await initialize(None).of(StreamableHTTPASGIApp(manager))
+        session = opening.header("mcp-session-id") or ""
+        transport = open_transport(manager, session, None)
+        assert transport is not None
+        idle = transport.idle_scope
+        with in_flight(transport):
+            with in_flight(transport):
+                assert idle is None or idle.deadline == math.inf
+            assert idle is None or idle.deadline == math.inf
+        if idle is None:
+            assert seconds is None
+            return
+        assert anyio.current_time() < idle.deadline <= anyio.current_time() + 60
+        idle.cancel()
+        assert open_transport(manager, session, None) is None

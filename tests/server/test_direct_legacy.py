@@ -1,0 +1,611 @@
+"""The short way of legacy tool calls over Streamable HTTP: it answers what the SDK would answer, in the SDK's session."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import psutil
+import pytest
+from asgi import Asked
+from front import JSON, Running, Way, code_of, opened_session, service, structured, text_of
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http import REQUEST_CANCELLED
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp_types import CONNECTION_CLOSED
+from starlette.types import Receive, Scope, Send
+
+from statehold.server.direct import BODY_LIMIT, Direct
+from statehold.server.direct_exchange import LegacyExchange, Question
+from statehold.server.exchange import PING_SECONDS
+from statehold.server.gateway import Gateway
+from statehold.server.mcp import Face
+from statehold.server.sdk import open_transport
+from statehold.sessions.creation import Wish
+from statehold.sessions.records import LOCAL
+
+VERSION = "2025-06-18"
+
+
+@pytest.fixture(scope="module")
+def settings() -> JSON:
+    return {"server": {"auto_session": True}, "services": {"quick": service("asking")}}
+
+
+@dataclass
+class Door:
+    """Both ways into one session of Streamable HTTP."""
+
+    face: Face
+    manager: StreamableHTTPSessionManager
+    ping_seconds: float = PING_SECONDS
+    session: str = ""
+    user: object = None
+    passed: list[bytes] = field(default_factory=list[bytes])
+    """The bodies that the SDK has read."""
+
+    def __post_init__(self) -> None:
+        self.sdk = StreamableHTTPASGIApp(self.manager)
+        self.direct = Direct(self._noted, self.face, self.manager, ping_seconds=self.ping_seconds)
+
+    async def _noted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def noted() -> Any:
+            message = await receive()
+            if message["type"] == "http.request":
+                self.passed.append(message["body"])
+            return message
+
+        await self.sdk(scope, noted, send)
+
+    def post(self, message: object, *, session: str | None = None, **headers: str) -> Asked:
+        body = message if isinstance(message, bytes) else json.dumps(message).encode()
+        given = {
+            "content-type": "application/json",
+            "accept": "application/json, text/event-stream",
+            "content-length": str(len(body)),
+            "mcp-protocol-version": VERSION,
+            "mcp-session-id": self.session if session is None else session,
+        }
+        given |= {name.replace("_", "-"): value for name, value in headers.items()}
+        return Asked(body, [(k, v) for k, v in given.items() if v], user=self.user)
+
+    def call(self, tool: str, arguments: JSON, meta: JSON | None = None, **changes: Any) -> Asked:
+        params: JSON = {"name": tool, "arguments": arguments}
+        if meta is not None:
+            params["_meta"] = meta
+        return self.post(request("tools/call", params, **changes))
+
+    async def enter(self, **capabilities: JSON) -> None:
+        self.passed.clear()
+        info = {"name": "tests", "version": "1"}
+        hello = {"protocolVersion": VERSION, "clientInfo": info, "capabilities": capabilities}
+        opening = await self.post(request("initialize", hello), session="").of(self.sdk)
+        self.session = opening.header("mcp-session-id") or ""
+        done = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        await self.post(done).of(self.sdk)
+        with anyio.fail_after(10):
+            while self.face.connection(self.session) is None:
+                await anyio.lowlevel.checkpoint()
+
+    async def leave(self) -> Asked:
+        asking = self.post(b"")
+        asking.method = "DELETE"
+        return await asking.of(self.direct)
+
+
+def request(method: str, params: JSON, **changes: Any) -> JSON:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params, **changes}
+
+
+@pytest.fixture
+async def door(face: Face) -> AsyncGenerator[Door]:
+    found = Door(face, StreamableHTTPSessionManager(face))
+    async with found.manager.run(), found.direct.run():
+        await found.enter(elicitation={}, sampling={})
+        yield found
+
+
+@pytest.fixture
+async def impatient(face: Face) -> AsyncGenerator[Door]:
+    """A session whose client hears something every twentieth of a second, so that it sees a call run."""
+    found = Door(face, StreamableHTTPSessionManager(face), ping_seconds=0.05)
+    async with found.manager.run(), found.direct.run():
+        await found.enter()
+        yield found
+
+
+@pytest.fixture
+async def session(gateway: Gateway) -> str:
+    await gateway.ready()
+    return (await gateway.registry.create(LOCAL, Wish())).id
+
+
+@pytest.fixture
+def one(session: str) -> JSON:
+    return {"session_id": session}
+
+
+@pytest.fixture
+async def used(door: Door, one: JSON) -> JSON:
+    """A session whose upstream runs already."""
+    assert (await door.call("get", one).of(door.direct)).status == 200
+    return one
+
+
+async def test_a_plain_call_never_reaches_the_sdk(door: Door, one: JSON) -> None:
+    answer = await door.call("inc", one).of(door.direct)
+    assert (answer.status, answer.type) == (200, "application/json")
+    assert answer.header("mcp-session-id") == door.session
+    assert answer.result["structuredContent"]["count"] == 1
+    assert door.passed == []
+
+
+SAME: dict[str, tuple[str, JSON]] = {
+    "a result": ("get", {}),
+    "an error of the upstream": ("fail", {}),
+    "an unknown tool": ("nothing_like_it", {}),
+    "an unknown session": ("get", {"session_id": "sh_" + "a" * 26}),
+    "a session that is a number": ("get", {"session_id": 7}),
+    "a tool of ours": ("session_info", {}),
+    "arguments that are not right": ("session_create", {"name": 7}),
+    "half of a surrogate pair": ("session_create", {"name": "\ud800"}),
+}
+
+
+@pytest.mark.parametrize("what", SAME)
+async def test_it_says_what_the_sdk_says(what: str, door: Door, one: JSON) -> None:
+    tool, arguments = SAME[what]
+    ours = await door.call(tool, {**one, **arguments}).of(door.direct)
+    assert door.passed == []
+    theirs = await door.call(tool, {**one, **arguments}).of(door.sdk)
+    if what == "half of a surrogate pair":
+        # Which the SDK refuses as no JSON.
+        assert ours.result["_meta"]["statehold/error"]["code"] == "invalid_argument"
+    else:
+        assert ours.status == theirs.status == 200
+        assert ours.header("mcp-session-id") == theirs.header("mcp-session-id")
+        assert stable(ours.answer) == stable(theirs.answer)
+
+
+def stable(answer: JSON) -> JSON:
+    """Return an answer without the times in it."""
+    if "_meta" in answer.get("result", {}):
+        answer["result"]["_meta"].pop("statehold/session", None)
+        found: JSON = answer["result"].get("structuredContent") or {}
+        if "times" in found or "last_active" in found or "session_id" in found:
+            del answer["result"]["structuredContent"], answer["result"]["content"]
+    return answer
+
+
+@pytest.mark.parametrize("number", [0, -1, 2**63, 2**70 + 1, "1", "", "a b"], ids=repr)
+async def test_ids_and_large_integers_return_exact(door: Door, one: JSON, number: Any) -> None:
+    answer = await door.call("echo", {**one, "n": 2**70 + 1}, id=number).of(door.direct)
+    assert answer.answer["id"] == number
+    assert answer.result["structuredContent"]["arguments"] == {"n": 2**70 + 1}
+    assert door.passed == []
+
+
+async def test_progress_and_messages_turn_the_answer_into_a_stream(door: Door, one: JSON) -> None:
+    slow = {**one, "seconds": 0.05}
+    answer = await door.call("slow", slow, {"progressToken": 7}).of(door.direct)
+    assert (answer.status, answer.type) == (200, "text/event-stream")
+    assert answer.header("mcp-session-id") == door.session
+    said = [event["params"] for event in answer.events[:-1]]
+    assert [(p["progress"], p["progressToken"]) for p in said] == [(n, 7) for n in range(1, 6)]
+    assert answer.answer["result"]["content"] == [{"type": "text", "text": "done"}]
+    logged = await door.call("log", {**one, "level": "error", "text": "told"}).of(door.direct)
+    assert logged.events[0]["method"] == "notifications/message"
+    assert logged.events[0]["params"]["data"] == "told"
+    assert "result" in logged.answer
+    assert door.passed == []
+
+
+# Questions.
+
+
+async def question(call: Asked) -> JSON:
+    """Wait for the question on the stream of a call."""
+    with anyio.fail_after(20):
+        while not any("id" in event for event in call.events):
+            await call.said.wait()
+            call.said = anyio.Event()
+    return next(event for event in call.events if "id" in event)
+
+
+async def asking(door: Door, call: Asked, *messages: JSON) -> tuple[JSON, list[Asked]]:
+    """Run a call that asks, send messages while it waits; return the question and what was said to the messages.
+
+    A message without an id is an answer to the question.
+    """
+    said: list[Asked] = []
+    asked: JSON = {}
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.of, door.direct)
+        asked |= await question(call)
+        for message in messages:
+            known = {"jsonrpc": "2.0", **({} if "method" in message else {"id": asked["id"]})}
+            said.append(await door.post({**known, **message}).of(door.direct))
+    return asked, said
+
+
+def said_by(call: Asked) -> str:
+    return call.answer["result"]["content"][-1]["text"]
+
+
+async def test_a_question_goes_out_with_the_call_and_its_answer_is_taken(
+    door: Door, one: JSON
+) -> None:
+    call = door.call("ask", one)
+    answer: JSON = {"result": {"action": "accept", "content": {"answer": "42"}}}
+    unknown: JSON = {"id": "statehold-0", "result": {}}
+    asked, said = await asking(door, call, unknown, {"result": 7}, answer)
+    assert asked["method"] == "elicitation/create"
+    assert [each.status for each in said] == [202, 400, 202]
+    assert (said[2].text, said[2].header("mcp-session-id")) == (b"", door.session)
+    assert json.loads(said_by(call)) == answer["result"]
+    assert len(door.passed) == 2
+    late = await door.post({"jsonrpc": "2.0", "id": asked["id"], **answer}).of(door.direct)
+    assert (late.status, len(door.passed)) == (202, 3)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{"error": {"code": -1, "message": "I will not"}}, {"result": {"content": {"x": math.nan}}}],
+)
+async def test_a_refusal_is_an_answer(door: Door, one: JSON, answer: JSON) -> None:
+    call = door.call("ask", one)
+    await asking(door, call, answer)
+    assert "refused" in said_by(call)
+    assert door.passed == []
+
+
+async def test_a_question_cannot_be_answered_in_another_session(
+    face: Face, door: Door, one: JSON
+) -> None:
+    other = Door(face, door.manager)
+    await other.enter()
+    call = door.call("ask", one)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.of, door.direct)
+        number = (await question(call))["id"]
+        for way, action in ((other, "accept"), (door, "decline")):
+            answer: JSON = {"jsonrpc": "2.0", "id": number, "result": {"action": action}}
+            await way.post(answer).of(door.direct)
+    assert len(door.passed) == 1
+    assert "decline" in said_by(call)
+    await other.leave()
+
+
+# How a call ends.
+
+
+async def begun(asking: Asked) -> None:
+    """Wait until a silent call runs: then the client hears that it is kept alive."""
+    with anyio.fail_after(20):
+        await asking.said.wait()
+
+
+def cancelled(number: object) -> JSON:
+    params = {"requestId": number}
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+
+
+@pytest.mark.parametrize("number", [1, "1"], ids=repr)
+async def test_a_notification_cancels_a_call_which_is_answered(
+    impatient: Door, one: JSON, number: object
+) -> None:
+    asking = impatient.call("hang", one)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(asking.of, impatient.direct)
+        await begun(asking)
+        for other in (2, "one", None, True):
+            assert (await impatient.post(cancelled(other)).of(impatient.direct)).status in (
+                202,
+                400,
+            )
+        assert len(impatient.passed) == 4
+        accepted = await impatient.post(cancelled(number)).of(impatient.direct)
+        assert (accepted.status, accepted.text, len(impatient.passed)) == (202, b"", 4)
+    assert asking.answer["id"] == 1
+    assert asking.answer["error"]["code"] == REQUEST_CANCELLED
+    assert impatient.direct.in_flight == 0
+
+
+async def test_a_cancelled_question_is_withdrawn(door: Door, one: JSON) -> None:
+    call = door.call("ask", one)
+    asked, _ = await asking(door, call, cancelled(1))
+    assert call.answer["error"]["code"] == REQUEST_CANCELLED
+    answer: JSON = {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept"}}
+    assert (await door.post(answer).of(door.direct)).status == 202
+    assert len(door.passed) == 1
+
+
+async def test_a_client_that_leaves_does_not_cancel_its_call(
+    door: Door, one: JSON, gateway: Gateway
+) -> None:
+    asking = door.call("slow", {**one, "seconds": 0.5})
+    asking.gone.set()
+    await asking.of(door.direct)
+    live = gateway.registry.live(LOCAL, one["session_id"])
+    assert live is not None
+    assert live.in_flight == 0
+    answer = await door.call("get", one).of(door.direct)
+    assert answer.result["structuredContent"]["count"] == 0
+    # It was never told more than that the result is there.
+    assert asking.answer["result"]["content"] == [{"type": "text", "text": "done"}]
+
+
+class Unasked:
+    def ask(self) -> Question:
+        raise AssertionError("nobody is there")
+
+    def finish(self, call: LegacyExchange) -> None: ...
+
+    def forget(self, question: Question) -> None: ...
+
+
+async def test_somebody_who_left_is_not_asked() -> None:
+    asking = Asked(b"", [])
+    call = LegacyExchange(
+        asking.receive,
+        asking.send,
+        Unasked(),
+        session=b"session",
+        request_id=1,
+        progress_token=None,
+        began=0.0,
+    )
+    assert call.can_send_request
+    call.left()
+    with pytest.raises(NoBackChannelError):
+        await call.send_raw_request("elicitation/create", {})
+    await call.notify("notifications/message", {"level": "info", "data": "unheard"})
+    assert asking.sent == []
+
+
+async def test_the_end_of_the_session_ends_its_calls(
+    impatient: Door, one: JSON, gateway: Gateway
+) -> None:
+    # Without a session of Statehold: that of the connection, which is closed after its call.
+    calls = [impatient.call("hang", one), impatient.call("hang", {}, id=2)]
+    async with anyio.create_task_group() as tasks:
+        for asking in calls:
+            tasks.start_soon(asking.of, impatient.direct)
+        for asking in calls:
+            await begun(asking)
+        with anyio.fail_after(4):
+            assert (await impatient.leave()).status == 200
+    assert [asking.answer["error"]["code"] for asking in calls] == [CONNECTION_CLOSED] * 2
+    assert [asking.answer["id"] for asking in calls] == [1, 2]
+    assert impatient.direct.in_flight == 0
+    ended = await impatient.call("get", one).of(impatient.direct)
+    assert (ended.status, len(impatient.passed)) == (404, 2)
+
+
+async def test_a_call_keeps_its_session_from_being_idle(door: Door, one: JSON) -> None:
+    transport = open_transport(door.manager, door.session, None)
+    assert transport is not None
+    assert transport.idle_scope is not None
+    call = door.call("ask", one)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.of, door.direct)
+        number = (await question(call))["id"]
+        assert transport.idle_scope.deadline == math.inf
+        answer: JSON = {"jsonrpc": "2.0", "id": number, "result": {"action": "decline"}}
+        await door.post(answer).of(door.direct)
+    assert anyio.current_time() < transport.idle_scope.deadline < math.inf
+    transport.idle_scope.cancel()
+    assert (await door.call("get", one).of(door.direct)).status == 404
+
+
+async def test_a_session_belongs_to_the_credential_that_opened_it(face: Face, one: JSON) -> None:
+    door = Door(face, StreamableHTTPSessionManager(face))
+    ours, theirs = (
+        AuthenticatedUser(AccessToken(token=name, client_id=name, scopes=[], subject=name))
+        for name in ("alice", "ben")
+    )
+    async with door.manager.run(), door.direct.run():
+        door.user = ours
+        await door.enter()
+        assert (await door.call("get", one).of(door.direct)).status == 200
+        assert door.passed == []
+        for other in (theirs, None):
+            door.user = other
+            assert (await door.call("get", one).of(door.direct)).status == 404
+
+
+async def test_a_session_that_is_not_initialized_yet_is_left_to_the_sdk(door: Door) -> None:
+    hello = request("initialize", {"protocolVersion": VERSION, "capabilities": {}})
+    hello["params"]["clientInfo"] = {"name": "tests", "version": "1"}
+    opening = await door.post(hello, session="").of(door.direct)
+    session = opening.header("mcp-session-id")
+    door.passed.clear()
+    listing = request("tools/call", {"name": "session_list", "arguments": {}})
+    answer = await door.post(listing, session=session).of(door.direct)
+    assert "result" in answer.answer
+    assert len(door.passed) == 1
+
+
+async def test_calls_leave_nothing_behind(face: Face, used: JSON, leaks: Any) -> None:
+    door = Door(face, StreamableHTTPSessionManager(face))
+    async with door.manager.run(), door.direct.run():
+        await door.enter(elicitation={})
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(door.call("get", used, id=number).of, door.direct)
+        assert door.direct.in_flight == 0
+        assert (await door.leave()).status == 200
+        with anyio.fail_after(10):
+            while face.connection(door.session) is not None:
+                await anyio.lowlevel.checkpoint()
+    await leaks.check()
+
+
+# What is odd.
+
+
+def with_header(name: str, value: str) -> Callable[[Asked], None]:
+    def change(asking: Asked) -> None:
+        asking.headers = [header for header in asking.headers if header[0] != name]
+        if value:
+            asking.headers.append((name, value))
+
+    return change
+
+
+def twice(name: str) -> Callable[[Asked], None]:
+    def change(asking: Asked) -> None:
+        asking.headers += [header for header in asking.headers if header[0] == name]
+
+    return change
+
+
+def body(text: bytes) -> Callable[[Asked], None]:
+    def change(asking: Asked) -> None:
+        asking.body = text
+        with_header("content-length", str(len(text)))(asking)
+
+    return change
+
+
+def replaced(old: bytes, new: bytes) -> Callable[[Asked], None]:
+    def change(asking: Asked) -> None:
+        assert old in asking.body
+        body(asking.body.replace(old, new))(asking)
+
+    return change
+
+
+ODD: dict[str, Callable[[Asked], None]] = {
+    "another version": with_header("mcp-protocol-version", "2099-01-01"),
+    "version given twice": twice("mcp-protocol-version"),
+    "no session": with_header("mcp-session-id", ""),
+    "another session": with_header("mcp-session-id", "0" * 32),
+    "session given twice": twice("mcp-session-id"),
+    "accepts no stream": with_header("accept", "application/json"),
+    "accepts anything": with_header("accept", "*/*"),
+    "no content type": with_header("content-type", ""),
+    "another content type": with_header("content-type", "text/plain"),
+    "no length": with_header("content-length", ""),
+    "too large": body(b" " * (BODY_LIMIT + 1)),
+    "no JSON": body(b"nonsense"),
+    "an empty body": body(b""),
+    "a batch": body(b"[]"),
+    "too deep": body(b"[" * 100_000),
+    "a notification": replaced(b'"id": 1, ', b""),
+    "an id that is null": replaced(b'"id": 1,', b'"id": null,'),
+    "an id that is true": replaced(b'"id": 1,', b'"id": true,'),
+    "an id that is a fraction": replaced(b'"id": 1,', b'"id": 1.5,'),
+    "no jsonrpc": replaced(b'"jsonrpc": "2.0", ', b""),
+    "another method": replaced(b"tools/call", b"tools/list"),
+    "an unknown method": replaced(b"tools/call", b"tools/call2"),
+    "arguments that are a list": replaced(b'"arguments": {', b'"arguments": [], "more": {'),
+    "a name that is a number": replaced(b'"name": "get"', b'"name": 7'),
+    "a trace": replaced(b'"name"', b'"_meta": {"traceparent": "00-00-00-00"}, "name"'),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+async def test_what_is_odd_is_answered_by_the_sdk(odd: str, door: Door, one: JSON) -> None:
+    ours, theirs = (door.call("get", one) for _ in range(2))
+    ODD[odd](ours)
+    ODD[odd](theirs)
+    await ours.of(door.direct)
+    await theirs.of(door.sdk)
+    assert (ours.status, ours.type) == (theirs.status, theirs.type)
+    if ours.text != theirs.text:
+        assert stable(ours.answer) == stable(theirs.answer)
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-11-25", ""])
+async def test_every_handshake_version_is_taken(door: Door, one: JSON, version: str) -> None:
+    asking = door.call("get", one)
+    with_header("mcp-protocol-version", version)(asking)
+    assert (await asking.of(door.direct)).status == 200
+    assert door.passed == []
+
+
+# Over the wire, with real clients.
+
+
+@pytest.fixture(scope="module")
+def legacy(server: Running, config_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Way:
+    return Way("http", "legacy", config_file, tmp_path_factory.mktemp("way"), url=server.url)
+
+
+async def test_a_legacy_client_keeps_its_connection(legacy: Way, server: Running) -> None:
+    port = int(server.url.rpartition(":")[2])
+
+    def connections() -> set[int]:
+        found = psutil.Process().net_connections("tcp")
+        return {c.laddr.port for c in found if c.raddr and c.raddr.port == port}
+
+    async with legacy.connect() as client:
+        session = await opened_session(client)
+        await client.call_tool("inc", {"session_id": session})
+        before = connections()
+        after: set[int] = set()
+        for _ in range(50):
+            await client.call_tool("inc", {"session_id": session})
+            after |= connections()
+        found = structured(await client.call_tool("get", {"session_id": session}))
+    assert found["count"] == 51
+    assert after == before
+    # One for the calls, one for the stream of what nobody asked for.
+    assert len(after) <= 2
+
+
+async def test_a_legacy_client_is_asked_and_told(legacy: Way) -> None:
+    async def elicit(_: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"answer": params.message})
+
+    async def sample(_: object, params: object) -> types.CreateMessageResult:
+        said = types.TextContent(text="a sample")
+        return types.CreateMessageResult(role="assistant", content=said, model="a person")
+
+    options: JSON = {"elicitation_callback": elicit, "sampling_callback": sample}
+    async with legacy.connect(**options) as client:
+        session = await opened_session(client)
+        for tool, said in (("ask", "What is the answer?"), ("sample", "a sample")):
+            with anyio.fail_after(20):
+                result = await client.call_tool(tool, {"session_id": session})
+            assert said in text_of(result)
+
+
+async def test_a_client_of_mcp_1_30_is_asked_and_told(
+    server: Running, mcp130: Callable[[JSON, list[JSON]], Awaitable[list[JSON]]]
+) -> None:
+    elicit = {"action": "accept", "content": {"answer": "42"}}
+    settings = {"url": f"{server.url}/mcp", "transport": "http", "elicit": elicit, "sample": "said"}
+    slow = {"seconds": 0.05}
+    commands = [
+        {"do": "call", "tool": tool, "arguments": arguments}
+        for tool, arguments in (("ask", {}), ("sample", {}), ("slow", slow), ("inc", {}))
+    ]
+    asked, sampled, slowed, counted = await mcp130(settings, commands)
+    assert "42" in asked["result"]["content"][-1]["text"]
+    assert "said" in sampled["result"]["content"][-1]["text"]
+    assert [step[0] for step in slowed["progress"]] == [1, 2, 3, 4, 5]
+    assert counted["result"]["structuredContent"]["count"] == 1
+
+
+async def test_a_cancelled_call_of_a_legacy_client_ends(legacy: Way) -> None:
+    async with legacy.connect() as client:
+        session = await opened_session(client)
+        with pytest.raises(MCPError, match="imed out"):
+            await client.call_tool("hang", {"session_id": session}, read_timeout_seconds=0.3)
+        with anyio.fail_after(20):
+            info = structured(await client.call_tool("session_info", {"session_id": session}))
+            while info["in_flight"]:
+                info = structured(await client.call_tool("session_info", {"session_id": session}))
+        assert info["status"] == "idle"
+        refused = await client.call_tool("get", {"session_id": "sh_" + "a" * 26})
+        assert code_of(refused) == "session_not_found"
