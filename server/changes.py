@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 import anyio
 
 from ..sessions.errors import SessionError
+from ..sessions.services import ToolSpec
 from ..tools.upstream.connection import UpstreamConnection
 from ..tools.upstream.probe import listed_tools
 from ..tools.upstream.service import UpstreamService
@@ -17,53 +19,70 @@ logger = logging.getLogger("statehold.server")
 DEBOUNCE_SECONDS = 1.0
 """How long after a notification the list is asked for; what comes meanwhile is covered by the same question."""
 
+TOOLS: Final = "notifications/tools/list_changed"
+PROMPTS: Final = "notifications/prompts/list_changed"
+
 
 class ListWatcher:
     """Hears from live connections that a list changed, and has the merged list follow. Lives as long as the gateway.
 
     What counts is the list that the connection shows by then. Tools that it has beyond those of a fresh connection are
     offered to everybody, since the list must be the same for all; a tool that it no longer shows is dropped when a fresh
-    connection does not show it either.
+    connection does not show it either. Prompts are those of a fresh connection.
     """
 
     def __init__(self, gateway: Gateway, *, debounce: float = DEBOUNCE_SECONDS) -> None:
         self._gateway = gateway
         self._debounce = debounce
-        self._heard: dict[str, UpstreamConnection] = {}
+        self._heard: dict[tuple[str, str], UpstreamConnection] = {}
 
     def heard(self, service: UpstreamService, method: str, connection: UpstreamConnection) -> None:
         """Take note of a notification of a service. Does not block."""
-        if method == "notifications/tools/list_changed":
-            waiting = service.name in self._heard
-            self._heard[service.name] = connection
-            if not waiting:
-                self._gateway.registry.spawn(self._follow, service)
-        elif method == "notifications/prompts/list_changed":
-            self._gateway.registry.spawn(self._ask_again, service)
-
-    async def _follow(self, service: UpstreamService) -> None:
-        await anyio.sleep(self._debounce)
-        connection = self._heard.pop(service.name)
-        try:
-            with anyio.fail_after(service.connect_seconds):
-                shown = {spec.name: spec for spec in await listed_tools(connection)}
-            fresh = () if service.profile is None else service.profile.tools
-            if any(shown.get(spec.name) != spec for spec in fresh):
-                await service.refresh()
-            fresh = () if service.profile is None else service.profile.tools
-            known = {spec.name for spec in fresh}
-            service.learn(spec for spec in shown.values() if spec.name not in known)
-            tools = await service.tools()
-        except (SessionError, TimeoutError) as error:
-            logger.debug("the changed tools of %s are not known: %s", service.name, error)
+        if method not in (TOOLS, PROMPTS):
             return
-        await self._gateway.update_tools(service.name, tools)
+        waiting = (service.name, method) in self._heard
+        self._heard[service.name, method] = connection
+        if not waiting:
+            self._gateway.registry.spawn(self._follow, service, method)
 
-    async def _ask_again(self, service: UpstreamService) -> None:
+    async def _follow(self, service: UpstreamService, method: str) -> None:
+        await anyio.sleep(self._debounce)
+        connection = self._heard.pop((service.name, method))
         try:
-            await service.refresh()
+            if method == TOOLS:
+                await self._follow_tools(service, connection)
+            else:
+                await self._follow_prompts(service)
         except SessionError as error:
-            logger.debug("the changed prompts of %s are not known: %s", service.name, error)
+            logger.debug("what changed at %s is not known: %s", service.name, error)
+
+    async def _follow_tools(self, service: UpstreamService, connection: UpstreamConnection) -> None:
+        shown = await _shown(service, connection)
+        fresh = () if service.profile is None else service.profile.tools
+        if shown is None or any(shown.get(spec.name) != spec for spec in fresh):
+            await service.refresh()
+        fresh = () if service.profile is None else service.profile.tools
+        known = {spec.name for spec in fresh}
+        service.learn(spec for spec in (shown or {}).values() if spec.name not in known)
+        await self._gateway.update_tools(service.name, await service.tools())
+
+    async def _follow_prompts(self, service: UpstreamService) -> None:
+        before = () if service.profile is None else service.profile.prompts
+        await service.refresh()
+        if service.profile is not None and service.profile.prompts != before:
+            await self._gateway.prompts_changed()
+
+
+async def _shown(
+    service: UpstreamService, connection: UpstreamConnection
+) -> dict[str, ToolSpec] | None:
+    """Return the tools a connection shows now; None when it is gone by now, or busy with a call that waits for input."""
+    try:
+        with anyio.fail_after(service.connect_seconds):
+            return {spec.name: spec for spec in await listed_tools(connection)}
+    except (SessionError, TimeoutError) as error:
+        logger.debug("a connection of %s does not show its tools: %s", service.name, error)
+        return None
 
 
 __all__ = ["ListWatcher"]

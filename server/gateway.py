@@ -57,6 +57,7 @@ class Gateway:
         self.registry = Registry(store, node, services, policy=config.policy(), clock=clock)
         self.router = Router(self.registry, store, node.id)
         self.on_tools_changed: list[Callable[[], Awaitable[None]]] = []
+        self.on_prompts_changed: list[Callable[[], Awaitable[None]]] = []
         self._tools: dict[str, Sequence[ToolSpec]] = {}
         self._problems: dict[str, str] = {}
         self._catalogs: dict[Naming, Catalog] = {}
@@ -228,6 +229,11 @@ class Gateway:
         """Forget the tool list and tell every client to ask again."""
         self._catalogs.clear()
         for tell in self.on_tools_changed:
+            await tell()
+
+    async def prompts_changed(self) -> None:
+        """Tell every client to ask for the prompts again."""
+        for tell in self.on_prompts_changed:
             await tell()
 
     # Pinned sessions.

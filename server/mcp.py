@@ -21,6 +21,7 @@ from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
     ListenHandler,
+    PromptsListChanged,
     ToolsListChanged,
 )
 from mcp.shared.exceptions import MCPError
@@ -44,7 +45,7 @@ from ..tools.upstream.errors import UpstreamRefused
 from . import results
 from .caller import LOG_LEVEL, Caller, may_ask
 from .gateway import Gateway
-from .parking import STATE, Parking
+from .parking import STATE, Parking, Work
 from .resources import Resources
 from .sdk import RequestContext, connection_of, is_modern
 from .sound import refuse_unsound
@@ -63,7 +64,7 @@ CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = {
 }
 """The first three depend on the configuration only, the others on what a session holds at the moment."""
 TELL_SECONDS = 10.0
-"""How long a legacy client may take to be told that the tool list changed."""
+"""How long a legacy client may take to be told that a list changed."""
 
 
 class Face(Server[dict[str, Any]]):
@@ -80,7 +81,7 @@ class Face(Server[dict[str, Any]]):
             cache_hints=CACHE_HINTS,
             get_tool_input_schema=self._schema,
             on_list_tools=self._list_tools,
-            on_subscriptions_listen=self._listen,
+            on_subscriptions_listen=self._subscribe,
         )
         self._gateway = gateway
         self._pinned = pinned
@@ -88,20 +89,30 @@ class Face(Server[dict[str, Any]]):
         self._legacy: set[Connection] = set()
         self._by_session: dict[str, Connection] = {}
         self._info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
-        Resources(gateway, self.principal, self.pin).register(self)
+        Resources(gateway, self.principal, self.pin, self.attended).register(self)
         self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         self.add_notification_handler(
             "notifications/initialized", types.NotificationParams, self._initialized
         )
         self.middleware.append(self._middleware)
         gateway.on_tools_changed.append(self._tools_changed)
+        gateway.on_prompts_changed.append(self._prompts_changed)
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
     ) -> Any:
         # Legacy HTTP asks without options, and would never announce listChanged.
-        options = notification_options or NotificationOptions(tools_changed=True)
+        options = notification_options or NotificationOptions(
+            tools_changed=True, prompts_changed=True
+        )
         return super().create_initialization_options(options, *args, **kwargs)
+
+    def get_capabilities(self, *args: Any, **kwargs: Any) -> types.ServerCapabilities:
+        # The SDK promises whatever a subscription could ask for; of the resources of a session nothing is told.
+        found = super().get_capabilities(*args, **kwargs)
+        if found.resources is not None:
+            found.resources.subscribe = found.resources.list_changed = False
+        return found
 
     def stop_listening(self) -> None:
         """End the open `subscriptions/listen` streams, which would keep a server from stopping."""
@@ -175,18 +186,36 @@ class Face(Server[dict[str, Any]]):
         """Return the initialized connection of a session of Streamable HTTP."""
         return self._by_session.get(session_id)
 
+    async def _subscribe(
+        self, ctx: RequestContext, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """Serve a subscription, acknowledging no more than what is told."""
+        wanted = params.notifications
+        told = types.SubscriptionFilter(
+            tools_list_changed=wanted.tools_list_changed,
+            prompts_list_changed=wanted.prompts_list_changed,
+        )
+        return await self._listen(ctx, params.model_copy(update={"notifications": told}))
+
     async def _tools_changed(self) -> None:
         await self._bus.publish(ToolsListChanged())
+        self._tell_legacy("notifications/tools/list_changed")
+
+    async def _prompts_changed(self) -> None:
+        await self._bus.publish(PromptsListChanged())
+        self._tell_legacy("notifications/prompts/list_changed")
+
+    def _tell_legacy(self, method: str) -> None:
         for connection in list(self._legacy):
             # Each for itself: a client that reads nothing must not keep the others waiting.
-            self._gateway.registry.spawn(self._tell, connection)
+            self._gateway.registry.spawn(self._tell, connection, method)
 
-    async def _tell(self, connection: Connection) -> None:
+    async def _tell(self, connection: Connection, method: str) -> None:
         with anyio.move_on_after(TELL_SECONDS):
             try:
-                await connection.outbound.notify("notifications/tools/list_changed", None)
+                await connection.outbound.notify(method, None)
             except Exception:
-                logger.debug("a client was gone when the tool list changed", exc_info=True)
+                logger.debug("a client was gone when a list changed", exc_info=True)
 
     # Calls.
 
@@ -289,17 +318,28 @@ class Face(Server[dict[str, Any]]):
             answer = await self._gateway.router.call(request, caller)
             return results.forwarded(answer, service=entry.service, modern=modern, info=self._info)
 
-        if not modern:
+        return await self.attended(ctx, params, request, f"tools/call {entry.name}", work)
+
+    async def attended(
+        self, ctx: RequestContext, params: JSON, request: Request, what: str, work: Work
+    ) -> JSON:
+        """Run what a request asks of a session, or take it up again; it is parked while its caller is asked.
+
+        Raises:
+            InvalidArgument: what it continues does not wait for it.
+        """
+        if not is_modern(ctx):
             return await _attended(Caller(ctx, params), work)
         state = params.get("requestState")
         resumed = isinstance(state, str) and state.startswith(STATE)
         if not resumed and not may_ask(ctx):
             return await _attended(Caller(ctx, params), work)
-        session = request.session = await self._id(principal, session, resumed)
-        owner = f"{principal.key}\n{session}"
+        principal = request.principal
+        request.session = await self._id(principal, request.session, resumed)
+        owner = f"{principal.key}\n{request.session}"
         if resumed:
-            return await self.parking.resume(ctx, params, owner, entry.name)
-        return await self.parking.run(ctx, params, owner, entry.name, work)
+            return await self.parking.resume(ctx, params, owner, what)
+        return await self.parking.run(ctx, params, owner, what, work)
 
     async def _id(self, principal: Principal, session: str, resumed: bool) -> str:
         """Return the id of a session named either way: a parked call belongs to the session, whatever it is called."""
@@ -371,7 +411,7 @@ class Face(Server[dict[str, Any]]):
             logger.debug("session of a closed connection: %s", error)
 
 
-async def _attended(caller: Caller, work: Any) -> JSON:
+async def _attended(caller: Caller, work: Work) -> JSON:
     try:
         return await work(caller)
     finally:

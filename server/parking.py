@@ -1,4 +1,4 @@
-"""Calls of 2026-07-28 clients that wait for input.
+"""Requests of 2026-07-28 clients that wait for input: tool calls, prompts, resources.
 
 A 2026-07-28 client cannot be asked while its request runs: the request has to end with an `InputRequiredResult`, and the
 client sends it again with the answers (SEP-2322). A legacy upstream asks in the middle of a call and waits. So the call is
@@ -31,7 +31,7 @@ class ParkedCall:
     """One call that may outlive the request that started it."""
 
     owner: str
-    tool: str
+    what: str
     token: str
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     asked: anyio.Event = field(default_factory=anyio.Event)
@@ -70,19 +70,20 @@ class Parking:
             call.scope.cancel()
 
     async def run(
-        self, ctx: RequestContext, params: dict[str, Any], owner: str, tool: str, work: Work
+        self, ctx: RequestContext, params: dict[str, Any], owner: str, what: str, work: Work
     ) -> JSON:
         """Run `work` for a caller that may be asked; return its result or an `InputRequiredResult`.
 
+        `what` is what the request asks for: only a request for the same, of the same owner, can continue it.
         Cancelling this request cancels the call, as long as it is not parked.
         """
-        call = ParkedCall(owner, tool, STATE + secrets.token_urlsafe(24))
+        call = ParkedCall(owner, what, STATE + secrets.token_urlsafe(24))
         call.caller = Caller(ctx, params, ask=call.ask)
         self._spawn(self._work, call, work)
         return await self._next(call)
 
     async def resume(
-        self, ctx: RequestContext, params: dict[str, Any], owner: str, tool: str
+        self, ctx: RequestContext, params: dict[str, Any], owner: str, what: str
     ) -> JSON:
         """Take up a parked call with the answers of its caller.
 
@@ -91,10 +92,10 @@ class Parking:
                 waiting.
         """
         call = self._parked.get(params.get("requestState") or "")
-        if call is None or call.owner != owner or call.tool != tool or call.caller is None:
+        if call is None or call.owner != owner or call.what != what or call.caller is None:
             raise InvalidArgument(
                 "The call that asked for this input is gone.",
-                recovery="Look at its effect, then call the tool again without requestState.",
+                recovery="Look at its effect, then send it again without requestState.",
             )
         answers = _answers(params.get("inputResponses"), call.questions)
         del self._parked[call.token]
@@ -172,4 +173,4 @@ async def _cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-__all__ = ["STATE", "Parking"]
+__all__ = ["STATE", "Parking", "Work"]

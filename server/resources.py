@@ -8,7 +8,7 @@ session's own; elsewhere they do not depend on it: resources are found by their 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -34,6 +34,7 @@ from ..tools.catalog import SESSION_ARGUMENT, free_argument
 from ..tools.upstream.errors import UpstreamRefused
 from .caller import OUR_STATE, Caller
 from .gateway import Gateway
+from .parking import Work
 from .results import SCHEME, parse_session_uri, session_uri, store_down
 from .sdk import RequestContext, is_modern
 from .sound import refuse_unsound
@@ -41,6 +42,8 @@ from .sound import refuse_unsound
 logger = logging.getLogger("statehold.server")
 
 Params = types.PaginatedRequestParams | None
+Attend = Callable[[RequestContext, JSON, Request, str, Work], Awaitable[JSON]]
+"""Runs what a request asks of a session, parked while its caller is asked: context, params, request, what, work."""
 
 
 class Resources:
@@ -51,10 +54,12 @@ class Resources:
         gateway: Gateway,
         principal: Callable[[RequestContext], Principal],
         pin: Callable[[RequestContext], str | None],
+        attend: Attend,
     ) -> None:
         self._gateway = gateway
         self._principal = principal
         self._pin = pin
+        self._attend = attend
         self._hidden: set[tuple[str, str]] = set()
 
     def register(self, server: Server[Any]) -> None:
@@ -102,16 +107,9 @@ class Resources:
                 await self._gateway.pinned(self._principal(ctx), pin),
             ):
                 raise SessionNotFound
-            found, session_id = await self._forward(
-                ctx, session, service, "resources/read", {"uri": uri}
+            return await self._asking(
+                ctx, session, service, "resources/read", {"uri": uri}, _addressed(service, uri)
             )
-        if isinstance(found.get("contents"), list):
-            parts = [cast("JSON", part) for part in found["contents"] if isinstance(part, dict)]
-            found["contents"] = [
-                {**part, "uri": session_uri(session_id, service, str(part.get("uri", uri)))}
-                for part in parts
-            ]
-        return _result(ctx, found)
 
     # Prompts.
 
@@ -144,8 +142,7 @@ class Resources:
                 missing = _session_argument(known[1])
                 raise SessionNotFound(f"{missing} is missing: call session_create first.")
             wanted: JSON = {"name": known[1]["name"], "arguments": arguments}
-            found, _ = await self._forward(ctx, session, known[0], "prompts/get", wanted)
-        return _result(ctx, found)
+            return await self._asking(ctx, session, known[0], "prompts/get", wanted, _as_it_is)
 
     def _known_prompts(self) -> dict[str, tuple[str, JSON]]:
         """The prompts of all services by name; of two with one name the first service's is served."""
@@ -200,29 +197,43 @@ class Resources:
                     break
 
     async def _forward(
+        self, ctx: RequestContext, session: str, service: str, method: str, params: JSON
+    ) -> tuple[JSON, str]:
+        """Forward a request during which nobody with a 2026-07-28 client can be asked."""
+        given = ctx.params or {}
+        refuse_unsound(given)
+        caller = Caller(ctx, given)
+        request = self._request(ctx, session, service, method)
+        try:
+            found, used = await self._gateway.router.forward(request, method, params, caller)
+        finally:
+            caller.close()
+        return found, used.id
+
+    async def _asking(
         self,
         ctx: RequestContext,
         session: str,
         service: str,
         method: str,
-        params: Mapping[str, Any],
-    ) -> tuple[JSON, str]:
-        given = ctx.params or {}
+        params: JSON,
+        finish: Callable[[JSON, str], JSON],
+    ) -> JSON:
+        """Forward a request during which the caller may be asked; `finish` takes its result and the session's id."""
+        given = dict(ctx.params or {})
         refuse_unsound(given)
-        caller = Caller(ctx, given)
-        request = Request(
-            self._principal(ctx),
-            session,
-            service,
-            method,
-            {},
-            namespace=self._gateway.config.namespace,
-        )
-        try:
-            found, used = await self._gateway.router.forward(request, method, dict(params), caller)
-        finally:
-            caller.close()
-        return found, used.id
+        request = self._request(ctx, session, service, method)
+
+        async def work(caller: Caller) -> JSON:
+            found, used = await self._gateway.router.forward(request, method, params, caller)
+            return _result(ctx, finish(found, used.id))
+
+        what = f"{method} {service} {params.get('name') or params.get('uri')}"
+        return await self._attend(ctx, given, request, what, work)
+
+    def _request(self, ctx: RequestContext, session: str, service: str, method: str) -> Request:
+        namespace = self._gateway.config.namespace
+        return Request(self._principal(ctx), session, service, method, {}, namespace=namespace)
 
 
 class _translated:
@@ -269,6 +280,26 @@ def _sound(resources: object, service: str) -> Generator[JSON]:
             logger.warning("%s lists a malformed resource", service)
         else:
             yield cast("JSON", resource)
+
+
+def _addressed(service: str, uri: str) -> Callable[[JSON, str], JSON]:
+    """Return what gives the parts of a resource their address in a session."""
+
+    def finish(found: JSON, session_id: str) -> JSON:
+        if not isinstance(found.get("contents"), list):
+            return found
+        parts = [cast("JSON", part) for part in found["contents"] if isinstance(part, dict)]
+        contents = [
+            {**part, "uri": session_uri(session_id, service, str(part.get("uri", uri)))}
+            for part in parts
+        ]
+        return {**found, "contents": contents}
+
+    return finish
+
+
+def _as_it_is(found: JSON, session_id: str) -> JSON:
+    return found
 
 
 def _session_argument(prompt: JSON) -> str:

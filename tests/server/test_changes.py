@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import mcp_types as types
 import pytest
-from front import JSON, Way, count, opened_session, service, text_of, toml
+from front import JSON, Way, count, opened_session, service, structured, text_of, toml
 from mcp import Client
 
 from statehold.server.config_load import load
@@ -17,22 +18,29 @@ from statehold.server.daemon import opened
 from statehold.server.gateway import Gateway
 from statehold.server.mcp import Face
 
+NOTIFICATIONS = {
+    "tools": types.ToolListChangedNotification,
+    "prompts": types.PromptListChangedNotification,
+}
+
 
 class Told:
-    """Counts how often a client was told that the tool list changed, in the way of its era."""
+    """Counts how often a client was told that a list changed, in the way of its era."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "tools") -> None:
         self.times = 0
+        self._what = what
         self._told = anyio.Event()
 
     async def handle(self, message: Any) -> None:
-        if isinstance(message, types.ToolListChangedNotification):
+        if isinstance(message, NOTIFICATIONS[self._what]):
             self.times += 1
             self._told.set()
 
     async def follow(self, stack: AsyncExitStack, client: Client) -> None:
         """Listen, where the client has to ask for it."""
-        changes = await stack.enter_async_context(client.listen(tools_list_changed=True))
+        wanted: JSON = {f"{self._what}_list_changed": True}
+        changes = await stack.enter_async_context(client.listen(**wanted))
         tasks = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(tasks.cancel_scope.cancel)
 
@@ -86,6 +94,96 @@ async def started(tmp_path: Path) -> Any:
         return opened(load(config=config, services=None, flags=flags), address="test")
 
     return start
+
+
+@pytest.fixture(params=["stdio", "http"])
+def counter(
+    request: pytest.FixtureRequest, counter_server: Callable[..., str]
+) -> Callable[[str], JSON]:
+    """`counter("legacy")` is a service on the real SDK in one era."""
+
+    def describe(era: str) -> JSON:
+        if request.param == "stdio":
+            return service("counter", "--era", era)
+        return {"url": counter_server("http", "--era", era)}
+
+    return describe
+
+
+@asynccontextmanager
+async def both_eras(gateway: Gateway, what: str) -> AsyncGenerator[list[tuple[Client, Told]]]:
+    """A client of each era, and what each is told."""
+    face = Face(gateway, version="0")
+    legacy, modern = Told(what), Told(what)
+    async with (
+        Client(face, cache=None, mode="legacy", message_handler=legacy.handle) as old,
+        Client(face, cache=None) as new,
+        AsyncExitStack() as stack,
+    ):
+        await modern.follow(stack, new)
+        yield [(old, legacy), (new, modern)]
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_list_that_an_sdk_server_changes_reaches_clients_of_both_eras(
+    started: Any, counter: Callable[[str], JSON], era: str
+) -> None:
+    async with started({"services": {"counter": counter(era)}}) as gateway:
+        await gateway.ready()
+        async with both_eras(gateway, "tools") as clients:
+            session = await opened_session(clients[0][0])
+            await clients[0][0].call_tool("grow", {"session_id": session})
+            for client, told in clients:
+                await told.wait()
+                assert (await names(client))[-1] == "extra"
+                info = await client.call_tool("session_info", {"session_id": session})
+                assert structured(info)["status"] == "idle"
+            assert [told.times for _, told in clients] == [1, 1]
+            paused = await clients[1][0].call_tool("session_pause", {"session_id": session})
+            assert structured(paused)["status"] == "paused"
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_prompts_that_an_sdk_server_changes_reach_clients_of_both_eras(
+    started: Any, counter_server: Callable[..., str], era: str
+) -> None:
+    url = counter_server("http", "--era", era)
+    async with started({"services": {"counter": {"url": url}}}) as gateway:
+        await gateway.ready()
+        async with both_eras(gateway, "prompts") as clients:
+            session = await opened_session(clients[0][0])
+            grow: JSON = {"session_id": session, "what": "prompts"}
+            await clients[0][0].call_tool("grow", grow)
+            for client, told in clients:
+                await told.wait()
+                prompts = (await client.list_prompts()).prompts
+                assert [prompt.name for prompt in prompts] == ["report", "extra"]
+            assert [told.times for _, told in clients] == [1, 1]
+
+
+async def test_a_change_is_followed_though_the_session_that_told_it_is_gone(
+    started: Any, counter_server: Callable[..., str]
+) -> None:
+    url = counter_server("http", "--era", "modern")
+    async with started({"services": {"counter": {"url": url}}}) as gateway:
+        await gateway.ready()
+        counter: Any = gateway.services["counter"]
+        follow, heard = counter.on_changed, anyio.Event()
+
+        def hear(*change: Any) -> None:
+            follow(*change)
+            heard.set()
+
+        counter.on_changed = hear
+        async with both_eras(gateway, "tools") as clients:
+            client, told = clients[1]
+            session = await opened_session(client)
+            await client.call_tool("grow", {"session_id": session})
+            with anyio.fail_after(10):
+                await heard.wait()
+            await client.call_tool("session_close", {"session_id": session})
+            await told.wait()
+            assert (await names(client))[-1] == "extra"
 
 
 async def test_a_tool_of_one_session_is_offered_and_fails_cleanly_in_another(

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import anyio
 import pytest
-from front import JSON, Way, count, opened_session, service
+from front import JSON, Way, count, opened_session, service, structured
 from mcp import Client, MCPError
-from mcp_types import INVALID_PARAMS, ElicitResult, TextContent, TextResourceContents
+from mcp_types import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    ElicitResult,
+    GetPromptResult,
+    InputRequiredResult,
+    TextContent,
+    TextResourceContents,
+)
+
+from statehold.server.mcp import Face
+
+pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
 
 @pytest.fixture(scope="module")
@@ -125,21 +142,113 @@ async def test_prompts_take_the_session_first(client: Client) -> None:
         await client.get_prompt("nothing", {"session_id": session})
 
 
-@pytest.mark.parametrize("upstream", ["legacy", "modern"])
-async def test_a_prompt_may_ask_the_person(http: Way, upstream: str) -> None:
-    """But not a legacy upstream's a 2026-07-28 client, whose request would have to end first."""
+async def answer(context: object, params: object) -> ElicitResult:
+    return ElicitResult(action="accept", content={"answer": "42"})
 
-    async def answer(context: object, params: object) -> ElicitResult:
-        return ElicitResult(action="accept", content={"answer": "42"})
 
-    async with http.connect(elicitation_callback=answer) as client:
+@pytest.fixture(scope="module")
+async def person(way: Way) -> AsyncGenerator[Client]:
+    """A connection of somebody who can be asked."""
+    async with way.connect(elicitation_callback=answer) as connected:
+        yield connected
+
+
+async def test_a_prompt_and_a_resource_may_ask_the_person(person: Client) -> None:
+    session = await opened_session(person)
+    for name, prefix in (("asking", ""), ("has%20space", "spaced_")):
+        with anyio.fail_after(20):
+            found = await person.get_prompt(f"{prefix}quiz", {"session_id": session})
+            said = found.messages[0].content
+            assert isinstance(said, TextContent)
+            assert json.loads(said.text)["content"] == {"answer": "42"}
+            uri = address(session, name, "quick%3A%2F%2Fasked")
+            part = await read(person, uri)
+        assert json.loads(part.text)["content"] == {"answer": "42"}
+        assert str(part.uri) == uri
+    info = structured(await person.call_tool("session_info", {"session_id": session}))
+    assert (info["status"], info["in_flight"]) == ("idle", 0)
+
+
+async def test_who_cannot_be_asked_gets_the_prompt_of_a_refused_question(client: Client) -> None:
+    session = await opened_session(client)
+    found = await client.get_prompt("quiz", {"session_id": session})
+    said = found.messages[0].content
+    assert isinstance(said, TextContent)
+    assert "cannot answer" in said.text
+
+
+async def test_a_parked_prompt_is_continued_only_as_what_it_is(memory: Way) -> None:
+    if not memory.modern:
+        pytest.skip("a legacy client is asked while its request runs")
+    async with memory.connect(elicitation_callback=answer) as client:
+        session, other = await opened_session(client), await opened_session(client)
+        asked = await client.session.get_prompt(
+            "quiz", {"session_id": session}, allow_input_required=True
+        )
+        assert isinstance(asked, InputRequiredResult)
+        given: Any = {
+            "input_responses": dict.fromkeys(asked.input_requests or {}, await answer(None, None)),
+            "request_state": asked.request_state,
+            "allow_input_required": True,
+        }
+        info = structured(await client.call_tool("session_info", {"session_id": session}))
+        assert (info["status"], info["in_flight"]) == ("active", 1)
+        for wrong in (
+            client.session.get_prompt("quiz", {"session_id": other}, **given),
+            client.session.get_prompt("report", {"session_id": session}, **given),
+            client.session.read_resource(address(session, uri="quick%3A%2F%2Fasked"), **given),
+        ):
+            with pytest.raises(MCPError, match="gone") as caught:
+                await wrong
+            assert caught.value.error.code == INVALID_PARAMS
+        found = await client.session.get_prompt("quiz", {"session_id": session}, **given)
+        assert isinstance(found, GetPromptResult)
+        with pytest.raises(MCPError, match="gone"):
+            await client.session.get_prompt("quiz", {"session_id": session}, **given)
+
+
+async def test_a_parked_resource_ends_with_its_session(memory: Way, face: Face) -> None:
+    if not memory.modern:
+        pytest.skip("a legacy client is asked while its request runs")
+    async with memory.connect(elicitation_callback=answer) as client:
         session = await opened_session(client)
-        name = "quiz" if upstream == "legacy" else "spaced_quiz"
-        found = await client.get_prompt(name, {"session_id": session})
-        said = found.messages[0].content
-        assert isinstance(said, TextContent)
-        expected = "cannot answer" if (upstream, http.era) == ("legacy", "modern") else "42"
-        assert expected in said.text
+        uri = address(session, uri="quick%3A%2F%2Fasked")
+        asked = await client.session.read_resource(uri, allow_input_required=True)
+        assert isinstance(asked, InputRequiredResult)
+        assert len(face.parking) == 1
+        await client.call_tool("session_close", {"session_id": session, "force": True})
+        with pytest.raises(MCPError, match="gone"):
+            await client.session.read_resource(
+                uri, request_state=asked.request_state, allow_input_required=True
+            )
+        assert len(face.parking) == 0
+
+
+# Changes of resources, which are not told.
+
+
+async def test_nothing_is_promised_of_changed_resources(way: Way, client: Client) -> None:
+    capabilities = client.server_capabilities
+    assert capabilities is not None
+    assert capabilities.resources is not None
+    assert not capabilities.resources.subscribe
+    assert not capabilities.resources.list_changed
+    assert capabilities.tools is not None
+    assert capabilities.tools.list_changed
+    assert capabilities.prompts is not None
+    assert capabilities.prompts.list_changed
+    session = await opened_session(client)
+    if way.modern:
+        wanted = [address(session)]
+        async with client.listen(
+            tools_list_changed=True, resources_list_changed=True, resource_subscriptions=wanted
+        ) as changes:
+            honored = changes.honored.model_dump(by_alias=True, exclude_none=True)
+        assert honored == {"toolsListChanged": True}
+    else:
+        with pytest.raises(MCPError) as caught:
+            await client.subscribe_resource(address(session))  # pyright: ignore[reportDeprecated]
+        assert caught.value.error.code == METHOD_NOT_FOUND
 
 
 async def test_a_pinned_session_lists_its_resources_and_prompts(http: Way) -> None:

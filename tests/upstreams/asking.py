@@ -85,6 +85,12 @@ class Asking(Quick):
             return {"resources": [value], **cached}
         if method == "resources/templates/list":
             return {"resourceTemplates": [], **cached}
+        if method == "resources/read" and params["uri"] == "quick://asked":
+            asked = self._question(QUESTION, params)
+            if "inputRequests" in asked:
+                return asked
+            said = asked["content"][0]["text"]
+            return {"contents": [{"uri": params["uri"], "text": said}], **cached}
         if method == "resources/read":
             if params["uri"] != "quick://value":
                 raise Refused(-32602, f"Unknown resource: {params['uri']}")
