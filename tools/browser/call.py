@@ -178,8 +178,8 @@ class Call:
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an error says, without the log of Playwright's steps."""
-    text = str(error).partition("\nCall log:")[0].strip()
+    """Return what an error says, without Playwright's log of its steps and of the browser."""
+    text = re.split(r"\n(?:Call log|Browser logs):", str(error), maxsplit=1)[0].strip()
     return text.removeprefix("Error: ")[:2000] or type(error).__name__
 
 

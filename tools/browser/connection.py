@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -24,6 +25,7 @@ logger = logging.getLogger("statehold.browser")
 
 CLOSE_SECONDS: Final = 3.0
 PROBE_SECONDS: Final = 2.0
+WATCH_SECONDS: Final = 3.0
 
 Saver = Callable[[BrowserSession], Awaitable[Snapshot | None]]
 
@@ -79,11 +81,19 @@ class BrowserConnection:
         try:
             await self._run(found, call, given)
             await call.finish()
+            if call.answer.is_error:
+                # The error may be the first that is noticed of a death.
+                await self._answers()
         except Exception:
             if self.lost.is_set():
-                raise OutcomeUnknown(f"The browser died during the call: {self.reason}.") from None
+                raise self._died() from None
             raise
+        if self.lost.is_set():
+            raise self._died()
         return call.answer.render()
+
+    def _died(self) -> OutcomeUnknown:
+        return OutcomeUnknown(f"The browser died during the call: {self.reason}.")
 
     async def _run(self, tool: BrowserTool, call: Call, given: Any) -> None:
         from playwright.async_api import Error
@@ -93,12 +103,14 @@ class BrowserConnection:
         if waits is not None and tool.answers is None and tool.name != "browser_tabs":
             call.answer.error(f"{tool.name} has to wait: answer first what the page asks.")
             return
+        seconds = tool.seconds(self.session.config)
         try:
-            await tool.run(call, given)
+            with anyio.fail_after(seconds):
+                await self._watched(partial(tool.run, call, given))
         except ToolFailed as error:
             call.answer.error(str(error))
         except TimeoutError:
-            call.answer.error(f"{tool.name} took too long.")
+            call.answer.error(f"{tool.name} did not end within {seconds:g} seconds.")
             await self._unstick()
         except Error as error:
             await anyio.lowlevel.checkpoint()
@@ -106,8 +118,32 @@ class BrowserConnection:
                 raise
             call.answer.error(first_line(error))
 
+    async def _watched(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run a tool, and look from time to time whether there is still somebody to answer it."""
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch, tasks.cancel_scope)
+            try:
+                await work()
+            except Exception as error:
+                # Not through the task group, which would wrap it.
+                failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        if self.lost.is_set():
+            raise self._died()
+
+    async def _watch(self, scope: anyio.CancelScope) -> None:
+        while True:
+            with anyio.move_on_after(WATCH_SECONDS):
+                await self.lost.wait()
+            if self.lost.is_set() or not await self._answers():
+                scope.cancel()
+                return
+
     async def _unstick(self) -> None:
-        """Close the current page when it never answers, and kill the driver when that does not either."""
+        """Close the current page when it never answers."""
         tab = self.session.tabs.current
         if tab is None or tab.modal_text is not None or tab.crashed:
             return
@@ -118,14 +154,14 @@ class BrowserConnection:
         with anyio.move_on_after(CLOSE_SECONDS):
             await self.session.tabs.close(tab)
         self.session.tabs.news.append(f"The page {url} did not answer any more and was closed.")
-        if not await self._answers():
-            self._process.driver.kill()
 
     async def _answers(self) -> bool:
-        """Whether browser and driver answer. The death of the driver is told by no event, and may be noticed here first."""
+        """Whether browser and driver answer; what does not is killed. The death of the driver is told by no event, and may
+        be noticed here first."""
         with suppress(Exception), anyio.move_on_after(PROBE_SECONDS):
             await self.session.context.cookies("http://session.invalid")
             return True
+        await self._process.check()
         with anyio.move_on_after(PROBE_SECONDS):
             await self.lost.wait()
         return False

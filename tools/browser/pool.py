@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
+import signal
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -25,13 +28,16 @@ Launch = Callable[["Playwright"], Awaitable["Browser"]]
 CONTEXTS_PER_DRIVER: Final = 2000
 """The driver keeps a little of every context: after so many, new browsers get a fresh one."""
 CLOSE_SECONDS: Final = 5.0
+CHECK_SECONDS: Final = 2.0
 
 
 class BrowserProcess:
     """One browser and the driver it runs under. `lost` is set, with a reason, when either of them died."""
 
-    def __init__(self, browser: Browser, driver: Driver) -> None:
+    def __init__(self, browser: Browser, driver: Driver, pid: int | None) -> None:
         self.browser = browser
+        self.pid = pid
+        """Its process, None for a browser elsewhere."""
         self.driver = driver
         self.sessions = 0
         self.lost = anyio.Event()
@@ -54,6 +60,25 @@ class BrowserProcess:
         for tell in list(self.on_lost):
             tell(reason)
 
+    async def check(self) -> None:
+        """Kill what no longer answers: the driver with all its browsers, or this browser alone."""
+        if self.lost.is_set() or self.closing:
+            return
+        with suppress(Exception), anyio.move_on_after(CHECK_SECONDS):
+            # The driver answers this alone.
+            await (await self.driver.playwright.request.new_context()).dispose()
+            with anyio.move_on_after(CHECK_SECONDS):
+                await (await self.browser.new_browser_cdp_session()).detach()
+                return
+            if self.pid is not None:
+                logger.warning("a browser hangs and is killed")
+                with suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGKILL)
+            return
+        if not self.driver.exited.is_set():
+            logger.warning("a Playwright driver hangs and is killed")
+            self.driver.kill()
+
     async def aclose(self) -> None:
         """Close it within a bound; a driver that does not answer is killed, and the browser with it."""
         self.closing = True
@@ -73,9 +98,16 @@ class Pool:
     """
 
     def __init__(
-        self, launch: Launch, *, folder: Path, ledger: Ledger | None, keep_seconds: float
+        self,
+        launch: Launch,
+        *,
+        folder: Path,
+        ledger: Ledger | None,
+        keep_seconds: float,
+        remote: bool = False,
     ) -> None:
         self._launch = launch
+        self._remote = remote
         self._folder = folder
         self._ledger = ledger
         self._keep_seconds = keep_seconds
@@ -149,7 +181,10 @@ class Pool:
     async def _started(self, domain: str) -> BrowserProcess:
         driver = await self._current_driver()
         try:
-            process = BrowserProcess(await self._launch(driver.playwright), driver)
+            browser = await self._launch(driver.playwright)
+            # The number of a process elsewhere means nothing here.
+            pid = None if self._remote else await pid_of(browser)
+            process = BrowserProcess(browser, driver, pid)
         except BaseException as error:
             with anyio.CancelScope(shield=True):
                 await self._leave(driver)
@@ -186,6 +221,16 @@ class Pool:
             self._driver = None
         self._drivers.discard(driver)
         await driver.aclose()
+
+
+async def pid_of(browser: Browser) -> int | None:
+    """Return the process of a browser here, None when it does not say."""
+    with suppress(Exception), anyio.move_on_after(CHECK_SECONDS):
+        session: Any = await browser.new_browser_cdp_session()
+        found: Any = await session.send("SystemInfo.getProcessInfo")
+        await session.detach()
+        return next((p["id"] for p in found["processInfo"] if p["type"] == "browser"), None)
+    return None
 
 
 __all__ = ["BrowserProcess", "Launch", "Pool"]

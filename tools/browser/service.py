@@ -80,6 +80,7 @@ class BrowserService:
             folder=self._folder / "temporary",
             ledger=self._ledger,
             keep_seconds=self.config.keep_seconds,
+            remote=self.config.remote,
         )
         await self._pool.__aenter__()
         return self

@@ -13,12 +13,18 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from ...sessions.services import JSON, ToolSpec
 from .call import Call
-from .config import Capability
+from .config import BrowserConfig, Capability
+from .settle import LOAD_SECONDS
 
 Kind = Literal["read", "act", "destroy"]
 """read: changes nothing. act: changes the page or what is behind it. destroy: also takes something away for good."""
 
 Modal = Literal["dialog", "chooser"]
+
+Patience = Literal["action", "navigation", "script", "wait"]
+"""How long a tool may take: as the configuration says of such things, and a while for what they cause."""
+
+WAIT_SECONDS = 60.0
 
 
 class Arguments(BaseModel):
@@ -38,7 +44,18 @@ class BrowserTool:
     arguments: type[Arguments]
     kind: Kind
     answers: Modal | None
+    patience: Patience
     run: Callable[[Call, Any], Awaitable[None]]
+
+    def seconds(self, config: BrowserConfig) -> float:
+        """Return how long a call of it may take before its page is looked after."""
+        own = {
+            "action": config.action_seconds,
+            "navigation": config.navigation_seconds,
+            "script": config.script_seconds,
+            "wait": WAIT_SECONDS,
+        }
+        return own[self.patience] + config.settle_seconds + LOAD_SECONDS + 2.0
 
     def spec(self) -> ToolSpec:
         schema = self.arguments.model_json_schema(by_alias=True, schema_generator=_PlainSchema)
@@ -78,6 +95,7 @@ def tool(
     cap: Capability = "core",
     kind: Kind = "act",
     answers: Modal | None = None,
+    patience: Patience = "action",
 ) -> Callable[[Callable[[Call, Any], Awaitable[None]]], BrowserTool]:
     """Make a tool of a function. Its docstring is the description, its second parameter's type the arguments."""
 
@@ -85,9 +103,11 @@ def tool(
         hints = typing.get_type_hints(run)
         parameters = list(inspect.signature(run).parameters)
         text = inspect.cleandoc(run.__doc__ or "").replace("\n", " ")
-        return BrowserTool(name, cap, title, text, hints[parameters[1]], kind, answers, run)
+        return BrowserTool(
+            name, cap, title, text, hints[parameters[1]], kind, answers, patience, run
+        )
 
     return make
 
 
-__all__ = ["Arguments", "BrowserTool", "Kind", "tool"]
+__all__ = ["Arguments", "BrowserTool", "Kind", "Patience", "tool"]

@@ -31,7 +31,7 @@ class Evaluate(Arguments):
     target: str | None = None
 
 
-@tool("browser_evaluate", title="Evaluate JavaScript")
+@tool("browser_evaluate", title="Evaluate JavaScript", patience="script")
 async def evaluate(call: Call, given: Evaluate) -> None:
     """Run a JavaScript function in the page, or on one element, and return what it returns."""
     tab = await call.tab()

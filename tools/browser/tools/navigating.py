@@ -12,7 +12,7 @@ class Navigate(Arguments):
     url: str
 
 
-@tool("browser_navigate", title="Navigate to a URL")
+@tool("browser_navigate", title="Navigate to a URL", patience="navigation")
 async def navigate(call: Call, given: Navigate) -> None:
     """Open a URL in the current tab and answer with the page's snapshot."""
     from playwright.async_api import Error
@@ -54,7 +54,7 @@ class NavigateBack(Arguments):
     pass
 
 
-@tool("browser_navigate_back", title="Go back")
+@tool("browser_navigate_back", title="Go back", patience="navigation")
 async def navigate_back(call: Call, given: NavigateBack) -> None:
     """Go back to the page before this one in the history of the tab."""
     tab = await call.tab()
