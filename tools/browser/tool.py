@@ -6,9 +6,9 @@ import inspect
 import typing
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema
 
 from ...sessions.services import JSON, ToolSpec
@@ -31,6 +31,19 @@ class Arguments(BaseModel):
     """The arguments of a tool. What is not among them is refused, with the name that was probably meant."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+
+Target = Annotated[
+    str,
+    Field(description="A ref of the latest snapshot, such as e12, or a selector of one element"),
+]
+Element = Annotated[str | None, Field(description="What the element is, in words")]
+Filename = Annotated[
+    str | None,
+    Field(description="Put the output into a file of the session, under this name"),
+]
+Whole = Annotated[int, WithJsonSchema({"type": "number"})]
+"""A number without a fraction, which schemas that callers know call a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +89,40 @@ class BrowserTool:
 
 
 class _PlainSchema(GenerateJsonSchema):
-    """Schemas without a title for each property, which models pay for by the word."""
+    """Schemas as plain as can be, for models pay by the word and some clients know little of JSON Schema.
+
+    Without titles and references; what may be left out is of one type, without null, though null is taken for left out.
+    """
 
     def generate(self, schema: Any, mode: Any = "validation") -> JSON:
         found = super().generate(schema, mode)
-        for model in (found, *found.get("$defs", {}).values()):
-            model.pop("title", None)
-            model.pop("description", None)
-            for part in model.get("properties", {}).values():
-                part.pop("title", None)
-        return found
+        models = found.pop("$defs", {})
+        for model in (found, *models.values()):
+            for word in ("title", "description"):
+                model.pop(word, None)
+            for name, part in model.get("properties", {}).items():
+                model["properties"][name] = _plain(part)
+        return cast("JSON", _inlined(found, models))
+
+
+def _plain(part: JSON) -> JSON:
+    part.pop("title", None)
+    kinds: list[JSON] = part.get("anyOf", [])
+    if "default" in part and part["default"] is None and {"type": "null"} in kinds:
+        del part["default"], part["anyOf"]
+        return kinds[0] | part
+    return part
+
+
+def _inlined(node: Any, models: JSON) -> Any:
+    if isinstance(node, dict):
+        known = cast("JSON", node)
+        if "$ref" in known:
+            return _inlined(models[known["$ref"].rpartition("/")[2]], models)
+        return {key: _inlined(value, models) for key, value in known.items()}
+    if isinstance(node, list):
+        return [_inlined(value, models) for value in cast("list[Any]", node)]
+    return node
 
 
 def tool(
@@ -110,4 +147,14 @@ def tool(
     return make
 
 
-__all__ = ["Arguments", "BrowserTool", "Kind", "Patience", "tool"]
+__all__ = [
+    "Arguments",
+    "BrowserTool",
+    "Element",
+    "Filename",
+    "Kind",
+    "Patience",
+    "Target",
+    "Whole",
+    "tool",
+]
