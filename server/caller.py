@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import anyio
 import mcp_types as types
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
@@ -20,6 +21,9 @@ LOG_LEVEL = "statehold.log_level"
 """Where a legacy connection keeps what `logging/setLevel` chose."""
 OUR_STATE = "up:"
 """In front of a `requestState` that an upstream minted, to tell it from that of a parked call."""
+
+ANSWER_SECONDS = 600.0
+"""How long a question waits for its answer. The time limit of the call stands still meanwhile."""
 
 _HOP_KEYS = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 _NEEDED = {
@@ -129,7 +133,10 @@ class Caller:
                 raise NotAllowed(f"The caller cannot answer {method} here.")
             return await self._ask(method, params)
         try:
-            return await channel_of(self._ctx).send_raw_request(method, params)
+            with anyio.fail_after(ANSWER_SECONDS):
+                return await channel_of(self._ctx).send_raw_request(method, params)
+        except TimeoutError:
+            raise NotAllowed(f"The caller did not answer {method} in time.") from None
         except NoBackChannelError:
             raise NotAllowed(f"The caller cannot be asked ({method}).") from None
         except MCPError as error:
@@ -144,4 +151,4 @@ def may_ask(ctx: RequestContext) -> bool:
     )
 
 
-__all__ = ["LEVELS", "LOG_LEVEL", "OUR_STATE", "Caller", "may_ask"]
+__all__ = ["ANSWER_SECONDS", "LEVELS", "LOG_LEVEL", "OUR_STATE", "Caller", "may_ask"]

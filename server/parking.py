@@ -16,12 +16,10 @@ import anyio
 
 from ..sessions.errors import InvalidArgument, NotAllowed
 from ..sessions.services import JSON
-from .caller import Caller
+from .caller import ANSWER_SECONDS, Caller
 from .sdk import RequestContext
 
 STATE = "park:"
-TTL = 600.0
-"""Seconds a parked call waits for its answers; then it is cancelled. The time limit of the call itself goes on meanwhile."""
 
 Work = Callable[[Caller], Awaitable[JSON]]
 
@@ -54,9 +52,12 @@ class ParkedCall:
 
 
 class Parking:
-    """The parked calls of one process. `spawn` starts work that lives until the process ends or the call is settled."""
+    """The parked calls of one process. `spawn` starts work that lives until the process ends or the call is settled.
 
-    def __init__(self, spawn: Callable[..., None], *, ttl: float = TTL) -> None:
+    A call is cancelled when it waited for its answers for `ttl` seconds. They do not count as the call's own time.
+    """
+
+    def __init__(self, spawn: Callable[..., None], *, ttl: float = ANSWER_SECONDS) -> None:
         self._spawn = spawn
         self._ttl = ttl
         self._parked: dict[str, ParkedCall] = {}

@@ -24,6 +24,7 @@ from .errors import (
     StoreUnavailable,
 )
 from .journal import call_entry
+from .patience import limited
 from .records import Principal
 from .registry import Registry
 from .services import JSON, CallContext, CallResult
@@ -129,8 +130,8 @@ class Router:
         if send is None:
             raise NotAllowed(f"{binding.service.name} has neither resources nor prompts.")
         try:
-            with anyio.fail_after(binding.service.call_seconds):
-                return await send(method, params, ctx)
+            with limited(binding.service.call_seconds, ctx) as timed:
+                return await send(method, params, timed)
         except TimeoutError:
             raise self._timed_out(session, binding, method) from None
 
@@ -209,9 +210,9 @@ class Router:
             await self._registry.steady(session)
             live = await self._registry.links.connect(session, binding)
         try:
-            with anyio.fail_after(binding.service.call_seconds):
+            with limited(binding.service.call_seconds, ctx) as timed:
                 async with live.slots:
-                    result = await live.connection.call(request.tool, request.arguments, ctx)
+                    result = await live.connection.call(request.tool, request.arguments, timed)
         except TimeoutError:
             raise self._timed_out(session, binding, request.tool) from None
         self._answered(session, binding, live, request.tool)

@@ -131,8 +131,10 @@ class CallContext(Protocol):
     async def ask(self, method: str, params: JSON) -> JSON:
         """Put `elicitation/create`, `sampling/createMessage` or `roots/list` to the caller; return its result.
 
+        The time limit of the call stands still meanwhile, so waiting for the answer has a limit of its own.
+
         Raises:
-            NotAllowed: when the caller did not declare that it can answer.
+            NotAllowed: when the caller did not declare that it can answer, or did not.
         """
         ...
 

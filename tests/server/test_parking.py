@@ -1,0 +1,86 @@
+"""How long a call may wait for the answers of its caller."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from front import JSON, code_of, count, opened_session, service, structured, text_of, toml
+from later import Later
+from mcp import Client
+
+from statehold.server.config_load import load
+from statehold.server.daemon import opened
+from statehold.server.gateway import Gateway
+from statehold.server.mcp import Face
+
+CALL_SECONDS = 300.0
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncGenerator[Gateway]:
+    """A gateway of this test's own: its time is moved on."""
+    services: JSON = {
+        era: service("asking", "--era", era, prefix=f"{era}_") for era in ("legacy", "modern")
+    }
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({"timeouts": {"call": CALL_SECONDS}, "services": services}))
+    flags = {"data": str(tmp_path / "data")}
+    async with opened(load(config=config, services=None, flags=flags), address="test") as found:
+        await found.ready()
+        yield found
+
+
+class Person:
+    """Who answers when told to."""
+
+    def __init__(self) -> None:
+        self.asked = anyio.Event()
+        self.answering = anyio.Event()
+
+    async def elicit(self, context: object, params: Any) -> types.ElicitResult:
+        self.asked.set()
+        await self.answering.wait()
+        return types.ElicitResult(action="accept", content={"answer": "late"})
+
+
+@pytest.mark.parametrize(
+    ("mode", "era"), [("auto", "legacy"), ("legacy", "legacy"), ("legacy", "modern")]
+)
+@pytest.mark.parametrize("seconds", [CALL_SECONDS + 100, 700.0])
+async def test_a_person_may_think_longer_than_a_call_may_take_but_not_forever(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, mode: str, era: str, seconds: float
+) -> None:
+    person = Person()
+    face = Face(gateway, version="0")
+    results: list[types.CallToolResult] = []
+    async with Client(face, cache=None, mode=mode, elicitation_callback=person.elicit) as client:
+        session = await opened_session(client)
+        assert await count(client, session, f"{era}_inc") == 1
+        later = Later(monkeypatch)
+
+        async def ask() -> None:
+            results.append(await client.call_tool(f"{era}_ask", {"session_id": session}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await person.asked.wait()
+            await later.by(seconds)
+            person.answering.set()
+        if seconds < 600:
+            assert json.loads(text_of(results[0]))["content"] == {"answer": "late"}
+        elif mode == "auto":
+            assert code_of(results[0]) == "invalid_argument"
+            assert "gone" in text_of(results[0])
+        else:
+            assert "did not answer" in text_of(results[0])
+        assert await count(client, session, f"{era}_inc") == 2
+        info = structured(await client.call_tool("session_info", {"session_id": session}))
+        assert (info["status"], info["in_flight"]) == ("idle", 0)
+        assert len(face.parking) == 0
+    monkeypatch.undo()

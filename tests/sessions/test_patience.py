@@ -1,0 +1,180 @@
+"""The time limit of a call, which stands still while its caller is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import pytest
+from counting import Nobody
+from later import Later
+
+from statehold.sessions.patience import limited
+from statehold.sessions.services import JSON, CallContext
+
+
+class Thinking(Nobody):
+    """A caller who answers when told to."""
+
+    def __init__(self) -> None:
+        self.answering = anyio.Event()
+
+    async def ask(self, method: str, params: JSON) -> JSON:
+        await self.answering.wait()
+        return {"method": method, **params}
+
+
+@pytest.fixture
+async def later(monkeypatch: pytest.MonkeyPatch) -> Later:
+    return Later(monkeypatch)
+
+
+class Running:
+    """A call of 300 seconds: `begin` is what it does before it goes on forever."""
+
+    def __init__(self, caller: CallContext, begin: Callable[[CallContext], Awaitable[Any]]) -> None:
+        self._caller = caller
+        self._begin = begin
+        self.begun = anyio.Event()
+        self.timed_out = anyio.Event()
+
+    async def run(self) -> None:
+        try:
+            with limited(300, self._caller) as timed:
+                await self._begin(timed)
+                self.begun.set()
+                await anyio.sleep_forever()
+        except TimeoutError:
+            self.timed_out.set()
+
+    async def ends_after(self, seconds: float, later: Later) -> None:
+        """Check that it has that much time left, and no more."""
+        await later.by(seconds - 1)
+        assert not self.timed_out.is_set()
+        await later.by(2)
+        with anyio.fail_after(5):
+            await self.timed_out.wait()
+
+
+async def test_a_call_ends_when_its_time_is_over(later: Later) -> None:
+    async def begin(timed: CallContext) -> None:
+        return
+
+    call = Running(Nobody(), begin)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        await call.begun.wait()
+        await call.ends_after(300, later)
+
+
+async def test_the_time_in_which_the_caller_thinks_does_not_count(later: Later) -> None:
+    caller, answers = Thinking(), list[JSON]()
+
+    async def begin(timed: CallContext) -> None:
+        answers.append(await timed.ask("one", {"n": 1}))
+
+    call = Running(caller, begin)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        await anyio.wait_all_tasks_blocked()
+        await later.by(3000)
+        assert not call.timed_out.is_set()
+        caller.answering.set()
+        await call.begun.wait()
+        assert answers == [{"method": "one", "n": 1}]
+        await call.ends_after(300, later)
+
+
+async def test_the_time_before_a_question_counts(later: Later) -> None:
+    caller = Thinking()
+
+    async def begin(timed: CallContext) -> None:
+        await anyio.sleep(100)
+        await timed.ask("one", {})
+
+    call = Running(caller, begin)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        await anyio.wait_all_tasks_blocked()
+        await later.by(101)
+        await anyio.wait_all_tasks_blocked()
+        await later.by(3000)
+        caller.answering.set()
+        await call.begun.wait()
+        await call.ends_after(199, later)
+
+
+async def test_of_two_questions_at_once_the_longer_one_counts(later: Later) -> None:
+    quick, slow = Thinking(), Thinking()
+
+    class Two(Nobody):
+        async def ask(self, method: str, params: JSON) -> JSON:
+            return await (quick if method == "quick" else slow).ask(method, params)
+
+    async def begin(timed: CallContext) -> None:
+        async with anyio.create_task_group() as questions:
+            for name in ("quick", "slow"):
+                questions.start_soon(timed.ask, name, JSON())
+
+    call = Running(Two(), begin)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        await anyio.wait_all_tasks_blocked()
+        await later.by(400)
+        quick.answering.set()
+        await anyio.wait_all_tasks_blocked()
+        await later.by(400)
+        assert not call.timed_out.is_set()
+        slow.answering.set()
+        await call.begun.wait()
+        await call.ends_after(300, later)
+
+
+async def test_a_question_that_is_given_up_starts_the_clock_again(later: Later) -> None:
+    async def begin(timed: CallContext) -> None:
+        with anyio.move_on_after(600):
+            await timed.ask("one", {})
+
+    call = Running(Thinking(), begin)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        await anyio.wait_all_tasks_blocked()
+        await later.by(601)
+        await call.begun.wait()
+        await call.ends_after(300, later)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "meta",
+        "wants_progress",
+        "log_level",
+        "capabilities",
+        "input_responses",
+        "request_state",
+        "can_return_input_required",
+    ],
+)
+async def test_everything_else_is_the_callers(name: str) -> None:
+    marked: Any = Nobody()
+    setattr(marked, name, mark := object())
+    with limited(1, marked) as timed:
+        assert getattr(timed, name) is mark
+
+
+async def test_progress_and_log_messages_are_passed_on() -> None:
+    told: list[Any] = []
+
+    class Told(Nobody):
+        async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+            told.append((progress, total, message))
+
+        async def log(self, params: JSON) -> None:
+            told.append(params)
+
+    with limited(1, Told()) as timed:
+        await timed.progress(1, 2, "half")
+        await timed.log({"level": "info"})
+    assert told == [(1, 2, "half"), {"level": "info"}]
