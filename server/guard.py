@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+KNOWN = 64
+"""How many hosts that were allowed are remembered; there are as many as a client can think of addresses."""
 
 
 class Guard:
@@ -24,18 +25,27 @@ class Guard:
         self._app = app
         self._hosts = {host.lower() for host in hosts}
         self._origins = {origin.lower() for origin in origins}
+        self._known: set[bytes] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        if not self.host_allowed(headers.get("host", "")):
+        # The first of each counts.
+        host = next((value for name, value in scope["headers"] if name == b"host"), b"")
+        origin = next((value for name, value in scope["headers"] if name == b"origin"), None)
+        if host not in self._known and not self._host_allowed(host):
             await PlainTextResponse("Invalid Host header", 421)(scope, receive, send)
-        elif not self.origin_allowed(headers.get("origin")):
+        elif origin is not None and not self.origin_allowed(origin.decode("latin-1")):
             await PlainTextResponse("Invalid Origin header", 403)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
+
+    def _host_allowed(self, host: bytes) -> bool:
+        allowed = self.host_allowed(host.decode("latin-1"))
+        if allowed and len(self._known) < KNOWN:
+            self._known.add(host)
+        return allowed
 
     def host_allowed(self, host: str) -> bool:
         host = host.lower()

@@ -10,6 +10,8 @@ from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from .joined import Joined
+
 HEAD_BYTES: Final = 64 * 2**10
 """About how much may come that is no body; what is read at once, at most 256 KiB, may exceed it."""
 
@@ -33,7 +35,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._bound: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(Joined(transport))
         self._bound = self.loop.call_later(self.head_seconds, transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
