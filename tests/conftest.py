@@ -16,12 +16,18 @@ from typing import Any, TypeAlias
 import psutil
 import pytest
 from _pytest.capture import CaptureManager
+from lab import Lab
 
 TESTS = Path(__file__).resolve().parent
 UPSTREAMS = TESTS / "upstreams"
 PEERS = TESTS / "peers"
 
-INSTALLED_BY = {"npm_peers": "npm", "peers_python": "python", "chromium": "chromium"}
+INSTALLED_BY = {
+    "npm_peers": "npm",
+    "peers_python": "python",
+    "chromium": "chromium",
+    "headless_shell": "shell",
+}
 """Fixture to the part of tests/peers/install.py that it needs."""
 
 _prepared = pytest.StashKey[dict[str, str]]()
@@ -114,6 +120,12 @@ def chromium(pytestconfig: pytest.Config) -> str:
     return _needed(pytestconfig, "chromium")
 
 
+@pytest.fixture(scope="session")
+def headless_shell(pytestconfig: pytest.Config) -> str:
+    """The path of chromium-headless-shell."""
+    return _needed(pytestconfig, "shell")
+
+
 @contextmanager
 def listening(command: list[str], *, timeout: float = 30.0) -> Generator[int]:
     """Run a program that prints `{"port": N}` and yield the port; the program is stopped at the end, by its own pid."""
@@ -139,6 +151,13 @@ def login_site() -> Generator[str]:
     """The address of the local login site, as http://127.0.0.1:PORT."""
     with listening([sys.executable, str(TESTS / "site" / "app.py"), "--port", "0"]) as port:
         yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture
+def lab_site() -> Generator[Lab]:
+    """The site with everything a browser meets, in this process; see tests/site/lab.py."""
+    with Lab() as site:
+        yield site
 
 
 @pytest.fixture

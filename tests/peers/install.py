@@ -1,7 +1,8 @@
-"""Puts the real peers in place: `python tests/peers/install.py [npm] [python] [chromium]`, all of them by default.
+"""Puts the real peers in place: `python tests/peers/install.py [npm] [python] [chromium] [shell]`, by default all.
 
 Idempotent, and safe when several processes run it at once: a part is installed again only when its lock file changed.
-Messages go to stderr; `chromium` prints the path of the browser on stdout. Exit 1 with one line that names the remedy.
+Messages go to stderr; `chromium` and `shell` print the path of a browser on stdout: any Chromium, and the headless shell.
+Exit 1 with one line that names the remedy.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,9 +30,13 @@ APPLICATIONS = (
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
 )
-PLAYWRIGHT_OWN = (
+SHELLS = ("chromium-headless-shell", "chrome-headless-shell", "headless_shell")
+PLAYWRIGHT_SHELLS = (
     "chromium_headless_shell-*/*/headless_shell",
     "chromium_headless_shell-*/*/chrome-headless-shell",
+)
+PLAYWRIGHT_OWN = (
+    *PLAYWRIGHT_SHELLS,
     "chromium-*/*/chrome",
     "chromium-*/*/Chromium.app/Contents/MacOS/Chromium",
 )
@@ -79,24 +84,37 @@ _OTHER_ENVIRONMENT = {"VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "PYTHONPATH", "PY
 
 def chromium() -> Path:
     """Find a Chromium; as root on Debian install one."""
-    found = _found_chromium()
+    remedy = "Install Chromium (Debian: apt-get install chromium), or set STATEHOLD_CHROMIUM to its path."
+    return _installed("chromium", _found_chromium, remedy)
+
+
+def shell() -> Path:
+    """Find a headless shell; as root on Debian install one."""
+    remedy = (
+        "Install the headless shell (Debian: apt-get install chromium-headless-shell; elsewhere: "
+        "python -m playwright install --only-shell chromium), or set STATEHOLD_HEADLESS_SHELL to its path."
+    )
+    return _installed("chromium-headless-shell", _found_shell, remedy)
+
+
+def _installed(package: str, find: Callable[[], Path | None], remedy: str) -> Path:
+    found = find()
     if found is not None:
         return found
-    remedy = "Install Chromium (Debian: apt-get install chromium), or set STATEHOLD_CHROMIUM to its path."
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
-        raise Missing(f"no Chromium found. {remedy}")
+        raise Missing(f"no {package} found. {remedy}")
     with _held(Path(__file__)):
-        found = _found_chromium()
+        found = find()
         if found is None:
-            _say("installing chromium with apt")
+            _say(f"installing {package} with apt")
             environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
             _run([apt, "update", "-q"], remedy, environment)
-            install = [apt, "install", "-q", "-y", "--no-install-recommends", "chromium"]
+            install = [apt, "install", "-q", "-y", "--no-install-recommends", package]
             _run(install, remedy, environment)
-            found = _found_chromium()
+            found = find()
     if found is None:
-        raise Missing(f"no Chromium found after apt installed one. {remedy}")
+        raise Missing(f"no {package} found after apt installed it. {remedy}")
     return found
 
 
@@ -104,14 +122,26 @@ def _found_chromium() -> Path | None:
     named = os.environ.get("STATEHOLD_CHROMIUM")
     if named:
         return Path(named)
-    for name in BROWSERS:
-        if path := shutil.which(name):
-            return Path(path)
     for application in APPLICATIONS:
         if os.path.exists(application):
             return Path(application)
+    return _on_path(BROWSERS) or _of_playwright(PLAYWRIGHT_OWN)
+
+
+def _found_shell() -> Path | None:
+    named = os.environ.get("STATEHOLD_HEADLESS_SHELL")
+    if named:
+        return Path(named)
+    return _on_path(SHELLS) or _of_playwright(PLAYWRIGHT_SHELLS)
+
+
+def _on_path(names: tuple[str, ...]) -> Path | None:
+    return next((Path(path) for name in names if (path := shutil.which(name))), None)
+
+
+def _of_playwright(patterns: tuple[str, ...]) -> Path | None:
     for cache in (Path.home() / ".cache", Path.home() / "Library" / "Caches"):
-        for pattern in PLAYWRIGHT_OWN:
+        for pattern in patterns:
             for path in sorted((cache / "ms-playwright").glob(pattern), reverse=True):
                 return path
     return None
@@ -167,7 +197,7 @@ def _say(what: str) -> None:
 
 
 def main(parts: list[str]) -> int:
-    known = {"npm": npm, "python": python, "chromium": chromium}
+    known = {"npm": npm, "python": python, "chromium": chromium, "shell": shell}
     unknown = sorted(set(parts) - set(known))
     if unknown:
         _say(f"unknown part {', '.join(unknown)}; there are {', '.join(known)}")
