@@ -30,8 +30,16 @@ class Answer:
 
     def __init__(self) -> None:
         self.is_error = False
+        self.language = "python"
+        """What the code under "Ran Playwright code" is written in."""
         self._sections: dict[str, list[str]] = {}
         self._blocks: list[JSON] = []
+
+    def withhold(self, text: str) -> None:
+        """Make an error of it, without anything that was added."""
+        self._sections.clear()
+        self._blocks.clear()
+        self.error(text)
 
     def error(self, text: str) -> None:
         self.is_error = True
@@ -41,8 +49,8 @@ class Answer:
         self._add("Result", text)
 
     def value(self, value: object) -> None:
-        """Add a value that a page returned, as JSON."""
-        self._add("Result", json.dumps(value, ensure_ascii=False, indent=2))
+        """Add a value that a page returned."""
+        self._add("Result", as_json(value))
 
     def code(self, line: str) -> None:
         self._add("Ran Playwright code", line)
@@ -86,7 +94,7 @@ class Answer:
                 left = len(text) - TEXT_LIMIT
                 text = f"{text[:TEXT_LIMIT]}\n[{left} more characters were left out]"
             if name == "Ran Playwright code":
-                text = f"```python\n{text}\n```"
+                text = f"```{self.language}\n{text}\n```"
             parts.append(f"### {name}\n{text}")
         content: list[JSON] = [{"type": "text", "text": "\n".join(parts)}, *self._blocks]
         payload: JSON = {"content": content}
@@ -95,10 +103,19 @@ class Answer:
         return CallResult(payload)
 
 
+def as_json(value: object) -> str:
+    """Return a value that a page returned as JSON; what JSON does not know, such as a date, as text."""
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    except (ValueError, RecursionError):
+        # It holds itself.
+        return repr(value)
+
+
 def difference(before: str, now: str) -> str:
     """Return what changed between two snapshots: removed lines with `-`, new ones with `+`, each with its place."""
     lines = difflib.unified_diff(before.splitlines(), now.splitlines(), n=1, lineterm="")
     return "\n".join(line for line in lines if not line.startswith(("---", "+++")))
 
 
-__all__ = ["Answer", "difference"]
+__all__ = ["Answer", "as_json", "difference"]

@@ -10,6 +10,8 @@ import anyio
 
 from ...sessions.services import CallContext
 from .answer import Answer, difference
+from .files import mime_of
+from .policy import scheme_allowed
 from .settle import settle
 from .tab import Tab
 
@@ -22,6 +24,11 @@ T = TypeVar("T")
 
 _REF: Final = re.compile(r"(?:g(\d+))?((?:f\d+)?e\d+)")
 _SHOWN_REF: Final = re.compile(r"\[ref=(?=(?:f\d+)?e\d+\])")
+_HELD: Final = re.compile(
+    r"element is (?:not|outside)|intercepts pointer|did not find|navigation to finish"
+)
+"""Lines of Playwright's log that say why it waited."""
+LEAVE_SECONDS: Final = 2.0
 
 
 class ToolFailed(Exception):
@@ -36,6 +43,8 @@ class Call:
         self.config = session.config
         self.ctx = ctx
         self.answer = Answer()
+        tab = self._tab = session.tabs.current
+        self._before = _state(tab)
         self.shows_page = False
         """Whether the answer describes the current page."""
         self.shows_snapshot = False
@@ -105,21 +114,55 @@ class Call:
     ) -> T | None:
         """Run an action in the current tab and wait for what it causes.
 
+        The answer then describes the page, with a snapshot where wanted; without `snapshot` only when the page is another.
         Returns None when a dialog or a file chooser keeps the action from ending; it goes on when that was answered.
         """
+        from playwright.async_api import Error
+
         tab = await self.tab()
-        self.shows_page = True
+        self.shows_page = self.shows_page or snapshot
         self.shows_snapshot = self.shows_snapshot or snapshot
-        started = tab.watch()
-        found = await self.session.unless_modal(tab, action)
+        started, downloads, found = tab.watch(), self.session.downloads_begun, None
+        try:
+            found = await self.session.unless_modal(tab, action)
+        except Error as error:
+            if not _was_done(error):
+                raise
+            tab.news.append("It was done, but the server did not answer yet; the page may change.")
         await settle(tab, started, seconds=self.config.settle_seconds, quiet=quiet)
+        await self.session.downloaded(started, downloads)
         return found
+
+    async def put(self, text: str, filename: str | None, *, label: str) -> None:
+        """Make a text the result, or put it into a file of the session when a name is given."""
+        if filename is None:
+            self.answer.result(text)
+        else:
+            await self.keep(filename, text.encode(), label=label)
+
+    async def keep(self, name: str, data: bytes, *, label: str) -> None:
+        """Write a file of the session and link it in the result.
+
+        Raises:
+            ToolFailed: there is no room for it.
+        """
+        files = self.session.files
+        try:
+            path = await files.write(name, data)
+        except OSError as error:
+            raise ToolFailed(f"{name[:100]} was not written: {error}.") from None
+        uri = files.uri(path.name)
+        self.answer.result(f"- [{label}]({uri})")
+        self.answer.file(uri, path.name, mime_of(path.name), len(data))
 
     # What every answer ends with.
 
     async def finish(self) -> None:
         """Add the page, its snapshot and the news to the answer, as far as they are wanted and can be had."""
+        await self._leave_refused()
         tab = self.session.tabs.current
+        if tab is self._tab and _state(tab) != self._before:
+            self.shows_page = True
         if self.shows_page or self.answer.is_error:
             if len(self.session.tabs) > 1:
                 self.answer.tabs(await self.session.tab_lines())
@@ -131,14 +174,28 @@ class Call:
             await self._snapshot(tab)
         news = [*self.session.take_news(), *(tab.take_news() if tab is not None else ())]
         self.answer.events(news[:50])
+        for name, size in self.session.files.take_kept():
+            self.answer.file(self.session.files.uri(name), name, mime_of(name), size)
+
+    async def _leave_refused(self) -> None:
+        """Take tabs away from addresses of schemes that may not be seen, and what was read there out of the answer."""
+        for tab in list(self.session.tabs):
+            if scheme_allowed(tab.page.url):
+                continue
+            scheme = tab.page.url.partition(":")[0]
+            self.answer.withhold(f"Pages of {scheme}: may not be opened.")
+            self.shows_snapshot = False
+            try:
+                await tab.page.goto("about:blank", timeout=LEAVE_SECONDS * 1000)
+            except Exception:
+                await self.session.tabs.close(tab)
 
     async def _page(self, tab: Tab) -> None:
         lines = [f"- Page URL: {tab.page.url}"]
         title = await self.session.title(tab)
         if title:
             lines.append(f"- Page Title: {title}")
-        errors = sum(1 for line in tab.console if line.level == "error")
-        warnings = sum(1 for line in tab.console if line.level == "warning")
+        errors, warnings = tab.troubles()
         if errors or warnings:
             lines.append(f"- Console: {errors} errors, {warnings} warnings")
         self.answer.page(lines)
@@ -177,10 +234,22 @@ class Call:
         return text
 
 
+def _state(tab: Tab | None) -> object:
+    """What the answer says of a page, as far as it can be compared without asking it."""
+    return tab and (tab.page.url, tab.troubles())
+
+
 def first_line(error: BaseException) -> str:
-    """Return what an error says, without Playwright's log of its steps and of the browser."""
-    text = re.split(r"\n(?:Call log|Browser logs):", str(error), maxsplit=1)[0].strip()
-    return text.removeprefix("Error: ")[:2000] or type(error).__name__
+    """Return what an error says, without Playwright's log of its steps and of the browser, but with what held it up."""
+    text, *log = re.split(r"\n(?:Call log|Browser logs):", str(error), maxsplit=1)
+    text = re.sub(r"^(?:\w+\.\w+: )?(?:Error: )?", "", text.strip())[:2000] or type(error).__name__
+    held = [line.strip("- ") for line in "".join(log).splitlines() if _HELD.search(line)]
+    return f"{text} ({held[-1]})" if held and "Timeout" in text else text
+
+
+def _was_done(error: BaseException) -> bool:
+    """Whether only the navigation that an action led to did not come about in time."""
+    return "waiting for scheduled navigations" in str(error) and "action done" in str(error)
 
 
 __all__ = ["Call", "ToolFailed", "first_line"]

@@ -34,6 +34,7 @@ class Files:
         self.folder = folder
         self._largest = largest
         self._news: list[str] = []
+        self._kept: list[tuple[str, int]] = []
 
     def uri(self, name: str) -> str:
         return f"files/{name}"
@@ -124,6 +125,7 @@ class Files:
             )
             return
         self._news.append(f"Downloaded {path.name} ({size} bytes): {self.uri(path.name)}")
+        self._kept.append((path.name, size))
 
     async def _bound(self, download: Download) -> None:
         """End a download whose file grows beyond the bound; the browser itself has none."""
@@ -144,6 +146,11 @@ class Files:
 
     def _size(self) -> int:
         return sum((self.folder / name).stat().st_size for name in self._names())
+
+    def take_kept(self) -> list[tuple[str, int]]:
+        """Return name and size of each download that was kept since this was asked last."""
+        found, self._kept = self._kept, []
+        return found
 
     def take_news(self) -> list[str]:
         found, self._news = self._news, []

@@ -15,7 +15,7 @@ from .tab import Tab
 from .tabs import Tabs
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Download
+    from playwright.async_api import BrowserContext, Download, Request
 
     from .files import Files
 
@@ -45,13 +45,20 @@ class BrowserSession:
         self.spawn = spawn
         self.downloads = 0
         """How many downloads are under way."""
+        self.downloads_begun = 0
+        self.news: list[str] = []
+        self._downloads_over = anyio.Event()
+        self._had_pages = False
         self.holds: set[str] = set()
         """What keeps the session from being paused: a recording, a trace, mocked requests."""
         self.tabs = Tabs(context, limit=config.tabs, spawn=spawn, on_download=self._downloading)
 
     async def current(self) -> Tab:
         """Return the current tab; one whose page crashed is replaced by an empty one at first use."""
+        if self.tabs.current is None and self._had_pages:
+            self.news.append("All pages were closed; this is a new, empty one.")
         tab = await self.tabs.ensure()
+        self._had_pages = True
         if not tab.crashed:
             return tab
         url = tab.page.url
@@ -122,7 +129,8 @@ class BrowserSession:
         return lines
 
     def take_news(self) -> list[str]:
-        return [*self.tabs.take_news(), *self.files.take_news()]
+        found, self.news = [*self.news, *self.tabs.take_news(), *self.files.take_news()], []
+        return found
 
     def busy_with(self) -> str | None:
         """Say what keeps the session from being saved and closed now, None when nothing does."""
@@ -133,19 +141,34 @@ class BrowserSession:
                 return f"a page waits: {tab.modal_text}"
         return f"{', '.join(sorted(self.holds))} is on" if self.holds else None
 
+    async def downloaded(self, started: list[Request], begun: int) -> None:
+        """Wait, within the bound of settling, for downloads that an action began: since `begun`, by requests `started`."""
+        if any(request.failure == "net::ERR_ABORTED" for request in started):
+            # A navigation that becomes a download fails first; the browser tells so before it answers this.
+            with suppress(Exception), anyio.move_on_after(TITLE_SECONDS):
+                await self.context.cookies("http://session.invalid")
+        if self.downloads_begun > begun:
+            with anyio.move_on_after(self.config.settle_seconds):
+                while self.downloads:
+                    await self._downloads_over.wait()
+
     def _downloading(self, tab: Tab, download: Download) -> None:
         self.downloads += 1
+        self.downloads_begun += 1
         self.spawn(self._keep_download, tab, download)
 
     async def _keep_download(self, tab: Tab, download: Download) -> None:
+        name = download.suggested_filename[:200]
+        self.news.append(f"Downloading {name} ...")
         try:
             await self.files.keep_download(download)
         except Exception as error:
-            self.tabs.news.append(
-                f"The download of {download.suggested_filename[:200]} failed: {first_line(error)}"
-            )
+            self.news.append(f"The download of {name} failed: {first_line(error)}")
         finally:
             self.downloads -= 1
+            if not self.downloads:
+                self._downloads_over.set()
+                self._downloads_over = anyio.Event()
 
 
 __all__ = ["BrowserSession", "ToolFailed"]

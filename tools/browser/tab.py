@@ -48,6 +48,8 @@ class ConsoleLine:
     place: str
 
     def __str__(self) -> str:
+        if self.kind == "uncaught":
+            return self.text
         at = f" @ {self.place}" if self.place else ""
         return f"[{self.kind.upper()}] {self.text}{at}"
 
@@ -63,6 +65,8 @@ class Tab:
         self.closed = False
         self.crashed = False
         self.console: deque[ConsoleLine] = deque(maxlen=KEPT)
+        self._said = self._said_before = 0
+        """How many messages there were, and of those how many before the page was loaded."""
         self.requests: deque[Request] = deque(maxlen=KEPT)
         self.pending: set[Request] = set()
         """Requests that were not answered yet."""
@@ -122,13 +126,27 @@ class Tab:
         location = message.location
         place = f"{location['url']}:{location['lineNumber']}" if location.get("url") else ""
         line = ConsoleLine(level, message.type, message.text[:10_000], place)
-        self.console.append(line)
+        self._say(line)
         if level == "error":
             self.news.append(f"New console error: {line}"[:500])
 
+    def _say(self, line: ConsoleLine) -> None:
+        self._said += 1
+        self.console.append(line)
+
+    def console_of_page(self) -> list[ConsoleLine]:
+        """Return the messages since the page was loaded."""
+        kept = list(self.console)
+        return kept[max(0, len(kept) - (self._said - self._said_before)) :]
+
+    def troubles(self) -> tuple[int, int]:
+        """Return how many errors and how many warnings there were since the page was loaded."""
+        levels = [line.level for line in self.console_of_page()]
+        return levels.count("error"), levels.count("warning")
+
     def _error(self, error: Error) -> None:
         text = (error.stack or str(error))[:10_000]
-        self.console.append(ConsoleLine("error", "error", text, ""))
+        self._say(ConsoleLine("error", "uncaught", text, ""))
         self.news.append(f"New uncaught error: {error}"[:500])
 
     def _request(self, request: Request) -> None:
@@ -149,6 +167,7 @@ class Tab:
             if known[number] in self.pending and _is_navigation(known[number], frame):
                 self.requests = deque(known[number:], maxlen=KEPT)
                 self.pending &= set(known[number:])
+                self._said_before = self._said
                 break
         self._note_change()
 
