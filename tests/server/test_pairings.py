@@ -71,3 +71,22 @@ async def test_an_sdk_server_asks_and_tells_as_if_nothing_were_between(
         assert await count(person, session, f"{era}_inc") == before + 1
         echoed = structured(await person.call_tool(f"{era}_echo", {**one, "n": 2**63 - 1}))
         assert json.loads(json.dumps(echoed["arguments"])) == {"n": 2**63 - 1}
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_an_sdk_server_asks_during_prompts_and_resources(
+    gateway: Gateway, person: Client, session: str, era: str
+) -> None:
+    await gateway.ready()
+    with anyio.fail_after(40):
+        wanted = {"session_id": session, "tone": "asked"}
+        prompt = await person.get_prompt(f"{era}_report", wanted)
+        said = prompt.messages[0].content
+        assert isinstance(said, types.TextContent)
+        assert "Which tone?" in said.text
+        read = await person.read_resource(f"session://{session}/{era}/counter%3A%2F%2Fasked")
+        part = read.contents[0]
+        assert isinstance(part, types.TextResourceContents)
+        assert "Which resource?" in part.text
+        info = structured(await person.call_tool("session_info", {"session_id": session}))
+        assert (info["status"], info["in_flight"]) == ("idle", 0)

@@ -178,12 +178,8 @@ class Counter:
     async def ask(
         self, ctx: Context, given: Arguments, params: types.CallToolRequestParams
     ) -> Answer:
-        question = str(given.get("question", "What is the answer?"))
-        if is_modern(ctx):
-            form = types.ElicitRequestFormParams(message=question, requested_schema=WANTED_ANSWER)
-            return _asked(params, types.ElicitRequest(params=form))
-        got = await ctx.session.elicit_form(question, WANTED_ANSWER, ctx.request_id)
-        return text(f"{got.action}: {json.dumps(got.content)}")
+        said = await elicited(ctx, str(given.get("question", "What is the answer?")), params)
+        return said if isinstance(said, types.InputRequiredResult) else text(said)
 
     async def sample(
         self, ctx: Context, given: Arguments, params: types.CallToolRequestParams
@@ -194,7 +190,8 @@ class Counter:
         )
         request = types.CreateMessageRequest(params=wanted)
         if is_modern(ctx):
-            return _asked(params, request)
+            said = _asked(params, request)
+            return said if isinstance(said, types.InputRequiredResult) else text(said)
         from mcp.shared.message import ServerMessageMetadata
 
         got = await ctx.session.send_request(
@@ -230,14 +227,28 @@ class Counter:
         return text("told nobody")
 
 
-def _asked(params: types.CallToolRequestParams, request: Any) -> Answer:
+Asking: TypeAlias = (
+    types.CallToolRequestParams | types.GetPromptRequestParams | types.ReadResourceRequestParams
+)
+
+
+async def elicited(ctx: Context, question: str, params: Asking) -> str | types.InputRequiredResult:
+    """Ask the person, in the way of the caller's era."""
+    if is_modern(ctx):
+        form = types.ElicitRequestFormParams(message=question, requested_schema=WANTED_ANSWER)
+        return _asked(params, types.ElicitRequest(params=form))
+    got = await ctx.session.elicit_form(question, WANTED_ANSWER, ctx.request_id)
+    return f"{got.action}: {json.dumps(got.content)}"
+
+
+def _asked(params: Asking, request: Any) -> str | types.InputRequiredResult:
     """The two legs of a 2026-07-28 question: ask it, and answer with what came back."""
     if params.input_responses is None:
         return types.InputRequiredResult(
             input_requests={"question": request}, request_state="asked"
         )
     got = params.input_responses["question"]
-    return text(f"{params.request_state}: {got.model_dump_json(by_alias=True, exclude_none=True)}")
+    return f"{params.request_state}: {got.model_dump_json(by_alias=True, exclude_none=True)}"
 
 
 def described(
@@ -327,7 +338,13 @@ async def list_templates(_ctx: Context, _: object) -> types.ListResourceTemplate
 
 async def read_resource(
     ctx: Context, params: types.ReadResourceRequestParams
-) -> types.ReadResourceResult:
+) -> types.ReadResourceResult | types.InputRequiredResult:
+    if params.uri == "counter://asked":
+        said = await elicited(ctx, "Which resource?", params)
+        if isinstance(said, types.InputRequiredResult):
+            return said
+        part = types.TextResourceContents(uri=params.uri, text=said)
+        return types.ReadResourceResult(contents=[part])
     head, _, factor = params.uri.removeprefix("counter://").partition("/")
     if head != "value":
         raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {params.uri}")
@@ -346,9 +363,17 @@ async def list_prompts(ctx: Context, _: object) -> types.ListPromptsResult:
     return types.ListPromptsResult(prompts=prompts)
 
 
-async def get_prompt(ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+async def get_prompt(
+    ctx: Context, params: types.GetPromptRequestParams
+) -> types.GetPromptResult | types.InputRequiredResult:
     count = ctx.lifespan_context.counts.get(ctx.lifespan_context.key(ctx), 0)
-    said = f"Report the count {count} in a {(params.arguments or {}).get('tone', 'plain')} tone."
+    tone = (params.arguments or {}).get("tone", "plain")
+    said = f"Report the count {count} in a {tone} tone."
+    if tone == "asked":
+        answer = await elicited(ctx, "Which tone?", params)
+        if isinstance(answer, types.InputRequiredResult):
+            return answer
+        said = answer
     return types.GetPromptResult(
         messages=[types.PromptMessage(role="user", content=types.TextContent(text=said))]
     )
