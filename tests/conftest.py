@@ -17,6 +17,7 @@ import psutil
 import pytest
 from _pytest.capture import CaptureManager
 from lab import Lab
+from listening import listening
 
 TESTS = Path(__file__).resolve().parent
 UPSTREAMS = TESTS / "upstreams"
@@ -124,26 +125,6 @@ def chromium(pytestconfig: pytest.Config) -> str:
 def headless_shell(pytestconfig: pytest.Config) -> str:
     """The path of chromium-headless-shell."""
     return _needed(pytestconfig, "shell")
-
-
-@contextmanager
-def listening(command: list[str], *, timeout: float = 30.0) -> Generator[int]:
-    """Run a program that prints `{"port": N}` and yield the port; the program is stopped at the end, by its own pid."""
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line, f"{command} ended with exit code {process.wait(timeout)} before it listened"
-        yield int(json.loads(line)["port"])
-    finally:
-        process.terminate()
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(5)
-        if process.stdout is not None:
-            process.stdout.close()
 
 
 @pytest.fixture(scope="session")

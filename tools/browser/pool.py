@@ -64,20 +64,21 @@ class BrowserProcess:
         """Kill what no longer answers: the driver with all its browsers, or this browser alone."""
         if self.lost.is_set() or self.closing:
             return
-        with suppress(Exception), anyio.move_on_after(CHECK_SECONDS):
-            # The driver answers this alone.
-            await (await self.driver.playwright.request.new_context()).dispose()
-            with anyio.move_on_after(CHECK_SECONDS):
-                await (await self.browser.new_browser_cdp_session()).detach()
-                return
-            if self.pid is not None:
-                logger.warning("a browser hangs and is killed")
-                with suppress(ProcessLookupError):
-                    os.kill(self.pid, signal.SIGKILL)
-            return
-        if not self.driver.exited.is_set():
-            logger.warning("a Playwright driver hangs and is killed")
-            self.driver.kill()
+        if not await _in_time(self._ask_driver):
+            if not self.driver.exited.is_set():
+                logger.warning("a Playwright driver hangs and is killed")
+                self.driver.kill()
+        elif not await _in_time(self._ask_browser) and self.pid is not None:
+            logger.warning("a browser hangs and is killed")
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    async def _ask_driver(self) -> None:
+        # The driver answers this alone.
+        await (await self.driver.playwright.request.new_context()).dispose()
+
+    async def _ask_browser(self) -> None:
+        await (await self.browser.new_browser_cdp_session()).detach()
 
     async def aclose(self) -> None:
         """Close it within a bound; a driver that does not answer is killed, and the browser with it."""
@@ -221,6 +222,13 @@ class Pool:
             self._driver = None
         self._drivers.discard(driver)
         await driver.aclose()
+
+
+async def _in_time(question: Callable[[], Awaitable[None]]) -> bool:
+    with suppress(Exception), anyio.move_on_after(CHECK_SECONDS):
+        await question()
+        return True
+    return False
 
 
 async def pid_of(browser: Browser) -> int | None:

@@ -1,0 +1,102 @@
+"""Driving the browser of one session in tests: calls by name, and their texts."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from statehold.sessions.services import CallResult, SessionView, Snapshot
+from statehold.tools.browser.config import BrowserConfig
+from statehold.tools.browser.connection import BrowserConnection
+from statehold.tools.browser.service import BrowserService
+from statehold.tools.upstream.recipe import Quiet
+
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Browse:
+    """The browser of one session."""
+
+    connection: BrowserConnection
+    service: BrowserService
+    view: SessionView
+    ctx: Any = field(default_factory=Quiet)
+
+    async def call(self, tool: str, /, **arguments: Any) -> CallResult:
+        name = tool if tool.startswith("browser_") else f"browser_{tool}"
+        return await self.connection.call(name, arguments, self.ctx)
+
+    async def text(self, tool: str, /, **arguments: Any) -> str:
+        """Call a tool that has to succeed and return the text of its result."""
+        result = await self.call(tool, **arguments)
+        assert not result.is_error, text_of(result)
+        return text_of(result)
+
+    async def error(self, tool: str, /, **arguments: Any) -> str:
+        """Call a tool that has to fail and return the text of its result."""
+        result = await self.call(tool, **arguments)
+        assert result.is_error, text_of(result)
+        return text_of(result)
+
+    async def value(self, function: str) -> Any:
+        """Return what a script returns, as Python."""
+        page = self.connection.session.tabs.current
+        assert page is not None
+        return await page.page.evaluate(function)
+
+    async def ref(self, name: str) -> str:
+        """Return the ref of the element that the snapshot shows with this name or text."""
+        return ref_of(await self.text("snapshot"), name)
+
+
+def text_of(result: CallResult) -> str:
+    return "\n".join(b["text"] for b in result.payload["content"] if b["type"] == "text")
+
+
+def ref_of(snapshot: str, name: str) -> str:
+    for line in snapshot.splitlines():
+        found = re.search(r"\[ref=(\w+)\]", line)
+        if found and name in line:
+            return found[1]
+    raise AssertionError(f"no {name!r} in\n{snapshot}")
+
+
+def section(text: str, name: str) -> str:
+    """Return one section of a result."""
+    found = re.search(rf"^### {re.escape(name)}\n(.*?)(?=^### |\Z)", text, re.M | re.S)
+    assert found is not None, f"no section {name!r} in\n{text}"
+    return found[1].strip()
+
+
+def new_view(owner: str = "owner", *, generation: int = 1, id: str | None = None) -> SessionView:
+    number = next(_numbers)
+    return SessionView(id or f"sh_test{number}", None, "default", owner, generation)
+
+
+@asynccontextmanager
+async def running(data: Path, shell: str, **settings: Any) -> AsyncGenerator[BrowserService]:
+    """A browser service; private addresses may be reached, since all test sites have one."""
+    config = BrowserConfig.model_validate({"executable": shell, "private": True, **settings})
+    async with BrowserService("browser", config, data=data) as service:
+        yield service
+
+
+@asynccontextmanager
+async def opened(
+    service: BrowserService, view: SessionView | None = None, snapshot: Snapshot | None = None
+) -> AsyncGenerator[Browse]:
+    view = view or new_view()
+    connection = await service.open(view, snapshot)
+    try:
+        yield Browse(connection, service, view)
+    finally:
+        await connection.aclose()
+
+
+__all__ = ["Browse", "new_view", "opened", "ref_of", "running", "section", "text_of"]

@@ -1,0 +1,204 @@
+"""What breaks in a browser: each fault is bounded, told, and no other session's business."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+from browsing import Browse, new_view, opened, running, section
+from playwright.async_api import Error
+
+from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
+from statehold.tools.browser import connection as connections
+from statehold.tools.browser import pool as pools
+from statehold.tools.browser.service import BrowserService
+from statehold.tools.browser.tool import BrowserTool
+
+FOREVER = "() => new Promise(() => {})"
+ENDLESS = "() => { while (true) {} }"
+
+
+def browser_pid(browse: Browse) -> int:
+    process = browse.connection._process  # pyright: ignore[reportPrivateUsage]
+    assert process.pid is not None
+    return process.pid
+
+
+def driver_pid(browse: Browse) -> int:
+    pid = browse.connection._process.driver.pid  # pyright: ignore[reportPrivateUsage]
+    assert pid is not None
+    return pid
+
+
+async def in_flight(browse: Browse, fault: Any) -> BaseException:
+    """Return what a call raises during which a fault happens."""
+    raised: list[BaseException] = []
+
+    async def call() -> None:
+        try:
+            await browse.call("evaluate", function=FOREVER)
+        except Exception as error:
+            raised.append(error)
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await anyio.wait_all_tasks_blocked()
+            fault()
+    return raised[0]
+
+
+@pytest.mark.parametrize("which", ["browser", "driver"])
+async def test_a_call_in_flight_is_answered_when_what_it_needs_is_killed(
+    data: Path, shell: str, which: str, leaks: Any
+) -> None:
+    async with running(data, shell) as service:
+        async with opened(service) as browse:
+            await browse.text("navigate", url="about:blank")
+            pid = browser_pid(browse) if which == "browser" else driver_pid(browse)
+            raised = await in_flight(browse, lambda: os.kill(pid, signal.SIGKILL))
+            assert isinstance(raised, OutcomeUnknown)
+            assert browse.connection.lost.is_set()
+            assert browse.connection.reason
+            with pytest.raises(ConnectionLost):
+                await browse.call("snapshot")
+        async with opened(service) as browse:
+            assert "about:blank" in await browse.text("navigate", url="about:blank")
+    await leaks.check()
+    assert list((data / "browser" / "temporary").iterdir()) == []
+
+
+async def test_a_killed_browser_costs_only_its_own_sessions(data: Path, shell: str) -> None:
+    async with (
+        running(data, shell) as service,
+        opened(service, new_view("ann")) as one,
+        opened(service, new_view("ann")) as two,
+        opened(service, new_view("ben")) as other,
+    ):
+        for browse in (one, two, other):
+            await browse.text("navigate", url="data:text/html,<title>here</title>")
+        assert browser_pid(one) == browser_pid(two) != browser_pid(other)
+        os.kill(browser_pid(one), signal.SIGKILL)
+        with anyio.fail_after(5):
+            await one.connection.lost.wait()
+            await two.connection.lost.wait()
+        assert not other.connection.lost.is_set()
+        assert "here" in await other.text("snapshot")
+
+
+@pytest.mark.parametrize("which", ["browser", "driver"])
+async def test_what_hangs_is_killed(
+    data: Path, shell: str, which: str, monkeypatch: pytest.MonkeyPatch, leaks: Any
+) -> None:
+    for module, name in ((connections, "PROBE"), (connections, "WATCH"), (pools, "CHECK")):
+        monkeypatch.setattr(module, f"{name}_SECONDS", 0.5)
+    async with (
+        running(data, shell) as service,
+        opened(service, new_view("ann")) as browse,
+        opened(service, new_view("ben")) as other,
+    ):
+        await browse.text("navigate", url="about:blank")
+        pid = browser_pid(browse) if which == "browser" else driver_pid(browse)
+        os.kill(pid, signal.SIGSTOP)
+        with anyio.fail_after(20), pytest.raises(OutcomeUnknown):
+            await browse.call("evaluate", function=FOREVER)
+        assert browse.connection.lost.is_set()
+        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
+        # The driver is everybody's, a browser is not.
+        assert other.connection.lost.is_set() == (which == "driver")
+    await leaks.check()
+
+
+async def test_a_crashed_page_is_told_and_the_session_goes_on(data: Path, shell: str) -> None:
+    async with running(data, shell) as service, opened(service) as browse:
+        await browse.text("navigate", url="data:text/html,<title>before</title>")
+        tab = browse.connection.session.tabs[0]
+        with suppress(Error):
+            await tab.page.goto("chrome://crash")
+        with anyio.fail_after(5):
+            await tab.modal.wait()
+        found = await browse.text("snapshot")
+        assert "had crashed" in section(found, "Events")
+        assert "about:blank" in section(found, "Page")
+        assert "after" in await browse.text("navigate", url="data:text/html,<title>after</title>")
+
+
+def _half_a_second(*_: object) -> float:
+    return 0.5
+
+
+async def test_a_page_in_an_endless_script_is_closed_and_that_is_told(
+    data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "PROBE_SECONDS", 0.5)
+    async with (
+        running(data, shell) as service,
+        opened(service) as browse,
+        opened(service) as other,
+    ):
+        await browse.text("navigate", url="data:text/html,<title>busy</title>")
+        monkeypatch.setattr(BrowserTool, "seconds", _half_a_second)
+        with anyio.fail_after(20):
+            assert "did not end within" in await browse.error("evaluate", function=ENDLESS)
+        monkeypatch.undo()
+        found = await browse.text("snapshot")
+        assert "about:blank" in found
+        assert not browse.connection.lost.is_set()
+        assert "2" in await other.text("evaluate", function="() => 2")
+
+
+async def test_a_storm_of_popups_is_cut_off(data: Path, shell: str) -> None:
+    async with running(data, shell, tabs=5) as service, opened(service) as browse:
+        await browse.text("navigate", url="about:blank")
+        script = "() => { for (let i = 0; i < 20; i++) window.open('about:blank') }"
+        found = await browse.text("evaluate", function=script)
+        assert "more than 5 tabs" in section(found, "Events")
+        assert len(browse.connection.session.tabs) == 5
+        with anyio.fail_after(10):
+            while len(browse.connection.session.context.pages) > 5:  # noqa: ASYNC110
+                await anyio.sleep(0.02)
+
+
+async def test_callers_who_are_not_the_same_have_browsers_of_their_own(
+    data: Path, shell: str
+) -> None:
+    async with (
+        running(data, shell) as service,
+        opened(service, new_view("ann")) as one,
+        opened(service, new_view("ann")) as two,
+        opened(service, new_view("ben")) as three,
+    ):
+        pids = [browser_pid(browse) for browse in (one, two, three)]
+        assert pids[0] == pids[1] != pids[2]
+
+
+async def test_cycles_of_opening_and_closing_leave_nothing(
+    data: Path, shell: str, leaks: Any
+) -> None:
+    async with running(data, shell, keep_seconds=0) as service:
+        for _ in range(3):
+            async with anyio.create_task_group() as tasks:
+                for number in range(4):
+                    tasks.start_soon(_cycle, service, number)
+    await leaks.check()
+    assert list((data / "browser" / "temporary").iterdir()) == []
+
+
+async def _cycle(service: BrowserService, number: int) -> None:
+    # Number 3 takes the browser that number 1 uses as well.
+    with suppress(OutcomeUnknown, ServiceUnavailable):
+        await _visit(service, number)
+
+
+async def _visit(service: BrowserService, number: int) -> None:
+    async with opened(service, new_view(f"owner {number % 2}")) as browse:
+        await browse.text("navigate", url=f"data:text/html,<title>{number}</title>")
+        if number == 3:
+            os.kill(browser_pid(browse), signal.SIGKILL)
+            await browse.connection.lost.wait()
