@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import anyio
-import mcp_types as types
-import psutil
+import anyio.lowlevel
 import pytest
 from asgi import Asked
-from front import JSON, Running, Way, code_of, opened_session, service, structured, text_of
+from door import Door, request
+from front import JSON, service
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http import REQUEST_CANCELLED
-from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
-from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.exceptions import NoBackChannelError
 from mcp_types import CONNECTION_CLOSED
-from starlette.types import Receive, Scope, Send
 
-from statehold.server.direct import BODY_LIMIT, Direct
+from statehold.server.direct import BODY_LIMIT
 from statehold.server.direct_exchange import LegacyExchange, Question
-from statehold.server.exchange import PING_SECONDS
 from statehold.server.gateway import Gateway
 from statehold.server.mcp import Face
 from statehold.server.sdk import open_transport
@@ -38,71 +34,6 @@ VERSION = "2025-06-18"
 @pytest.fixture(scope="module")
 def settings() -> JSON:
     return {"server": {"auto_session": True}, "services": {"quick": service("asking")}}
-
-
-@dataclass
-class Door:
-    """Both ways into one session of Streamable HTTP."""
-
-    face: Face
-    manager: StreamableHTTPSessionManager
-    ping_seconds: float = PING_SECONDS
-    session: str = ""
-    user: object = None
-    passed: list[bytes] = field(default_factory=list[bytes])
-    """The bodies that the SDK has read."""
-
-    def __post_init__(self) -> None:
-        self.sdk = StreamableHTTPASGIApp(self.manager)
-        self.direct = Direct(self._noted, self.face, self.manager, ping_seconds=self.ping_seconds)
-
-    async def _noted(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def noted() -> Any:
-            message = await receive()
-            if message["type"] == "http.request":
-                self.passed.append(message["body"])
-            return message
-
-        await self.sdk(scope, noted, send)
-
-    def post(self, message: object, *, session: str | None = None, **headers: str) -> Asked:
-        body = message if isinstance(message, bytes) else json.dumps(message).encode()
-        given = {
-            "content-type": "application/json",
-            "accept": "application/json, text/event-stream",
-            "content-length": str(len(body)),
-            "mcp-protocol-version": VERSION,
-            "mcp-session-id": self.session if session is None else session,
-        }
-        given |= {name.replace("_", "-"): value for name, value in headers.items()}
-        return Asked(body, [(k, v) for k, v in given.items() if v], user=self.user)
-
-    def call(self, tool: str, arguments: JSON, meta: JSON | None = None, **changes: Any) -> Asked:
-        params: JSON = {"name": tool, "arguments": arguments}
-        if meta is not None:
-            params["_meta"] = meta
-        return self.post(request("tools/call", params, **changes))
-
-    async def enter(self, **capabilities: JSON) -> None:
-        self.passed.clear()
-        info = {"name": "tests", "version": "1"}
-        hello = {"protocolVersion": VERSION, "clientInfo": info, "capabilities": capabilities}
-        opening = await self.post(request("initialize", hello), session="").of(self.sdk)
-        self.session = opening.header("mcp-session-id") or ""
-        done = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        await self.post(done).of(self.sdk)
-        with anyio.fail_after(10):
-            while self.face.connection(self.session) is None:
-                await anyio.lowlevel.checkpoint()
-
-    async def leave(self) -> Asked:
-        asking = self.post(b"")
-        asking.method = "DELETE"
-        return await asking.of(self.direct)
-
-
-def request(method: str, params: JSON, **changes: Any) -> JSON:
-    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params, **changes}
 
 
 @pytest.fixture
@@ -531,81 +462,3 @@ async def test_every_handshake_version_is_taken(door: Door, one: JSON, version: 
     with_header("mcp-protocol-version", version)(asking)
     assert (await asking.of(door.direct)).status == 200
     assert door.passed == []
-
-
-# Over the wire, with real clients.
-
-
-@pytest.fixture(scope="module")
-def legacy(server: Running, config_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Way:
-    return Way("http", "legacy", config_file, tmp_path_factory.mktemp("way"), url=server.url)
-
-
-async def test_a_legacy_client_keeps_its_connection(legacy: Way, server: Running) -> None:
-    port = int(server.url.rpartition(":")[2])
-
-    def connections() -> set[int]:
-        found = psutil.Process().net_connections("tcp")
-        return {c.laddr.port for c in found if c.raddr and c.raddr.port == port}
-
-    async with legacy.connect() as client:
-        session = await opened_session(client)
-        await client.call_tool("inc", {"session_id": session})
-        before = connections()
-        after: set[int] = set()
-        for _ in range(50):
-            await client.call_tool("inc", {"session_id": session})
-            after |= connections()
-        found = structured(await client.call_tool("get", {"session_id": session}))
-    assert found["count"] == 51
-    assert after == before
-    # One for the calls, one for the stream of what nobody asked for.
-    assert len(after) <= 2
-
-
-async def test_a_legacy_client_is_asked_and_told(legacy: Way) -> None:
-    async def elicit(_: object, params: types.ElicitRequestParams) -> types.ElicitResult:
-        return types.ElicitResult(action="accept", content={"answer": params.message})
-
-    async def sample(_: object, params: object) -> types.CreateMessageResult:
-        said = types.TextContent(text="a sample")
-        return types.CreateMessageResult(role="assistant", content=said, model="a person")
-
-    options: JSON = {"elicitation_callback": elicit, "sampling_callback": sample}
-    async with legacy.connect(**options) as client:
-        session = await opened_session(client)
-        for tool, said in (("ask", "What is the answer?"), ("sample", "a sample")):
-            with anyio.fail_after(20):
-                result = await client.call_tool(tool, {"session_id": session})
-            assert said in text_of(result)
-
-
-async def test_a_client_of_mcp_1_30_is_asked_and_told(
-    server: Running, mcp130: Callable[[JSON, list[JSON]], Awaitable[list[JSON]]]
-) -> None:
-    elicit = {"action": "accept", "content": {"answer": "42"}}
-    settings = {"url": f"{server.url}/mcp", "transport": "http", "elicit": elicit, "sample": "said"}
-    slow = {"seconds": 0.05}
-    commands = [
-        {"do": "call", "tool": tool, "arguments": arguments}
-        for tool, arguments in (("ask", {}), ("sample", {}), ("slow", slow), ("inc", {}))
-    ]
-    asked, sampled, slowed, counted = await mcp130(settings, commands)
-    assert "42" in asked["result"]["content"][-1]["text"]
-    assert "said" in sampled["result"]["content"][-1]["text"]
-    assert [step[0] for step in slowed["progress"]] == [1, 2, 3, 4, 5]
-    assert counted["result"]["structuredContent"]["count"] == 1
-
-
-async def test_a_cancelled_call_of_a_legacy_client_ends(legacy: Way) -> None:
-    async with legacy.connect() as client:
-        session = await opened_session(client)
-        with pytest.raises(MCPError, match="imed out"):
-            await client.call_tool("hang", {"session_id": session}, read_timeout_seconds=0.3)
-        with anyio.fail_after(20):
-            info = structured(await client.call_tool("session_info", {"session_id": session}))
-            while info["in_flight"]:
-                info = structured(await client.call_tool("session_info", {"session_id": session}))
-        assert info["status"] == "idle"
-        refused = await client.call_tool("get", {"session_id": "sh_" + "a" * 26})
-        assert code_of(refused) == "session_not_found"
