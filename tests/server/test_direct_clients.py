@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 @pytest.fixture(scope="module")
 def settings() -> JSON:
-    return {"services": {"quick": service("asking")}}
+    return {"server": {"auto_session": True}, "services": {"quick": service("asking")}}
 
 
 @pytest.fixture(scope="module")
