@@ -1,0 +1,224 @@
+"""One connection of a browser to the proxy: its requests, one after the other, until a tunnel takes it over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import anyio
+import h11
+from anyio.abc import SocketStream
+
+from ....sessions.clock import Clock
+from .dialer import Dialer
+from .exchange import Exchange, Far, Gone, Stale
+from .grant import Grant
+from .heads import HEAD_BYTES, Incoming, credentials, next_head, understood
+from .lines import BROKEN, close, drain, reset
+from .refusal import Refused, malformed, not_allowed, unauthenticated
+from .tunnel import Overfull, Tunnel
+
+_ESTABLISHED = b"HTTP/1.1 200 Connection Established\r\n\r\n"
+_BODY_HEADERS = (b"content-length", b"transfer-encoding")
+_PAGE_HEADERS = (
+    ("Content-Type", "text/html; charset=utf-8"),
+    ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'"),
+    ("Cache-Control", "no-store"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a browser may take, in seconds."""
+
+    head: float = 30.0
+    idle: float = 60.0
+    """Between two requests."""
+
+
+class Client:
+    """Serves one connection. `serve` returns when it is over and leaves nothing open, cancelled or not."""
+
+    def __init__(
+        self,
+        stream: SocketStream,
+        *,
+        find: Callable[[str, str], Grant | None],
+        dialer: Dialer,
+        clock: Clock,
+        patience: Patience,
+    ) -> None:
+        self._stream = stream
+        self._find = find
+        self._dialer = dialer
+        self._clock = clock
+        self._patience = patience
+        self._scope = anyio.CancelScope()
+        self._joined = ExitStack()
+        self._grant: Grant | None = None
+        self._near = h11.Connection(h11.SERVER)
+        self._unread = bytearray()
+        self._far: Far | None = None
+
+    async def serve(self) -> None:
+        try:
+            with self._scope, self._joined:
+                while await self._serve_one():
+                    pass
+        except BROKEN:
+            pass
+        finally:
+            await self._close_far()
+            await close(self._stream)
+
+    async def _close_far(self) -> None:
+        if self._far is not None:
+            far, self._far = self._far, None
+            await close(far.line.stream)
+
+    async def _serve_one(self) -> bool:
+        """Serve a request. Returns whether another may follow."""
+        self._near = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
+        head = False
+        try:
+            if not await self._read_head():
+                return False
+            request = self._parsed()
+            head = request.method == b"HEAD"
+            grant = self._admitted(request)
+            incoming = understood(request)
+            if not incoming.has_body:
+                self._skip_body()
+            if request.method == b"CONNECT":
+                await self._tunnel(incoming, grant)
+                return False
+            await self._forward(incoming, grant)
+        except Refused as refused:
+            if self._grant is not None:
+                self._grant.note(refused)
+            return await self._answer(refused, without_body=head)
+        except Gone:
+            return False
+        return self._may_go_on()
+
+    async def _read_head(self) -> bool:
+        idle, head = self._patience.idle, self._patience.head
+        if not await next_head(self._stream, self._unread, idle_seconds=idle, seconds=head):
+            return False
+        self._near.receive_data(bytes(self._unread))
+        self._unread.clear()
+        return True
+
+    def _parsed(self) -> h11.Request:
+        try:
+            event = self._near.next_event()
+        except h11.RemoteProtocolError as error:
+            raise Refused(HTTPStatus(error.error_status_hint), "the request is no HTTP") from None
+        if not isinstance(event, h11.Request):
+            raise malformed("the request is no HTTP")
+        if not any(name in _BODY_HEADERS for name, _ in event.headers):
+            self._near.next_event()
+        return event
+
+    def _admitted(self, request: h11.Request) -> Grant:
+        given = credentials(request)
+        grant = self._find(*given) if given else None
+        if grant is None:
+            raise unauthenticated()
+        if self._grant is None:
+            self._joined.enter_context(grant.connection(self._scope))
+            self._grant = grant
+        elif self._grant is not grant:
+            raise malformed("one connection cannot be used by two sessions")
+        return grant
+
+    # A tunnel.
+
+    async def _tunnel(self, incoming: Incoming, grant: Grant) -> None:
+        await self._close_far()
+        line = await self._dialer.dial(incoming.target, grant)
+        self._far = Far(line)
+        await self._stream.send(_ESTABLISHED + line.rest)
+        early, _ = self._near.trailing_data
+        if early:
+            await grant.bandwidth.take(len(early))
+            grant.sent += len(early)
+            await line.stream.send(early)
+        try:
+            whole = await Tunnel(self._stream, line.stream, grant, self._clock).run()
+        except Overfull:
+            grant.note(not_allowed(incoming.target, _too_large(grant)))
+            whole = False
+        if not whole:
+            await reset(self._stream)
+
+    # A request that is read.
+
+    async def _forward(self, incoming: Incoming, grant: Grant) -> None:
+        if self._far is not None and not (
+            incoming.repeatable and self._far.line.target == incoming.target
+        ):
+            await self._close_far()
+        try:
+            await self._exchange(incoming, grant)
+        except Stale:
+            await self._close_far()
+            await self._exchange(incoming, grant)
+
+    async def _exchange(self, incoming: Incoming, grant: Grant) -> None:
+        if self._far is None:
+            self._far = Far(await self._dialer.dial(incoming.target, grant))
+        exchange = Exchange(incoming, self._near, self._stream, self._far, grant)
+        try:
+            await exchange.run()
+        except Overfull:
+            raise not_allowed(incoming.target, _too_large(grant)) from None
+        finally:
+            if not self._far.rewind():
+                await self._close_far()
+
+    # Answers of our own, and what follows.
+
+    async def _answer(self, refused: Refused, *, without_body: bool) -> bool:
+        if self._near.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            # Half an answer must not look like a whole one.
+            await reset(self._stream)
+            return False
+        self._skip_body()
+        page = refused.page()
+        headers = [*_PAGE_HEADERS, *refused.headers, ("Content-Length", str(len(page)))]
+        if self._near.their_state in (h11.IDLE, h11.SEND_BODY, h11.ERROR):
+            headers.append(("Connection", "close"))
+        status, phrase = refused.status.value, refused.status.phrase
+        response = h11.Response(status_code=status, headers=headers, reason=phrase.encode())
+        answer = self._near.send(response) or b""
+        if not without_body:
+            answer += self._near.send(h11.Data(page)) or b""
+        await self._stream.send(answer + (self._near.send(h11.EndOfMessage()) or b""))
+        return self._may_go_on() or await self._end()
+
+    def _skip_body(self) -> None:
+        """Throw away what has arrived of a body that nobody wants; often that is all of it."""
+        with suppress(h11.RemoteProtocolError):
+            while self._near.their_state is h11.SEND_BODY:
+                if self._near.next_event() is h11.NEED_DATA:
+                    return
+
+    def _may_go_on(self) -> bool:
+        if self._near.our_state is h11.DONE and self._near.their_state is h11.DONE:
+            self._unread += self._near.trailing_data[0]
+            return True
+        return False
+
+    async def _end(self) -> bool:
+        await drain(self._stream)
+        return False
+
+
+def _too_large(grant: Grant) -> str:
+    return f"the response is larger than the {grant.policy.response_bytes} bytes allowed"
+
+
+__all__ = ["Client", "Patience"]

@@ -1,0 +1,181 @@
+"""Connections to sites: decided on the name, resolved, decided on each address, and opened to that address only."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+import h11
+from anyio.abc import SocketStream
+
+from ..addresses import IPAddress
+from ..policy import Target
+from .grant import Grant
+from .lines import BROKEN, close, keep_alive
+from .refusal import not_allowed, too_late, unreachable
+from .resolver import NotFound, Resolver
+from .upstream import UpstreamProxy
+
+_NEXT_SECONDS: Final = 0.25
+"""How long one address is tried before the next is tried beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A connection to a site, or to the proxy that leads there."""
+
+    stream: SocketStream
+    target: Target
+    proxy: UpstreamProxy | None = None
+    rest: bytes = b""
+    """What was read beyond the answer of that proxy."""
+
+
+class Dialer:
+    """Opens lines. It is the only place that does, so nothing is reached that was not judged here."""
+
+    def __init__(self, resolver: Resolver, *, seconds: float) -> None:
+        self._resolver = resolver
+        self._seconds = seconds
+
+    async def dial(self, target: Target, grant: Grant) -> Line:
+        """Open a connection.
+
+        Raises:
+            Refused: the policy forbids it, or nobody answers.
+        """
+        reason = grant.policy.refused_name(target)
+        if reason is not None:
+            raise not_allowed(target, reason)
+        if grant.upstream is not None:
+            if target.address is not None:
+                _judged(target, [target.address], grant)
+            return await self._through(grant.upstream, target)
+        addresses = await self._addresses(target, grant)
+        stream = await self._connected(target, _judged(target, addresses, grant))
+        return Line(stream, target)
+
+    async def _addresses(self, target: Target, grant: Grant) -> Sequence[IPAddress]:
+        if target.address is not None:
+            return [target.address]
+        try:
+            async with grant.lookups:
+                return await self._resolver.addresses(target.host)
+        except NotFound:
+            raise unreachable(target, f"the name {target.host} has no address") from None
+
+    async def _connected(self, target: Target, addresses: Sequence[IPAddress]) -> SocketStream:
+        try:
+            with anyio.fail_after(self._seconds):
+                stream = await _fastest([str(one) for one in addresses], target.port)
+        except TimeoutError:
+            raise too_late(target, f"{target} did not answer in {self._seconds:g} s") from None
+        except OSError as error:
+            raise unreachable(target, f"{target} {_explained(error)}") from None
+        return stream
+
+    async def _through(self, proxy: UpstreamProxy, target: Target) -> Line:
+        try:
+            with anyio.fail_after(self._seconds):
+                stream = await _fastest([proxy.host], proxy.port)
+                keep_alive(stream)
+                if not target.tunnel:
+                    return Line(stream, target, proxy)
+                try:
+                    rest = await _opened_tunnel(stream, proxy, target)
+                except BaseException:
+                    await close(stream)
+                    raise
+                return Line(stream, target, proxy, rest)
+        except TimeoutError:
+            reason = f"the proxy upstream did not open {target} in {self._seconds:g} s"
+            raise too_late(target, reason) from None
+        except (OSError, h11.RemoteProtocolError, *BROKEN):
+            raise unreachable(target, "the proxy upstream does not answer") from None
+
+
+def _judged(target: Target, addresses: Sequence[IPAddress], grant: Grant) -> Sequence[IPAddress]:
+    """Return the addresses that may be reached. One that may not is never tried, whatever else the name stands for."""
+    reasons = {one: grant.policy.refused_address(target, one) for one in addresses}
+    allowed = [one for one, reason in reasons.items() if reason is None]
+    if not allowed:
+        reason = next(iter(reasons.values()))
+        prefix = "" if target.address else f"{target.host} leads to "
+        raise not_allowed(target, f"{prefix}{reason}")
+    return allowed
+
+
+async def _fastest(hosts: Sequence[str], port: int) -> SocketStream:
+    """Return a connection to the first that answers; each is tried when the one before failed or is slow.
+
+    Raises:
+        OSError: none answers; it is the failure of the first.
+    """
+    winner: SocketStream | None = None
+    failures: list[OSError] = []
+
+    async def attempt(host: str, failed: anyio.Event) -> None:
+        nonlocal winner
+        try:
+            stream = await anyio.connect_tcp(host, port)
+        except OSError as error:
+            failures.append(error)
+            failed.set()
+            return
+        if winner is not None:
+            await close(stream)
+            return
+        winner = stream
+        tasks.cancel_scope.cancel()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for host in hosts:
+                failed = anyio.Event()
+                tasks.start_soon(attempt, host, failed)
+                with anyio.move_on_after(_NEXT_SECONDS):
+                    await failed.wait()
+        # A deadline that passed meanwhile must not lose the connection.
+        await anyio.lowlevel.checkpoint_if_cancelled()
+    except BaseException:
+        if winner is not None:
+            await close(winner)
+        raise
+    if winner is None:
+        raise failures[0]
+    keep_alive(winner)
+    return winner
+
+
+async def _opened_tunnel(stream: SocketStream, proxy: UpstreamProxy, target: Target) -> bytes:
+    """Ask a proxy for a tunnel. Returns what came after its consent."""
+    http = h11.Connection(h11.CLIENT)
+    headers = [(b"Host", target.authority.encode()), *proxy.headers()]
+    request = h11.Request(method=b"CONNECT", target=target.authority, headers=headers)
+    await stream.send(http.send(request) or b"")
+    http.send(h11.EndOfMessage())
+    while True:
+        event = http.next_event()
+        if event is h11.NEED_DATA:
+            http.receive_data(await stream.receive())
+        elif isinstance(event, h11.Response):
+            if 200 <= event.status_code < 300:
+                return http.trailing_data[0]
+            reason = f"the proxy upstream refused {target} with status {event.status_code}"
+            raise unreachable(target, reason)
+        elif not isinstance(event, h11.InformationalResponse):
+            raise h11.RemoteProtocolError("no answer to CONNECT")
+
+
+def _explained(error: OSError) -> str:
+    refused = isinstance(error.__cause__, ConnectionRefusedError)
+    if refused or error.errno == errno.ECONNREFUSED:
+        return "refuses connections"
+    return "cannot be reached"
+
+
+__all__ = ["Dialer", "Line"]

@@ -1,0 +1,80 @@
+"""Why a request was not carried out, and the page that says so."""
+
+from __future__ import annotations
+
+from html import escape
+from http import HTTPStatus
+from typing import Final
+
+_PAGE: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<style>body {{ font: 1rem/1.5 system-ui, sans-serif; margin: 4rem auto; max-width: 40rem; padding: 0 1rem }}</style></head>
+<body><h1>{title}</h1><p>{said}</p></body></html>
+"""
+
+
+class Refused(Exception):
+    """Raised when a request gets an answer of the proxy's own instead of the site's. The reason holds nothing secret."""
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        reason: str,
+        *,
+        host: str | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+        self.host = host
+        self.headers = headers
+
+    @property
+    def by_policy(self) -> bool:
+        return self.status is HTTPStatus.FORBIDDEN
+
+    def page(self) -> bytes:
+        """Return the answer as HTML."""
+        title = f"{self.status.value} {self.status.phrase}"
+        if self.by_policy:
+            title = "Refused by Statehold's network policy"
+        return _PAGE.format(title=escape(title), said=escape(self.reason)).encode()
+
+
+def not_allowed(host: object, reason: str) -> Refused:
+    """Refuse for the policy's sake."""
+    return Refused(HTTPStatus.FORBIDDEN, reason, host=str(host))
+
+
+def malformed(reason: str) -> Refused:
+    return Refused(HTTPStatus.BAD_REQUEST, reason)
+
+
+def unreachable(host: object, reason: str) -> Refused:
+    return Refused(HTTPStatus.BAD_GATEWAY, reason, host=str(host))
+
+
+def too_late(host: object, reason: str) -> Refused:
+    return Refused(HTTPStatus.GATEWAY_TIMEOUT, reason, host=str(host))
+
+
+def unauthenticated() -> Refused:
+    challenge = ("Proxy-Authenticate", 'Basic realm="Statehold", charset="UTF-8"')
+    reason = "this proxy serves the browser sessions of one Statehold process only"
+    return Refused(HTTPStatus.PROXY_AUTHENTICATION_REQUIRED, reason, headers=(challenge,))
+
+
+def too_many(reason: str) -> Refused:
+    return Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason)
+
+
+__all__ = [
+    "Refused",
+    "malformed",
+    "not_allowed",
+    "too_late",
+    "too_many",
+    "unauthenticated",
+    "unreachable",
+]

@@ -1,0 +1,129 @@
+"""Names to addresses, in threads of its own: few, and no reason for the process to wait at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from ipaddress import ip_address
+from typing import Final
+
+import anyio
+
+from ....sessions.clock import Clock
+from ..addresses import IPAddress, mapped
+
+Lookup = Callable[[str], Sequence[str]]
+"""Returns the addresses of a name, or raises OSError. Called in a thread."""
+
+_LOOPBACK: Final = ("127.0.0.1", "::1")
+_KEPT: Final = 2000
+
+
+class NotFound(Exception):
+    """Raised when a name has no address, or nobody said in time."""
+
+
+class _Pending:
+    """One name being looked up, whoever waits for it."""
+
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.asked = False
+        self.addresses: tuple[IPAddress, ...] = ()
+
+
+class Resolver:
+    """Looks each name up once at a time and keeps the answer for a few seconds.
+
+    A call that is cancelled or late leaves its thread to the system's resolver, which gives up by itself; `at_once`
+    counts those too.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        seconds: float = 10.0,
+        keep_seconds: float = 10.0,
+        at_once: int = 64,
+        lookup: Lookup | None = None,
+    ) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._keep = keep_seconds
+        self._threads = anyio.Semaphore(at_once)
+        self._lookup = lookup or _system
+        self._pending: dict[str, _Pending] = {}
+        self._known: dict[str, tuple[float, tuple[IPAddress, ...]]] = {}
+
+    async def addresses(self, name: str) -> tuple[IPAddress, ...]:
+        """Return all addresses of a name, in the system's order of preference.
+
+        Raises:
+            NotFound: there is none.
+        """
+        # Browsers take these names for loopback without asking; resolvers often do not know them.
+        if name == "localhost" or name.endswith(".localhost"):
+            return tuple(map(ip_address, _LOOPBACK))
+        until, addresses = self._known.get(name, (0.0, ()))
+        if until <= self._clock.now():
+            addresses = await self._ask(name)
+        if not addresses:
+            raise NotFound(name)
+        return addresses
+
+    async def _ask(self, name: str) -> tuple[IPAddress, ...]:
+        with anyio.move_on_after(self._seconds):
+            while True:
+                pending = self._pending.get(name) or await self._start(name)
+                await pending.done.wait()
+                if pending.asked:
+                    return pending.addresses
+        return ()
+
+    async def _start(self, name: str) -> _Pending:
+        pending = self._pending[name] = _Pending()
+        try:
+            await self._threads.acquire()
+            pending.asked = True
+        except BaseException:
+            # Whoever waits too starts it anew.
+            del self._pending[name]
+            pending.done.set()
+            raise
+        loop = asyncio.get_running_loop()
+
+        def look_up() -> None:
+            found: Sequence[str] = ()
+            with suppress(OSError, UnicodeError):
+                found = self._lookup(name)
+            with suppress(RuntimeError):  # the loop is closed, nobody waits any more
+                loop.call_soon_threadsafe(self._answered, name, pending, found)
+
+        try:
+            threading.Thread(target=look_up, name="statehold-resolver", daemon=True).start()
+        except RuntimeError:  # the system has no thread left
+            self._answered(name, pending, ())
+        return pending
+
+    def _answered(self, name: str, pending: _Pending, found: Sequence[str]) -> None:
+        self._threads.release()
+        pending.addresses = tuple(mapped(ip_address(one.partition("%")[0])) for one in found)
+        if self._pending.get(name) is pending:
+            del self._pending[name]
+        if pending.addresses:
+            while len(self._known) >= _KEPT:
+                del self._known[next(iter(self._known))]
+            self._known[name] = (self._clock.now() + self._keep, pending.addresses)
+        pending.done.set()
+
+
+def _system(name: str) -> Sequence[str]:
+    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+__all__ = ["Lookup", "NotFound", "Resolver"]

@@ -1,0 +1,96 @@
+"""A tunnel: bytes both ways between a browser and a site, and nothing known of them but how many there are."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import anyio
+from anyio.abc import SocketStream
+
+from ....sessions.clock import Clock
+from .grant import Grant
+from .lines import BROKEN
+
+LINGER_SECONDS: Final = 60.0
+"""How long the second half of a tunnel may be silent when the first has ended."""
+
+QUIET_SECONDS: Final = 5.0
+"""What arrives after so much silence is a new response, as far as anybody outside can tell."""
+
+
+class Overfull(Exception):
+    """Raised when more arrived than the policy lets one response be."""
+
+
+class Tunnel:
+    """Carries bytes until both sides have ended, one has broken, or it is cancelled. It closes neither stream."""
+
+    def __init__(self, near: SocketStream, far: SocketStream, grant: Grant, clock: Clock) -> None:
+        self._near = near
+        self._far = far
+        self._grant = grant
+        self._clock = clock
+        self._half_closed = False
+        self._arrived = 0
+        self._last = 0.0
+        self._overfull = False
+        self._broken = False
+        self._scope = anyio.CancelScope()
+
+    async def run(self) -> bool:
+        """Return whether both sides ended of their own accord.
+
+        Raises:
+            Overfull: the site sent too much.
+        """
+        async with anyio.create_task_group() as tasks:
+            self._scope = tasks.cancel_scope
+            tasks.start_soon(self._half, self._near, self._far)
+            tasks.start_soon(self._half, self._far, self._near)
+        if self._overfull:
+            raise Overfull
+        return not self._broken
+
+    async def _half(self, source: SocketStream, sink: SocketStream) -> None:
+        arriving = source is self._far
+        bandwidth = self._grant.bandwidth
+        piece = bandwidth.piece
+        try:
+            while True:
+                try:
+                    data = await source.receive(piece)
+                except anyio.EndOfStream:
+                    break
+                await bandwidth.take(len(data))
+                if self._half_closed:
+                    self._scope.deadline = anyio.current_time() + LINGER_SECONDS
+                if arriving:
+                    self._count(len(data))
+                else:
+                    self._grant.sent += len(data)
+                await sink.send(data)
+            await sink.send_eof()
+            self._half_closed = True
+            self._scope.deadline = anyio.current_time() + LINGER_SECONDS
+        except Overfull:
+            self._overfull = True
+            self._scope.cancel()
+        except BROKEN:
+            self._broken = True
+            self._scope.cancel()
+
+    def _count(self, count: int) -> None:
+        self._grant.received += count
+        most = self._grant.policy.response_bytes
+        if most is None:
+            return
+        now = self._clock.now()
+        if now - self._last > QUIET_SECONDS:
+            self._arrived = 0
+        self._last = now
+        self._arrived += count
+        if self._arrived > most:
+            raise Overfull
+
+
+__all__ = ["Overfull", "Tunnel"]
