@@ -1,0 +1,166 @@
+"""A site on every loopback address, each another origin, that keeps something in every place a browser has for it.
+
+`with Keeping() as site: site.at(2)` is its address on 127.0.0.2. `hits` are the requests it saw. `close()` makes it go away.
+"""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from urllib.parse import unquote
+
+EVERYTHING = """<!doctype html><meta charset="utf-8"><title>Everything</title>
+<style>#box { height: 80px; overflow: auto } #long, #inner { height: 4000px }</style>
+<form>
+<input id="text" name="text" value="as sent"><input name="untouched" value="as sent">
+<input id="mirrored" oninput="this.setAttribute('value', this.value)">
+<input id="password" type="password"><input id="shown" name="password_again"><input id="hidden" type="hidden" value="as sent">
+<input id="card" autocomplete="billing cc-number"><input id="code" autocomplete="one-time-code">
+<textarea id="area">as sent</textarea>
+<select id="one"><option>a<option>b<option>c</select>
+<select id="many" multiple><option selected>a<option>b<option>c</select>
+<select id="month" autocomplete="cc-exp-month"><option>1<option>2</select>
+<input type="checkbox" id="tick"><input type="checkbox" id="untick" checked>
+<input type="radio" name="r" id="r1" checked><input type="radio" name="r" id="r2">
+<input type="file" id="file">
+</form>
+<div id="editor" contenteditable>as sent</div><div id="other" contenteditable>as sent</div>
+<div id="box"><div id="inner"></div></div>
+<x-shadow></x-shadow><iframe id="frame" src="/framed"></iframe>
+<div id="long"></div>
+<script>
+window.events = [];
+for (const kind of ["input", "change"]) addEventListener(kind, e => events.push(kind + " " + e.target.id), true);
+window.found = {
+  state: history.state, session: sessionStorage.getItem("s"), local: localStorage.getItem("l"),
+  type: performance.getEntriesByType("navigation")[0].type,
+};
+customElements.define("x-shadow", class extends HTMLElement {
+  connectedCallback() { this.attachShadow({mode: "open"}).innerHTML = '<input id="deep">'; }
+});
+// As frameworks do: this field is there only after the page has loaded.
+addEventListener("load", () => setTimeout(() => {
+  const late = Object.assign(document.createElement("input"), {id: "late"});
+  document.querySelector("form").append(late);
+}, 30));
+</script>"""
+
+ACCOUNT = """<!doctype html><meta charset="utf-8"><title>Account</title><p id="who">...</p><script>
+window.started = {local: localStorage.getItem("login"), session: sessionStorage.getItem("login"), cookie: document.cookie};
+const opening = indexedDB.open("accounts", 1);
+opening.onupgradeneeded = () => opening.result.createObjectStore("users");
+opening.onsuccess = () => {
+  const asked = opening.result.transaction("users").objectStore("users").get("login");
+  asked.onsuccess = () => { window.started.database = asked.result ?? null; window.ready = true; };
+};
+</script>"""
+
+HEAVY = """<!doctype html><title>Heavy</title><script>
+document.body.innerHTML = '<input>'.repeat(200000);
+for (const input of document.querySelectorAll("input")) input.value = "x".repeat(20);
+for (let n = 0; n < 4; n++) sessionStorage.setItem("k" + n, "x".repeat(1200000));
+</script>"""
+
+WORKER = """addEventListener("install", () => skipWaiting());
+addEventListener("activate", event => event.waitUntil(clients.claim()));
+addEventListener("fetch", event => event.respondWith(
+  new Response("<title>Worker</title><script>localStorage.setItem('by', 'worker')</script>", {headers: {"Content-Type": "text/html"}})));"""
+
+PAGES = {
+    "/everything": EVERYTHING,
+    "/account": ACCOUNT,
+    "/heavy": HEAVY,
+    "/framed": '<!doctype html><title>Framed</title><input id="framed">',
+    "/plain": "<!doctype html><title>Plain</title><p>plain</p>",
+    "/endless": "<!doctype html><title>Endless</title><p>endless</p>",
+    "/form": '<!doctype html><title>Form</title><form method="post" action="/answer"><button>Send</button></form>',
+}
+
+
+class Keeping:
+    """The site, served from threads inside `with`."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.hits: list[str] = []
+        self._server = _Server(("", port), _Handler)
+        self._server.site = self
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
+
+    @property
+    def port(self) -> int:
+        return self._server.server_address[1]
+
+    def at(self, number: int) -> str:
+        return f"http://127.0.0.{number}:{self.port}"
+
+    def __enter__(self) -> Keeping:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join(5)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    site: Keeping
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        self.note()
+        if path == "/to":
+            self.answer(302, "", location=unquote(query))
+        elif path == "/worker.js":
+            self.answer(200, WORKER, kind="text/javascript")
+        elif path == "/answer":
+            self.answer(405, "<title>Not allowed</title>")
+        elif path in PAGES:
+            self.answer(200, PAGES[path])
+        else:
+            self.answer(404, "<title>Not found</title>")
+
+    def do_POST(self) -> None:
+        self.note()
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.answer(200, "<title>Answer</title><p>thank you</p>")
+
+    def note(self) -> None:
+        host = self.headers.get("Host", "").partition(":")[0]
+        self.server.site.hits.append(f"{self.command} {host}{self.path}")
+
+    def answer(
+        self, status: int, body: str, *, kind: str = "text/html", location: str | None = None
+    ) -> None:
+        content = body.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Cache-Control", "no-store")
+        if location is not None:
+            self.send_header("Location", location)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+__all__ = ["Keeping"]

@@ -1,0 +1,135 @@
+"""The gate of a browser: no document of an origin loads before what a session had stored there is back.
+
+It stands in the browser, not in a page: redirects, popups and frames pass it as well. Only documents of origins that are
+still asleep stop here, so that nothing else is slower for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from weakref import WeakKeyDictionary
+
+import anyio
+
+from .world import asked, origin_of
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, CDPSession
+
+logger = logging.getLogger("statehold.browser")
+
+WAKE_SECONDS: Final = 5.0
+"""A document waits no longer than this for its origin, and is then loaded without."""
+
+
+class Sleeper(Protocol):
+    """What of one browser context is asleep."""
+
+    @property
+    def asleep(self) -> Collection[str]: ...
+
+    async def wake(self, origin: str) -> None: ...
+
+
+class Gate:
+    """The gate of one browser, shared by its contexts, closed when none of them has anything asleep.
+
+    Lives as long as the browser. All methods may be called concurrently.
+    """
+
+    _gates: ClassVar[WeakKeyDictionary[Browser, Gate]] = WeakKeyDictionary()
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._session: CDPSession | None = None
+        self._sleepers: dict[str, Sleeper] = {}
+        self._lock = anyio.Lock()
+        self._watched: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        return f"<Gate contexts={len(self._sleepers)} origins={len(self._watched)}>"
+
+    @classmethod
+    def of(cls, browser: Browser) -> Gate:
+        """Return the gate of a browser, always the same one."""
+        return cls._gates.setdefault(browser, cls(browser))
+
+    async def session(self) -> CDPSession:
+        """Return the DevTools session of the browser as a whole."""
+        async with self._lock:
+            return await self._connected()
+
+    async def _connected(self) -> CDPSession:
+        if self._session is None:
+            self._session = await self._browser.new_browser_cdp_session()
+            self._session.on("Fetch.requestPaused", self._paused)
+        return self._session
+
+    async def admit(self, context_id: str, sleeper: Sleeper) -> None:
+        """Hold documents of what is asleep in a context from now on."""
+        self._sleepers[context_id] = sleeper
+        await self.changed()
+
+    async def leave(self, context_id: str) -> None:
+        """Forget a context that is gone."""
+        if self._sleepers.pop(context_id, None) is not None:
+            await self.changed()
+
+    async def changed(self) -> None:
+        """Look again at what is asleep."""
+        async with self._lock:
+            wanted = frozenset(o for sleeper in self._sleepers.values() for o in sleeper.asleep)
+            if wanted == self._watched:
+                return
+            session = await self._connected()
+            if wanted:
+                patterns = [
+                    {"urlPattern": _literal(origin) + "/*", "resourceType": "Document"}
+                    for origin in sorted(wanted)
+                ]
+                await asked(session, "Fetch.enable", {"patterns": patterns})
+            else:
+                await asked(session, "Fetch.disable")
+            self._watched = wanted
+
+    async def _paused(self, event: dict[str, Any]) -> None:
+        assert self._session is not None
+        try:
+            with anyio.move_on_after(WAKE_SECONDS) as scope:
+                await self._wake(event)
+            if scope.cancelled_caught:
+                logger.warning("a page went on without its storage after %g s", WAKE_SECONDS)
+        except Exception:
+            logger.debug("an origin was not woken", exc_info=True)
+        finally:
+            with suppress(Exception):
+                request = {"requestId": event["requestId"]}
+                await asked(self._session, "Fetch.continueRequest", request)
+
+    async def _wake(self, event: dict[str, Any]) -> None:
+        origin = origin_of(event["request"]["url"])
+        if origin is None:
+            return
+        for sleeper in await self._concerned(event["frameId"]):
+            if origin in sleeper.asleep:
+                await sleeper.wake(origin)
+
+    async def _concerned(self, frame: str) -> list[Sleeper]:
+        """Return whose frame it is. Frames in a page have no target of their own; then it may be anybody's."""
+        if len(self._sleepers) > 1:
+            with suppress(Exception):
+                assert self._session is not None
+                found = await asked(self._session, "Target.getTargetInfo", {"targetId": frame})
+                sleeper = self._sleepers.get(found["targetInfo"].get("browserContextId", ""))
+                return [sleeper] if sleeper is not None else []
+        return list(self._sleepers.values())
+
+
+def _literal(text: str) -> str:
+    return "".join("\\" + letter if letter in "*?\\" else letter for letter in text)
+
+
+__all__ = ["Gate", "Sleeper"]

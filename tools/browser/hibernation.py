@@ -1,0 +1,260 @@
+"""Saving a browser context: cookies, storage and tabs as plain JSON, while its pages go on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import orjson
+
+from ...sessions.errors import ConnectionLost
+from ...sessions.services import JSON, Snapshot
+from .origins import DATABASE_SECONDS, Origins
+from .sealing import Seal, opened
+from .world import WorldError, origin_of
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Page
+
+    from .restoration import SleepingTab
+
+logger = logging.getLogger("statehold.browser")
+
+VERSION: Final = 1
+PROBE_SECONDS: Final = 2.0
+"""A page that does not answer for so long is saved by its address alone."""
+HISTORY: Final = 50
+KIB: Final = 2**10
+MIB: Final = 2**20
+SNAPSHOT_BYTES: Final = 64 * MIB
+
+TAB_LIMITS: Final[Mapping[str, Any]] = {
+    "fields": 2000,
+    "fieldBytes": 256 * KIB,
+    "pageBytes": 2 * MIB,
+    "sessionBytes": MIB,
+    "milliseconds": 300,
+}
+"""What page_state.js takes of one page at most; more is said to be lost."""
+STORAGE_LIMITS: Final[Mapping[str, Any]] = {
+    "bytes": 16 * MIB,
+    "milliseconds": DATABASE_SECONDS * 1000,
+    "whole": True,
+}
+LIGHT_STORAGE_LIMITS: Final[Mapping[str, Any]] = {
+    "bytes": MIB,
+    "milliseconds": 300,
+    "whole": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTab:
+    """One tab: where it was, and what had been done on its page."""
+
+    url: str
+    title: str = ""
+    history: list[str] = field(default_factory=list[str])
+    """The addresses before and after `url`, oldest first; `place` is where `url` stands among them."""
+    place: int = 0
+    viewport: list[int] | None = None
+    posted: bool = False
+    """Whether it showed the answer to a form; loading its address shows something else."""
+    page: str | None = None
+    """Fields and scroll positions, as page_state.js wrote them."""
+    entry: str | None = None
+    """Session storage and history state, as page_state.js wrote them."""
+    lost: list[str] = field(default_factory=list[str])
+    """What of it could not be saved, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hibernated:
+    """What was saved of a context. Secret: it holds logins."""
+
+    cookies: list[JSON] = field(default_factory=list[JSON])
+    origins: dict[str, str] = field(default_factory=dict[str, str])
+    tabs: list[SavedTab] = field(default_factory=list[SavedTab])
+    current: int = 0
+    lost: list[str] = field(default_factory=list[str])
+    """What of the context as a whole could not be saved, in words."""
+
+    def snapshot(self, seal: Seal | None = None) -> Snapshot:
+        """Turn it into what a session stores, encrypted when there is a seal."""
+        data: JSON = {"version": VERSION, **asdict(self)}
+        if seal is None:
+            return Snapshot(data)
+        return Snapshot(
+            {"version": VERSION, "sealed": True}, {"sealed": seal.seal(orjson.dumps(data))}
+        )
+
+    @staticmethod
+    def of(snapshot: Snapshot, seal: Seal | None = None) -> Hibernated:
+        """Turn a snapshot back. What cannot be read is said in `lost`, and nothing else comes back then.
+
+        Raises:
+            SealBroken: it is encrypted, and the key is missing or another one.
+        """
+        data = snapshot.data
+        if data.get("version") != VERSION:
+            what = f"everything (it was saved in a form, {data.get('version')!r}, that is not known here)"
+            return Hibernated(lost=[what])
+        if data.get("sealed"):
+            data = orjson.loads(opened(seal, snapshot.blobs.get("sealed", b"")))
+        rest = {key: value for key, value in data.items() if key not in ("version", "tabs")}
+        try:
+            return Hibernated(**rest, tabs=[SavedTab(**tab) for tab in data["tabs"]])
+        except (KeyError, TypeError):
+            return Hibernated(lost=["everything (what was saved is damaged)"])
+
+
+async def saved(
+    context: BrowserContext,
+    pages: Sequence[Page | SleepingTab],
+    current: int,
+    *,
+    light: bool,
+    seconds: float,
+    origins: Origins,
+) -> Hibernated:
+    """Save a context within `seconds`, leaving it as it is.
+
+    A page that does not answer is saved by its address. `light` is for checkpoints: it reads open pages only, and of their
+    databases only small ones; what it does not read is taken over from what was read before.
+
+    Raises:
+        ConnectionLost: the browser is gone or does not answer at all.
+    """
+    reading = _Reading(origins, light=light, probe=min(PROBE_SECONDS, seconds / 2))
+    with anyio.move_on_after(seconds):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(reading.take_cookies, context)
+            for number, page in enumerate(pages):
+                tasks.start_soon(reading.take, number, page)
+        if not light:
+            await _read_left(origins, pages, reading.claimed)
+    if reading.cookies is None:
+        raise ConnectionLost("The browser does not answer, so that nothing could be saved.")
+    lost = origins.unread(but=reading.claimed) if not light else []
+    kept, dropped = _bounded(origins.known, SNAPSHOT_BYTES)
+    numbers = sorted(reading.tabs)
+    return Hibernated(
+        cookies=reading.cookies,
+        origins=kept,
+        tabs=[reading.tabs[number] for number in numbers],
+        current=sum(number < current for number in numbers),
+        lost=lost + dropped,
+    )
+
+
+async def _read_left(
+    origins: Origins, pages: Sequence[Page | SleepingTab], claimed: Collection[str]
+) -> None:
+    from playwright.async_api import Error, Page
+
+    page = next((page for page in pages if isinstance(page, Page)), None)
+    with suppress(Error):
+        if page is not None:
+            await origins.attach(page)
+        await origins.read_left(STORAGE_LIMITS, but=claimed)
+
+
+class _Reading:
+    """One pass over the pages of a context."""
+
+    def __init__(self, origins: Origins, *, light: bool, probe: float) -> None:
+        self.cookies: list[JSON] | None = None
+        self.tabs: dict[int, SavedTab] = {}
+        self.claimed: set[str] = set()
+        """Origins that an open page is asked about, so that no other has to be."""
+        self._origins = origins
+        self._storage = LIGHT_STORAGE_LIMITS if light else STORAGE_LIMITS
+        self._probe = probe
+
+    async def take_cookies(self, context: BrowserContext) -> None:
+        from playwright.async_api import Error
+
+        with anyio.move_on_after(self._probe), suppress(Error):
+            self.cookies = [dict(cookie) for cookie in await context.cookies()]
+
+    async def take(self, number: int, page: Page | SleepingTab) -> None:
+        from playwright.async_api import Error, Page
+
+        if not isinstance(page, Page):
+            self.tabs[number] = page.saved
+            return
+        with anyio.move_on_after(self._probe), suppress(Error):
+            self.tabs[number] = await self._addressed(page)
+        if number not in self.tabs and not page.is_closed():
+            self.tabs[number] = SavedTab(page.url)
+        if number in self.tabs:
+            self.tabs[number] = await self._filled(self.tabs[number], page)
+
+    async def _addressed(self, page: Page) -> SavedTab:
+        """What the browser knows of a tab, whether its page answers or not."""
+        entries, index = await (await self._origins.watch.world(page)).history()
+        first = max(0, index - HISTORY)
+        addresses = [str(entry["url"]) for entry in entries[first : index + HISTORY]]
+        here = addresses[index - first]
+        before = [url for url in addresses[: index - first] if origin_of(url)]
+        after = [url for url in addresses[index - first + 1 :] if origin_of(url)]
+        viewport = page.viewport_size
+        return SavedTab(
+            url=here,
+            title=str(entries[index].get("title", ""))[:300],
+            history=[*before, here, *after],
+            place=len(before),
+            viewport=[viewport["width"], viewport["height"]] if viewport else None,
+            posted=self._origins.watch.posted(page),
+        )
+
+    async def _filled(self, tab: SavedTab, page: Page) -> SavedTab:
+        """Add what is on the page itself, if it answers in time."""
+        origin = origin_of(tab.url)
+        if origin is None:
+            return tab
+        ours = origin not in self.claimed
+        self.claimed.add(origin)
+        limits = {**TAB_LIMITS, "storage": dict(self._storage) if ours else None}
+        found: JSON | None = None
+        with anyio.move_on_after(self._probe), suppress(WorldError):
+            found = await (await self._origins.watch.world(page)).run("savedTab", limits)
+        if found is None:
+            return replace(tab, lost=["what was on it (it did not answer)"])
+        if found["storage"] is not None:
+            self._origins.note(found["storage"], whole=bool(self._storage["whole"]))
+        if found["origin"] != origin:
+            # An error page stands at an address that it is not from.
+            before = self._origins.unloaded.get(page)
+            if before is None or before.url != tab.url:
+                return tab
+            return replace(tab, page=before.page, entry=before.entry)
+        return replace(tab, page=found["page"], entry=found["entry"], lost=_missing(found))
+
+
+def _missing(found: JSON) -> list[str]:
+    lost: list[str] = []
+    if found["withheld"]:
+        lost.append("what was typed into password and other secret fields")
+    if found["files"]:
+        lost.append(f"{found['files']} chosen {'file' if found['files'] == 1 else 'files'}")
+    return lost + [f"{what} (too much)" for what in found["cut"]]
+
+
+def _bounded(origins: Mapping[str, str], most: int) -> tuple[dict[str, str], list[str]]:
+    """Leave out the largest origins until the rest fits."""
+    kept, lost = dict(origins), list[str]()
+    size = sum(map(len, kept.values()))
+    for origin in sorted(kept, key=lambda each: len(kept[each]), reverse=True):
+        if size <= most:
+            break
+        size -= len(kept.pop(origin))
+        lost.append(f"storage of {origin} (too much)")
+    return kept, lost
+
+
+__all__ = ["Hibernated", "SavedTab", "saved"]

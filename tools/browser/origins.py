@@ -1,0 +1,153 @@
+"""What the origins of a context store: localStorage and IndexedDB, as far as it was read, and what of it is still asleep."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+import anyio
+
+from .doorstep import blank
+from .gate import Gate
+from .watch import Watch
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Page
+
+    from .hibernation import SavedTab
+
+logger = logging.getLogger("statehold.browser")
+
+PARALLEL: Final = 2
+"""Empty pages at once: each site needs a renderer process of its own, so that more than the cores gain nothing."""
+DATABASE_SECONDS: Final = 3.0
+
+
+class Origins:
+    """The storage of one context, kept beside it for as long as it lives.
+
+    A restored origin sleeps until something is about to load a document of it: the gate of the browser then wakes it first.
+    What is asleep is saved again as it is. Waking is safe under concurrency and happens once.
+    """
+
+    def __init__(self, context: BrowserContext, *, asleep: Mapping[str, str] | None = None) -> None:
+        self.watch = Watch(context)
+        self.known: dict[str, str] = dict(asleep or {})
+        """What each origin stored when it was last read, as page_state.js wrote it."""
+        self.asleep: set[str] = set(self.known)
+        self.trouble: list[str] = []
+        """What could not be put back since somebody last took it out, in words."""
+        self.remarks: dict[str, list[str]] = {}
+        """What of each origin was not saved when it was last read, in words."""
+        self.unloaded: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
+        """Tabs that could not be loaded again: what was saved of them is not on their pages."""
+        self._context_id = ""
+        self._waking: dict[str, anyio.Lock] = {}
+        self._gate: Gate | None = None
+
+    def __repr__(self) -> str:
+        return f"<Origins known={len(self.known)} asleep={len(self.asleep)}>"
+
+    async def attach(self, page: Page) -> None:
+        """Learn from any page of the context which one it is, and put the gate up. What loads before passes it."""
+        if self._gate is not None:
+            return
+        browser = page.context.browser
+        assert browser is not None
+        self._context_id = (await self.watch.world(page)).context
+        self._gate = Gate.of(browser)
+        page.context.on("close", self._closed)
+        await self._gate.admit(self._context_id, self)
+
+    async def _closed(self, context: BrowserContext) -> None:
+        self.asleep.clear()
+        if self._gate is not None:
+            try:
+                await self._gate.leave(self._context_id)
+            except Exception:
+                logger.debug("the gate did not answer", exc_info=True)
+
+    # Waking.
+
+    async def wake(self, origin: str, page: Page | None = None) -> None:
+        """Put back what an origin stored, by an empty page of ours or by one that stands on an empty document of it."""
+        async with self._waking.setdefault(origin, anyio.Lock()):
+            if origin not in self.asleep:
+                return
+            if page is not None:
+                await self._restore(origin, page)
+            else:
+                async with self._empty_page() as own, blank(own, origin + "/"):
+                    await self._restore(origin, own)
+            self.asleep.discard(origin)
+        if self._gate is not None:
+            await self._gate.changed()
+
+    async def _restore(self, origin: str, page: Page) -> None:
+        world = await self.watch.world(page)
+        failed = await world.run("restoreStorage", self.known[origin], DATABASE_SECONDS * 1000)
+        self.trouble += [f"{what} of {origin}" for what in failed]
+
+    @asynccontextmanager
+    async def _empty_page(self) -> AsyncGenerator[Page]:
+        assert self._gate is not None, "attach() comes first"
+        browser = await self._gate.session()
+        async with self.watch.doorstep.open(browser, self._context_id) as page:
+            # Otherwise a worker of the site would answer instead of us.
+            await (await self.watch.world(page)).bypass_workers()
+            yield page
+
+    def take_trouble(self) -> list[str]:
+        found, self.trouble = self.trouble, []
+        return found
+
+    # Reading.
+
+    def note(self, storage: Mapping[str, Any], *, whole: bool) -> None:
+        """Take over what page_state.js read of an origin."""
+        origin, cut = storage["origin"], list(storage["cut"])
+        if origin in self.asleep:
+            return
+        if cut and not whole and origin in self.known:
+            # A checkpoint reads less; what it has no room for was read before.
+            return
+        if storage["text"] is None:
+            self.known.pop(origin, None)
+        else:
+            self.known[origin] = storage["text"]
+        if whole:
+            self.remarks[origin] = [*cut, *storage["other"]]
+
+    def unread(self, *, but: Collection[str]) -> list[str]:
+        """Say what is not as it is now in what was read, besides open pages."""
+        found = [f"{what} of {origin}" for origin, what in self.remarks.items() for what in what]
+        late = self.watch.touched - self.asleep - set(but)
+        return found + [f"the latest storage of {origin}" for origin in sorted(late)]
+
+    async def read_left(self, limits: Mapping[str, Any], *, but: Collection[str]) -> None:
+        """Read origins that were visited since they were last read, but not those of open pages. May be cancelled."""
+        waiting = sorted(self.watch.touched - self.asleep - set(but))
+
+        async def work() -> None:
+            async with self._empty_page() as page:
+                while waiting:
+                    await self._read(page, waiting.pop(), limits)
+
+        if self._gate is None or not waiting:
+            return
+        async with anyio.create_task_group() as tasks:
+            for _ in range(min(PARALLEL, len(waiting))):
+                tasks.start_soon(work)
+
+    async def _read(self, page: Page, origin: str, limits: Mapping[str, Any]) -> None:
+        async with blank(page, origin + "/"):
+            storage = await (await self.watch.world(page)).run("savedStorage", dict(limits))
+        if storage is not None:
+            self.note(storage, whole=True)
+        self.watch.touched.discard(origin)
+
+
+__all__ = ["DATABASE_SECONDS", "Origins"]

@@ -1,0 +1,313 @@
+"""Bringing a saved browser context back: logins and the current tab at once, the other tabs when they are first used."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import anyio
+
+from ...sessions.services import JSON, Restored
+from .doorstep import blank
+from .hibernation import Hibernated, SavedTab
+from .origins import Origins
+from .world import WorldError, origin_of
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, BrowserContext, Page
+
+logger = logging.getLogger("statehold.browser")
+
+CLOSE_SECONDS: Final = 3.0
+LOAD_SECONDS: Final = 2.0
+"""How long a page that is there may take to load all that belongs to it, before its fields are filled."""
+PATIENCE: Final[Mapping[str, int]] = {"fieldMilliseconds": 1500, "scrollMilliseconds": 300}
+ALWAYS_LOST: Final = "what the scripts of the pages held in memory"
+
+
+@dataclass(slots=True)
+class Report:
+    """What came back of one tab, and what did not, in words."""
+
+    fields: int = 0
+    scrolled: bool = False
+    lost: list[str] = field(default_factory=list[str])
+
+
+class SleepingTab:
+    """A tab that is known but not open. wake() opens it; concurrent calls open it once and get the same page."""
+
+    def __init__(
+        self, saved: SavedTab, number: int, context: BrowserContext, origins: Origins
+    ) -> None:
+        self.saved = saved
+        self.number = number
+        self.report = Report()
+        """What waking brought back; empty before."""
+        self._context = context
+        self._origins = origins
+        self._waking = anyio.Lock()
+        self._page: Page | None = None
+
+    def __repr__(self) -> str:
+        return f"<SleepingTab {self.number} {'awake' if self._page else 'asleep'}>"
+
+    @property
+    def url(self) -> str:
+        return self.saved.url
+
+    @property
+    def title(self) -> str:
+        return self.saved.title
+
+    async def wake(self, *, seconds: float) -> Page:
+        """Open it and bring back what was on its page. A page that cannot be loaded is said in `report`, not raised.
+
+        Raises:
+            playwright's Error: the context is gone.
+        """
+        async with self._waking:
+            if self._page is None:
+                page = await self._context.new_page()
+                self.report = await _loaded(self.saved, self.number, page, self._origins, seconds)
+                self._page = page
+            return self._page
+
+
+@dataclass(slots=True)
+class Resumed:
+    """A context that is there again. Its owner closes the context; nothing else has to be closed."""
+
+    context: BrowserContext
+    origins: Origins
+    tabs: list[Page | SleepingTab]
+    current: int
+    report: Restored
+
+
+async def restored(
+    browser: Browser,
+    hibernated: Hibernated | None,
+    *,
+    context_options: Mapping[str, Any],
+    prepare: Callable[[BrowserContext, Origins], Awaitable[None]] | None = None,
+    on_page: Callable[[Page], None] | None = None,
+    seconds: float = 30.0,
+) -> Resumed:
+    """Open a context with what was saved of one, or an empty one for None.
+
+    `prepare` is called before anything is loaded, `on_page` for each page that is a tab, now and later. The current tab is
+    loaded within `seconds`. What an origin had stored is there before the first document of it loads.
+
+    Raises:
+        playwright's Error: the browser is gone.
+    """
+    options = dict(context_options)
+    if hibernated is not None:
+        options.pop("storage_state", None)
+    given = hibernated or Hibernated()
+    context = await browser.new_context(**options)
+    try:
+        origins = Origins(context, asleep=given.origins)
+        if on_page is not None:
+            _tell(context, origins, on_page)
+        if prepare is not None:
+            await prepare(context, origins)
+        return await _resumed(context, origins, given, seconds)
+    except BaseException:
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
+            await context.close()
+        raise
+
+
+def _tell(context: BrowserContext, origins: Origins, on_page: Callable[[Page], None]) -> None:
+    def opened(page: Page) -> None:
+        if not origins.watch.hidden(page):
+            on_page(page)
+
+    context.on("page", opened)
+
+
+async def _resumed(
+    context: BrowserContext, origins: Origins, given: Hibernated, seconds: float
+) -> Resumed:
+    refused = await _add_cookies(context, given.cookies)
+    tabs: list[Page | SleepingTab] = [
+        SleepingTab(tab, number, context, origins) for number, tab in enumerate(given.tabs)
+    ]
+    current = min(given.current, len(tabs) - 1) if tabs else 0
+    report = Report()
+    if tabs or origins.asleep:
+        page = await context.new_page()
+        await origins.attach(page)
+        if tabs:
+            report = await _loaded(given.tabs[current], current, page, origins, seconds)
+        tabs[current : current + 1] = [page]
+    words = Restored(
+        _came_back(given, report, refused),
+        ", ".join(_did_not(given, report, refused) + origins.take_trouble()),
+    )
+    return Resumed(context, origins, tabs, current, words)
+
+
+async def _add_cookies(context: BrowserContext, cookies: Sequence[JSON]) -> int:
+    """Return how many the browser did not take."""
+    from playwright.async_api import Error
+
+    try:
+        if cookies:
+            await context.add_cookies(cast("Any", cookies))
+        return 0
+    except Error:
+        # One that is not acceptable makes it refuse all.
+        refused = 0
+        for cookie in cookies:
+            try:
+                await context.add_cookies(cast("Any", [cookie]))
+            except Error:
+                refused += 1
+        return refused
+
+
+async def _loaded(
+    saved: SavedTab, number: int, page: Page, origins: Origins, seconds: float
+) -> Report:
+    from playwright.async_api import Error
+
+    report = Report()
+    url = saved.url
+    if origin_of(url) is None:
+        if url not in ("", "about:blank"):
+            report.lost.append(f"the page of tab {number} ({_short(url)} cannot be loaded again)")
+        return report
+    with anyio.move_on_after(seconds) as scope:
+        try:
+            await _prepared(saved, page, origins, report)
+            there = await _visited(saved, number, page, report)
+            if there and saved.page is not None:
+                await _refilled(saved.page, number, page, origins, report)
+        except Error as error:
+            if page.is_closed():
+                raise
+            origins.unloaded[page] = saved
+            report.lost.append(f"the page of tab {number} ({_first_line(error)})")
+    if scope.cancelled_caught:
+        origins.unloaded[page] = saved
+        report.lost.append(
+            f"the page of tab {number} ({_short(url)} did not load within {seconds:g} seconds)"
+        )
+    return report
+
+
+async def _prepared(saved: SavedTab, page: Page, origins: Origins, report: Report) -> None:
+    """Bring back what has to be there before the page loads, on an empty document in its place."""
+    if saved.viewport is not None:
+        width, height = saved.viewport
+        if page.viewport_size not in (None, {"width": width, "height": height}):
+            await page.set_viewport_size({"width": width, "height": height})
+    origin = origin_of(saved.url)
+    assert origin is not None
+    if saved.entry is None and origin not in origins.asleep:
+        return
+    try:
+        async with blank(page, saved.url):
+            await origins.wake(origin, page)
+            if saved.entry is not None:
+                world = await origins.watch.world(page)
+                report.lost += await world.run("restoreEntry", saved.entry)
+    except WorldError:
+        logger.warning("storage of a tab was not restored", exc_info=True)
+        report.lost.append(f"what {origin} had stored")
+
+
+async def _visited(saved: SavedTab, number: int, page: Page, report: Report) -> bool:
+    """Load the page of a tab. Returns whether it is the page that was saved."""
+    # Going to the address where it stands, when that has a fragment, would not load anything.
+    if "#" in saved.url and page.url == saved.url:
+        response = await page.reload(wait_until="domcontentloaded")
+    else:
+        response = await page.goto(saved.url, wait_until="domcontentloaded")
+    if saved.posted:
+        report.lost.append(
+            f"the page of tab {number} (it was the answer to a form, which was not sent again)"
+        )
+    elif response is not None and response.status >= 400:
+        report.lost.append(
+            f"the page of tab {number} ({_short(saved.url)} answers {response.status} now)"
+        )
+    elif _page_of(page.url) != _page_of(saved.url):
+        report.lost.append(f"the page of tab {number} (it went on to {_short(page.url)})")
+    else:
+        return True
+    return False
+
+
+async def _refilled(text: str, number: int, page: Page, origins: Origins, report: Report) -> None:
+    from playwright.async_api import Error
+
+    with suppress(Error):
+        await page.wait_for_load_state("load", timeout=LOAD_SECONDS * 1000)
+    try:
+        found = await (await origins.watch.world(page)).run("restorePage", text, dict(PATIENCE))
+    except WorldError:
+        report.lost.append(f"the form fields of tab {number} (the page moved on)")
+        return
+    report.fields = int(found["fields"])
+    report.scrolled = bool(found["scrolled"])
+    if found["missing"]:
+        report.lost.append(f"{_count(found['missing'], 'form field')} of tab {number} (not there)")
+    if found["unscrolled"]:
+        report.lost.append(f"scroll positions of tab {number}")
+
+
+def _came_back(given: Hibernated, report: Report, refused: int) -> str:
+    words: list[str] = []
+    if given.tabs:
+        asleep = len(given.tabs) - 1
+        later = f" ({asleep} of them when first used)" if asleep else ""
+        words.append(_count(len(given.tabs), "tab") + later)
+    if len(given.cookies) > refused:
+        words.append(_count(len(given.cookies) - refused, "cookie"))
+    if given.origins:
+        words.append(f"the storage of {_count(len(given.origins), 'site')}")
+    if report.fields:
+        words.append(_count(report.fields, "form field"))
+    if report.scrolled:
+        words.append("the scroll position")
+    return ", ".join(words)
+
+
+def _did_not(given: Hibernated, report: Report, refused: int) -> list[str]:
+    lost = list(given.lost)
+    for number, tab in enumerate(given.tabs):
+        lost += [f"{what} of tab {number}" for what in tab.lost]
+    lost += report.lost
+    if refused:
+        lost.append(_count(refused, "cookie"))
+    if any(len(tab.history) > 1 for tab in given.tabs):
+        lost.append("back and forward (the addresses are kept)")
+    return [*lost, ALWAYS_LOST] if given.tabs else lost
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _page_of(url: str) -> str:
+    return url.partition("#")[0].partition("?")[0]
+
+
+def _short(url: str) -> str:
+    """An address without its query, which may hold what only the page should know."""
+    return _page_of(url)[:200]
+
+
+def _first_line(error: Exception) -> str:
+    first = (str(error).splitlines() or [""])[0]
+    return first.partition(": ")[2][:200].partition("?")[0] or first[:200]
+
+
+__all__ = ["Report", "Resumed", "SleepingTab", "restored"]
