@@ -49,6 +49,8 @@ class Call:
         """Whether the answer describes the current page."""
         self.shows_snapshot = False
         """Whether the answer has a snapshot, where the configuration wants one after an action."""
+        self.expected_seconds: float | None = None
+        """How long the call will take, where that is known."""
 
     async def tab(self) -> Tab:
         """Return the current tab. There is always one; a crashed one is replaced, and that is told."""

@@ -26,6 +26,10 @@ logger = logging.getLogger("statehold.browser")
 CLOSE_SECONDS: Final = 3.0
 PROBE_SECONDS: Final = 2.0
 WATCH_SECONDS: Final = 3.0
+PROGRESS_SECONDS: Final = 1.0
+
+DURING_MODAL: Final = frozenset({"browser_tabs", "browser_close"})
+"""What may be called while a page asks something, though it does not answer that."""
 
 Saver = Callable[[BrowserSession], Awaitable[Snapshot | None]]
 
@@ -50,6 +54,8 @@ class BrowserConnection:
         self.lost = anyio.Event()
         self.reason: str | None = None
         self.opened = Restored()
+        self.progress_seconds = PROGRESS_SECONDS
+        """How often a caller who wants to know is told that its call goes on."""
         self._process = process
         self._tools = tools
         self._save = save
@@ -100,13 +106,13 @@ class BrowserConnection:
 
         tab = self.session.tabs.current
         waits = tab.modal_text if tab is not None else None
-        if waits is not None and tool.answers is None and tool.name != "browser_tabs":
+        if waits is not None and tool.answers is None and tool.name not in DURING_MODAL:
             call.answer.error(f"{tool.name} has to wait: answer first what the page asks.")
             return
         seconds = tool.seconds(self.session.config)
         try:
             with anyio.fail_after(seconds):
-                await self._watched(partial(tool.run, call, given))
+                await self._watched(partial(tool.run, call, given), tool, call)
         except ToolFailed as error:
             call.answer.error(str(error))
         except TimeoutError:
@@ -118,11 +124,15 @@ class BrowserConnection:
                 raise
             call.answer.error(first_line(error))
 
-    async def _watched(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _watched(
+        self, work: Callable[[], Awaitable[None]], tool: BrowserTool, call: Call
+    ) -> None:
         """Run a tool, and look from time to time whether there is still somebody to answer it."""
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch, tasks.cancel_scope)
+            if call.ctx.wants_progress:
+                tasks.start_soon(self._tell_progress, tool, call)
             try:
                 await work()
             except Exception as error:
@@ -133,6 +143,15 @@ class BrowserConnection:
             raise failure
         if self.lost.is_set():
             raise self._died()
+
+    async def _tell_progress(self, tool: BrowserTool, call: Call) -> None:
+        seconds = 0.0
+        while True:
+            await anyio.sleep(self.progress_seconds)
+            seconds += self.progress_seconds
+            text = f"{tool.title}: {seconds:g} seconds so far"
+            with suppress(Exception):
+                await call.ctx.progress(seconds, call.expected_seconds, text)
 
     async def _watch(self, scope: anyio.CancelScope) -> None:
         while True:

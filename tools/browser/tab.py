@@ -67,6 +67,8 @@ class Tab:
         self.console: deque[ConsoleLine] = deque(maxlen=KEPT)
         self._said = self._said_before = 0
         """How many messages there were, and of those how many before the page was loaded."""
+        self._asked = 0
+        """How many requests there were since the page was loaded."""
         self.requests: deque[Request] = deque(maxlen=KEPT)
         self.pending: set[Request] = set()
         """Requests that were not answered yet."""
@@ -139,6 +141,11 @@ class Tab:
         kept = list(self.console)
         return kept[max(0, len(kept) - (self._said - self._said_before)) :]
 
+    def numbered_requests(self) -> list[tuple[int, Request]]:
+        """Return the requests since the page was loaded, numbered from 1; of very many the last."""
+        first = self._asked - len(self.requests) + 1
+        return list(enumerate(self.requests, first))
+
     def troubles(self) -> tuple[int, int]:
         """Return how many errors and how many warnings there were since the page was loaded."""
         levels = [line.level for line in self.console_of_page()]
@@ -151,6 +158,7 @@ class Tab:
 
     def _request(self, request: Request) -> None:
         self.requests.append(request)
+        self._asked += 1
         self.pending.add(request)
         self.started.append(request)
 
@@ -166,6 +174,7 @@ class Tab:
         for number in range(len(known) - 1, -1, -1):
             if known[number] in self.pending and _is_navigation(known[number], frame):
                 self.requests = deque(known[number:], maxlen=KEPT)
+                self._asked = len(self.requests)
                 self.pending &= set(known[number:])
                 self._said_before = self._said
                 break

@@ -66,7 +66,7 @@ class BrowserTool:
             "action": config.action_seconds,
             "navigation": config.navigation_seconds,
             "script": config.script_seconds,
-            "wait": WAIT_SECONDS,
+            "wait": WAIT_SECONDS + config.action_seconds,
         }
         return own[self.patience] + config.settle_seconds + LOAD_SECONDS + 2.0
 

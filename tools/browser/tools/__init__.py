@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..config import BrowserConfig
 from ..tool import BrowserTool
-from . import looking, navigating, pointing
+from . import answering, filling, listening, looking, navigating, pointing, running, windows
 
-_MODULES = (navigating, looking, pointing)
+_MODULES = (navigating, looking, pointing, filling, answering, windows, listening, running)
 
 
 def toolset(config: BrowserConfig) -> list[BrowserTool]:

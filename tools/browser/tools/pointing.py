@@ -1,32 +1,92 @@
-"""Acting on elements: clicking, typing, choosing."""
+"""Acting on elements with the mouse: clicking, hovering, dragging, dropping."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ..call import Call
-from ..tool import Arguments, BrowserTool, tool
+from ..call import Call, ToolFailed
+from ..tool import Arguments, BrowserTool, Element, Target, tool
+from ..uploads import allowed_paths
 
 
 class Click(Arguments):
-    target: str
-    element: str | None = None
-    double_click: bool = Field(default=False, alias="doubleClick")
-    button: Literal["left", "right", "middle"] = "left"
+    target: Target
+    element: Element = None
+    double_click: Annotated[bool | None, Field(alias="doubleClick")] = None
+    button: Literal["left", "right", "middle"] | None = None
     modifiers: list[Literal["Alt", "Control", "ControlOrMeta", "Meta", "Shift"]] | None = None
 
 
 @tool("browser_click", title="Click")
 async def click(call: Call, given: Click) -> None:
-    """Click on an element, given by its ref or a selector."""
+    """Click on an element, and answer with the snapshot of what the page became."""
     locator = await call.locate(given.target, given.element)
+    options: Any = {"button": given.button, "modifiers": given.modifiers}
+    options = {key: value for key, value in options.items() if value is not None}
     press = locator.dblclick if given.double_click else locator.click
-    await call.act(
-        lambda: press(button=given.button, modifiers=given.modifiers, timeout=call.timeout)
-    )
-    call.answer.code(f"await {call.answer_code}.{'dblclick' if given.double_click else 'click'}()")
+    code = f"await {call.answer_code}.{'dblclick' if given.double_click else 'click'}"
+    await call.act(lambda: press(timeout=call.timeout, **options))
+    written = ", ".join(f"{key}={value!r}" for key, value in options.items())
+    call.answer.code(f"{code}({written})")
 
 
-TOOLS: list[BrowserTool] = [click]
+class Hover(Arguments):
+    target: Target
+    element: Element = None
+
+
+@tool("browser_hover", title="Hover mouse")
+async def hover(call: Call, given: Hover) -> None:
+    """Move the mouse onto an element, which opens menus and tooltips."""
+    locator = await call.locate(given.target, given.element)
+    await call.act(lambda: locator.hover(timeout=call.timeout))
+    call.answer.code(f"await {call.answer_code}.hover()")
+
+
+class Drag(Arguments):
+    start_target: Annotated[Target, Field(alias="startTarget")]
+    end_target: Annotated[Target, Field(alias="endTarget")]
+    start_element: Annotated[Element, Field(alias="startElement")] = None
+    end_element: Annotated[Element, Field(alias="endElement")] = None
+
+
+@tool("browser_drag", title="Drag mouse")
+async def drag(call: Call, given: Drag) -> None:
+    """Drag one element onto another."""
+    start = await call.locate(given.start_target, given.start_element)
+    start_code = call.answer_code
+    end = await call.locate(given.end_target, given.end_element)
+    await call.act(lambda: start.drag_to(end, timeout=call.timeout))
+    call.answer.code(f"await {start_code}.drag_to({call.answer_code})")
+
+
+class Drop(Arguments):
+    target: Target
+    element: Element = None
+    paths: Annotated[
+        list[str] | None, Field(description="Files of the session, or from the upload folders")
+    ] = None
+    data: Annotated[
+        dict[str, str] | None, Field(description="Texts by MIME type, such as text/plain")
+    ] = None
+
+
+@tool("browser_drop", title="Drop files or data onto an element")
+async def drop(call: Call, given: Drop) -> None:
+    """Drop files or texts onto an element, as if dragged from outside of the page."""
+    if not given.paths and not given.data:
+        raise ToolFailed("Give paths or data to drop.")
+    payload: Any = {}
+    if given.paths:
+        payload["files"] = await allowed_paths(call.session, given.paths)
+    if given.data:
+        payload["data"] = given.data
+    locator = await call.locate(given.target, given.element)
+    await call.act(lambda: locator.drop(payload, timeout=call.timeout))
+    written: Any = payload | ({"files": given.paths} if given.paths else {})
+    call.answer.code(f"await {call.answer_code}.drop({written!r})")
+
+
+TOOLS: list[BrowserTool] = [click, hover, drag, drop]

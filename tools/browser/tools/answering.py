@@ -1,0 +1,74 @@
+"""Answering what a page asks: dialogs and file choosers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from ..call import Call, ToolFailed, first_line
+from ..tool import Arguments, BrowserTool, tool
+from ..uploads import allowed_paths
+
+
+class HandleDialog(Arguments):
+    accept: bool
+    prompt_text: Annotated[
+        str | None, Field(alias="promptText", description="What to enter into a prompt")
+    ] = None
+
+
+@tool("browser_handle_dialog", title="Handle a dialog", answers="dialog")
+async def handle_dialog(call: Call, given: HandleDialog) -> None:
+    """Accept or dismiss the dialog that the page opened; what waited for it goes on."""
+    tab = await call.tab()
+    dialog = tab.dialog
+    if dialog is None:
+        raise ToolFailed("No dialog is open.")
+    tab.settle_modal()
+    if given.accept:
+        # Only a prompt takes a text.
+        text = given.prompt_text if dialog.type == "prompt" else None
+        await call.act(
+            lambda: dialog.accept(text) if text is not None else dialog.accept(), snapshot=False
+        )
+    else:
+        await call.act(dialog.dismiss, snapshot=False)
+    call.shows_page = True
+
+
+class FileUpload(Arguments):
+    paths: Annotated[
+        list[str] | None,
+        Field(description="Files of the session (by name or URI), or from the upload folders"),
+    ] = None
+
+
+@tool("browser_file_upload", title="Upload files", answers="chooser")
+async def file_upload(call: Call, given: FileUpload) -> None:
+    """Give files to the file chooser that the page opened; without paths, cancel it."""
+    from playwright.async_api import Error
+
+    tab = await call.tab()
+    chooser = tab.chooser
+    if chooser is None:
+        raise ToolFailed("No file chooser is open; first click on what opens it.")
+    paths = await allowed_paths(call.session, given.paths or [])
+    if len(paths) > 1 and not chooser.is_multiple():
+        raise ToolFailed("This file chooser takes one file.")
+    tab.settle_modal()
+    call.answer.code(f"await file_chooser.set_files({given.paths or []!r})")
+    if not paths:
+        await call.act(_nothing)
+        return
+    try:
+        await call.act(lambda: chooser.set_files(paths, timeout=call.timeout))
+    except Error as error:
+        raise ToolFailed(f"The files were not taken: {first_line(error)}") from None
+
+
+async def _nothing() -> None:
+    """A chooser that nobody answers is closed for the page."""
+
+
+TOOLS: list[BrowserTool] = [handle_dialog, file_upload]

@@ -1,0 +1,153 @@
+"""Filling in: typing, choosing, whole forms, and single keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from ..call import Call, ToolFailed, first_line
+from ..tool import Arguments, BrowserTool, Element, Target, tool
+
+if TYPE_CHECKING:
+    from playwright.async_api import Locator
+
+OPTIONS_SHOWN = 30
+
+_OPTIONS = "e => e.tagName === 'SELECT' ? [...e.options].map(o => o.label) : null"
+
+
+class Type(Arguments):
+    target: Target
+    text: str
+    element: Element = None
+    submit: Annotated[bool | None, Field(description="Press Enter afterwards")] = None
+    slowly: Annotated[
+        bool | None, Field(description="Key by key, for pages that listen to keys")
+    ] = None
+
+
+@tool("browser_type", title="Type text")
+async def type_text(call: Call, given: Type) -> None:
+    """Put a text into a field in place of what it holds; with slowly, type it after that."""
+    locator = await call.locate(given.target, given.element)
+    code = call.answer_code
+    if given.slowly:
+        call.answer.code(f"await {code}.press_sequentially({given.text!r})")
+        await call.act(lambda: locator.press_sequentially(given.text, timeout=_typing(call, given)))
+    else:
+        call.answer.code(f"await {code}.fill({given.text!r})")
+        await call.act(lambda: locator.fill(given.text, timeout=call.timeout), snapshot=False)
+    if given.submit:
+        call.answer.code(f"await {code}.press('Enter')")
+        await call.act(lambda: locator.press("Enter", timeout=call.timeout))
+
+
+def _typing(call: Call, given: Type) -> float:
+    """Return the bound of typing a text key by key, which takes a while where it is long."""
+    return call.timeout + len(given.text) * 20
+
+
+class PressKey(Arguments):
+    key: Annotated[str, Field(description="Such as Enter, ArrowLeft, a, Control+a")]
+
+
+@tool("browser_press_key", title="Press a key")
+async def press_key(call: Call, given: PressKey) -> None:
+    """Press a key, or keys together, where the focus is."""
+    tab = await call.tab()
+    # Enter is what submits and follows; other keys seldom change what there is to see.
+    entering = given.key in ("Enter", "NumpadEnter")
+    await call.act(lambda: tab.page.keyboard.press(given.key), snapshot=entering)
+    call.answer.code(f"await page.keyboard.press({given.key!r})")
+
+
+class SelectOption(Arguments):
+    target: Target
+    values: Annotated[list[str], Field(description="Values or labels; several where it allows")]
+    element: Element = None
+
+
+@tool("browser_select_option", title="Select option")
+async def select_option(call: Call, given: SelectOption) -> None:
+    """Choose options of a dropdown or list, in place of those that are chosen."""
+    locator = await call.locate(given.target, given.element)
+    await _choose(call, locator, given.values)
+    chosen = given.values[0] if len(given.values) == 1 else given.values
+    call.answer.code(f"await {call.answer_code}.select_option({chosen!r})")
+
+
+async def _choose(
+    call: Call, locator: Locator, values: list[str], *, snapshot: bool = True
+) -> None:
+    from playwright.async_api import Error
+
+    try:
+        await call.act(
+            lambda: locator.select_option(values, timeout=call.timeout), snapshot=snapshot
+        )
+    except Error as error:
+        if "did not find some options" not in str(error):
+            raise
+        known: list[str] = await locator.evaluate(_OPTIONS, timeout=call.timeout) or []
+        more = f" and {len(known) - OPTIONS_SHOWN} more" if len(known) > OPTIONS_SHOWN else ""
+        listed = ", ".join(map(repr, known[:OPTIONS_SHOWN])) or "none"
+        raise ToolFailed(f"Not all of {values!r} are options; there are: {listed}{more}.") from None
+
+
+class FormField(Arguments):
+    target: Target
+    name: Annotated[str, Field(description="What the field is, in words")]
+    type: Literal["textbox", "checkbox", "radio", "combobox", "slider"]
+    value: Annotated[
+        str, Field(description="The text; true or false of a checkbox; the option of a combobox")
+    ]
+    element: Element = None
+
+
+class FillForm(Arguments):
+    fields: list[FormField]
+
+
+@tool("browser_fill_form", title="Fill form", patience="wait")
+async def fill_form(call: Call, given: FillForm) -> None:
+    """Fill in several fields of a form, in order. It stops at the first that cannot be, and says which were."""
+    from playwright.async_api import Error
+
+    for number, field in enumerate(given.fields):
+        try:
+            await _fill(call, field)
+        except (Error, ToolFailed) as error:
+            call.shows_snapshot = True
+            done = ", ".join(field.name for field in given.fields[:number])
+            raise ToolFailed(
+                f"{field.name}: {first_line(error)} Filled in before it: {done or 'nothing'}."
+            ) from None
+        tab = call.session.tabs.current
+        if tab is not None and tab.modal_text is not None:
+            break
+
+
+async def _fill(call: Call, field: FormField) -> None:
+    locator = await call.locate(field.target, field.element or field.name)
+    code, value = call.answer_code, field.value
+    if field.type in ("checkbox", "radio"):
+        if value not in ("true", "false"):
+            raise ToolFailed("Its value has to be true or false.")
+        checked = value == "true"
+        if not checked and field.type == "radio":
+            raise ToolFailed("A radio button goes out only when another one is chosen.")
+        await call.act(lambda: locator.set_checked(checked, timeout=call.timeout), snapshot=False)
+        call.answer.code(f"await {code}.{'check' if checked else 'uncheck'}()")
+    elif (
+        field.type == "combobox"
+        and await locator.evaluate(_OPTIONS, timeout=call.timeout) is not None
+    ):
+        await _choose(call, locator, [value], snapshot=False)
+        call.answer.code(f"await {code}.select_option({value!r})")
+    else:
+        await call.act(lambda: locator.fill(value, timeout=call.timeout), snapshot=False)
+        call.answer.code(f"await {code}.fill({value!r})")
+
+
+TOOLS: list[BrowserTool] = [type_text, press_key, select_option, fill_form]

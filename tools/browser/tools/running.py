@@ -1,0 +1,92 @@
+"""Running code of the caller's: in the page, or outside of it."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from ..answer import as_json
+from ..call import Call, ToolFailed
+from ..node import run_code
+from ..tool import Arguments, BrowserTool, Element, Filename, Target, tool
+
+_CAUSES: Final = re.compile(
+    r"click|submit|location|history|dispatch|fetch|reload|navigat|open\(|set(?:Timeout|Interval)|await"
+)
+"""What a script says that causes something beyond its own run, which is waited for then; most only read, and fast."""
+
+
+class Evaluate(Arguments):
+    function: Annotated[
+        str, Field(description="() => value, or (element) => value when a target is given")
+    ]
+    element: Element = None
+    target: Target | None = None
+    filename: Filename = None
+
+
+@tool("browser_evaluate", title="Evaluate JavaScript", patience="script")
+async def evaluate(call: Call, given: Evaluate) -> None:
+    """Run a JavaScript function in the page, or on one element, and return what it returns."""
+    quiet = _CAUSES.search(given.function) is not None
+    if given.target is None:
+        code, page = "page", (await call.tab()).page
+        found = await call.act(lambda: page.evaluate(given.function), quiet=quiet, snapshot=False)
+    else:
+        locator = await call.locate(given.target, given.element)
+        code = call.answer_code
+        found = await call.act(
+            lambda: locator.evaluate(given.function, timeout=call.timeout),
+            quiet=quiet,
+            snapshot=False,
+        )
+    call.answer.code(f"await {code}.evaluate({given.function!r})")
+    await call.put(as_json(found), given.filename, label="Evaluation result")
+
+
+class RunCode(Arguments):
+    code: Annotated[
+        str | None,
+        Field(description="async (page) => { ... }, in Playwright's JavaScript"),
+    ] = None
+    filename: Annotated[
+        str | None, Field(description="A file of the session that holds the code instead")
+    ] = None
+
+
+@tool(
+    "browser_run_code_unsafe",
+    title="Run Playwright code (unsafe)",
+    cap="unsafe",
+    kind="destroy",
+    patience="script",
+)
+async def run_code_unsafe(call: Call, given: RunCode) -> None:
+    """Run JavaScript with Playwright's page object on the machine of the server.
+
+    Unsafe: the code can do there whatever the server can, and reach the browsers of other sessions.
+    """
+    code = given.code
+    if given.filename is not None:
+        code = await _of_file(call, given.filename)
+    if code is None:
+        raise ToolFailed("Give the code, or the filename of a file of the session that holds it.")
+    call.answer.language = "js"
+    call.answer.code(code)
+    page = (await call.tab()).page
+    found = await call.act(lambda: run_code(page, code, seconds=call.config.script_seconds))
+    if found:
+        call.answer.result(found)
+
+
+async def _of_file(call: Call, name: str) -> str:
+    try:
+        data, _ = await call.session.files.read(call.session.files.uri(name.removeprefix("files/")))
+        return data.decode()
+    except (FileNotFoundError, UnicodeDecodeError):
+        raise ToolFailed(f"The session has no text file {name[:200]!r}.") from None
+
+
+TOOLS: list[BrowserTool] = [evaluate, run_code_unsafe]
