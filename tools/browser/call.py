@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
@@ -157,6 +158,27 @@ class Call:
         self.answer.result(f"- [{label}]({uri})")
         self.answer.file(uri, path.name, mime_of(path.name), len(data))
 
+    # Files.
+
+    async def keep(self, wanted: str | None, usual: str, data: bytes, label: str) -> str:
+        """Put output into a file of the session, link it, and return its name; without a wanted name it gets the usual.
+
+        Raises:
+            ToolFailed: there is no room for it.
+        """
+        try:
+            path = await self.session.files.write(named(wanted, usual), data)
+        except OSError as error:
+            raise ToolFailed(f"Nothing was saved: {error.strerror or error}.") from None
+        await self.link(path.name, label)
+        return path.name
+
+    async def link(self, name: str, label: str) -> None:
+        """Add a file of the session to the answer."""
+        found = await self.session.files.resource(name)
+        self.answer.result(f"- [{label}]({found['uri']})")
+        self.answer.file(found["uri"], name, found["mimeType"], found["size"])
+
     # What every answer ends with.
 
     async def finish(self) -> None:
@@ -241,6 +263,13 @@ def _state(tab: Tab | None) -> object:
     return tab and (tab.page.url, tab.troubles())
 
 
+def named(wanted: str | None, usual: str) -> str:
+    """Return the name for a file: the wanted one, with the usual ending where it has none."""
+    if not wanted:
+        return usual
+    return wanted if PurePath(wanted).suffix else f"{wanted}{PurePath(usual).suffix}"
+
+
 def first_line(error: BaseException) -> str:
     """Return what an error says, without Playwright's log of its steps and of the browser, but with what held it up."""
     text, *log = re.split(r"\n(?:Call log|Browser logs):", str(error), maxsplit=1)
@@ -254,4 +283,4 @@ def _was_done(error: BaseException) -> bool:
     return "waiting for scheduled navigations" in str(error) and "action done" in str(error)
 
 
-__all__ = ["Call", "ToolFailed", "first_line"]
+__all__ = ["Call", "ToolFailed", "first_line", "named"]

@@ -74,6 +74,19 @@ class Files:
         await anyio.to_thread.run_sync(path.write_bytes, data)
         return path
 
+    async def admit(self, path: Path) -> None:
+        """Keep a file that somebody else wrote to a path of path(); without room for it, it is removed.
+
+        Raises:
+            OSError: there is no room for it.
+        """
+        path.chmod(0o600)
+        try:
+            await self._check_room(0)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+
     async def read(self, uri: str) -> tuple[bytes, str]:
         """Return the bytes and the MIME type of a file.
 
