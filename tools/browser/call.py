@@ -131,7 +131,10 @@ class Call:
         except Error as error:
             if not _was_done(error):
                 raise
-            tab.news.append("It was done, but the server did not answer yet; the page may change.")
+            # Until the server answers, the page can only be waited for, which was done.
+            self.shows_snapshot = False
+            tab.news.append(f"It was done, but {tab.waits_for} did not answer yet.")
+            return None
         await settle(tab, started, seconds=self.config.settle_seconds, quiet=quiet)
         await self.session.downloaded(started, downloads)
         return found
@@ -153,31 +156,15 @@ class Call:
         try:
             path = await files.write(name, data)
         except OSError as error:
-            raise ToolFailed(f"{name[:100]} was not written: {error}.") from None
-        uri = files.uri(path.name)
+            reason = error.strerror or error
+            raise ToolFailed(f"{name[:100]} was not written: {reason}.") from None
+        self.link(path.name, len(data), label=label)
+
+    def link(self, name: str, size: int, *, label: str) -> None:
+        """Link a file of the session in the result."""
+        uri = self.session.files.uri(name)
         self.answer.result(f"- [{label}]({uri})")
-        self.answer.file(uri, path.name, mime_of(path.name), len(data))
-
-    # Files.
-
-    async def keep(self, wanted: str | None, usual: str, data: bytes, label: str) -> str:
-        """Put output into a file of the session, link it, and return its name; without a wanted name it gets the usual.
-
-        Raises:
-            ToolFailed: there is no room for it.
-        """
-        try:
-            path = await self.session.files.write(named(wanted, usual), data)
-        except OSError as error:
-            raise ToolFailed(f"Nothing was saved: {error.strerror or error}.") from None
-        await self.link(path.name, label)
-        return path.name
-
-    async def link(self, name: str, label: str) -> None:
-        """Add a file of the session to the answer."""
-        found = await self.session.files.resource(name)
-        self.answer.result(f"- [{label}]({found['uri']})")
-        self.answer.file(found["uri"], name, found["mimeType"], found["size"])
+        self.answer.file(uri, name, mime_of(name), size)
 
     # What every answer ends with.
 
@@ -250,7 +237,8 @@ class Call:
         try:
             text = await source.aria_snapshot(mode="ai", timeout=self.timeout, **options)
         except Error as error:
-            raise ToolFailed(f"No snapshot: {first_line(error)}") from None
+            waits = f" ({tab.waits_for} did not answer yet)" if tab.waits_for else ""
+            raise ToolFailed(f"No snapshot: {first_line(error)}{waits}") from None
         if self.session.generation > 1:
             text = _SHOWN_REF.sub(f"[ref=g{self.session.generation}", text)
         if locator is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import mimetypes
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -74,18 +75,19 @@ class Files:
         await anyio.to_thread.run_sync(path.write_bytes, data)
         return path
 
-    async def admit(self, path: Path) -> None:
-        """Keep a file that somebody else wrote to a path of path(); without room for it, it is removed.
+    async def admit(self, path: Path) -> int:
+        """Keep a file that somebody else wrote to a path of path(), and return its size.
 
         Raises:
-            OSError: there is no room for it.
+            OSError: there is no room for it, or it was not written; then it is removed.
         """
-        path.chmod(0o600)
         try:
+            await anyio.to_thread.run_sync(path.chmod, 0o600)
             await self._check_room(0)
         except OSError:
-            path.unlink(missing_ok=True)
+            await anyio.to_thread.run_sync(partial(path.unlink, missing_ok=True))
             raise
+        return await anyio.to_thread.run_sync(_size_of, path)
 
     async def read(self, uri: str) -> tuple[bytes, str]:
         """Return the bytes and the MIME type of a file.
@@ -122,11 +124,18 @@ class Files:
         """Save a download when it is over; one that grows too large is ended."""
         name = download.suggested_filename or "download"
         path = await self.path(name)
+        failure: Exception | None = None
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._bound, download)
-                await download.save_as(path)
+                try:
+                    await download.save_as(path)
+                except Exception as error:
+                    # Not through the task group, which would wrap it.
+                    failure = error
                 tasks.cancel_scope.cancel()
+            if failure is not None:
+                raise failure
         except BaseException:
             path.unlink(missing_ok=True)
             raise
@@ -144,7 +153,7 @@ class Files:
         """End a download whose file grows beyond the bound; the browser itself has none."""
         # Playwright tells the path only when it is over.
         artifact: Any = download._impl_obj._artifact  # pyright: ignore[reportPrivateUsage]
-        whole = Path(artifact.absolute_path)
+        whole = Path(artifact._initializer["absolutePath"])
         growing = whole.with_name(f"{whole.name}.crdownload")
         while max(_size_of(whole), _size_of(growing)) <= self._largest:  # noqa: ASYNC110 - nobody tells
             await anyio.sleep(LOOK_SECONDS)
