@@ -117,6 +117,12 @@ class Tab:
         """Wait until a request ends, the page goes elsewhere, or it is gone."""
         await self.changed.wait()
 
+    @property
+    def waits_for(self) -> str:
+        """The address that the page is going to and that was not answered yet, empty when there is none."""
+        frame = self.page.main_frame
+        return next((r.url[:500] for r in self.pending if _is_navigation(r, frame)), "")
+
     def _note_change(self) -> None:
         self.changed.set()
         self.changed = anyio.Event()

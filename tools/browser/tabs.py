@@ -37,6 +37,7 @@ class Tabs:
         self._limit = limit
         self._spawn = spawn
         self._on_download = on_download
+        self._opening = 0
         self._tabs: list[Tab] = []
         context.on("page", self._opened)
         for page in context.pages:
@@ -66,7 +67,11 @@ class Tabs:
         """
         if len(self._tabs) >= self._limit:
             raise IndexError(f"there may be at most {self._limit} tabs; close one first")
-        page = await self.context.new_page()
+        self._opening += 1
+        try:
+            page = await self.context.new_page()
+        finally:
+            self._opening -= 1
         self.current = self._of(page)
         return self.current
 
@@ -97,7 +102,7 @@ class Tabs:
         tab = self._of(page)
         if self.current is None:
             self.current = tab
-        elif not known:
+        elif not known and not self._opening:
             self.news.append(f"A new tab opened ({self.index(tab)}).")
 
     async def _close_quietly(self, page: Page) -> None:

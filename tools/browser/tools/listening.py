@@ -62,7 +62,7 @@ async def network_requests(call: Call, given: NetworkRequests) -> None:
     lines = [_line(tab, number, request) for number, request in shown]
     hidden = len(listed) - len(shown)
     if hidden:
-        lines += ["", f"{hidden} static requests are not listed; they are with static: true."]
+        lines.append(f"({hidden} static requests are listed with static: true)")
     await call.put("\n".join(lines) or "No requests.", given.filename, label="Network")
 
 
@@ -156,12 +156,12 @@ async def _whole(number: int, request: Request) -> str:
             facts["duration"] = f"{took:.0f} ms"
     if request.failure is not None:
         facts["failed"] = request.failure
-    parts = [f"#{number} [{request.method}] {request.url}", "General", _headers(facts)]
-    parts += ["Request headers", _headers(await request.all_headers())]
+    parts = [f"#{number} [{request.method}] {request.url}", f"General\n{_headers(facts)}"]
+    parts += [f"Request headers\n{_headers(await request.all_headers())}"]
     if request.post_data_buffer:
         parts += [f"Request body: {len(request.post_data_buffer)} bytes, in part request-body"]
     if response is not None:
-        parts += ["Response headers", _headers(await response.all_headers())]
+        parts += [f"Response headers\n{_headers(await response.all_headers())}"]
         parts += ["The body is in part response-body."]
     return "\n\n".join(parts)
 
