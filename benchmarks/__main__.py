@@ -28,6 +28,7 @@ PARTS = {
     "density": "benchmarks.density",
     "restart": "benchmarks.restart",
     "store": "benchmarks.store",
+    "browser": "benchmarks.browsing",
 }
 ON_UVLOOP = {"store"}
 """Parts that run Statehold's own code in this process, on the loop that Statehold uses."""

@@ -1,0 +1,154 @@
+"""The ways to a browser that are compared: ours, @playwright/mcp, and Playwright without anything in between."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import anyio
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from playwright.async_api import Page, async_playwright
+
+from .gateways import http_server, log_file, statehold
+from .plan import ROOT
+from .processes import accepting, free_port
+
+PEER = ROOT / "tests" / "peers" / "node_modules" / "@playwright" / "mcp" / "cli.js"
+
+CONFIG = """\
+[services.browser]
+executable = "{shell}"
+private = true
+"""
+
+
+class Browser(Protocol):
+    name: str
+    ref: str
+    """The ref of the button that is clicked."""
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> str:
+        """Call a tool and return the text of its result."""
+        ...
+
+
+def shell() -> str | None:
+    return shutil.which("chromium-headless-shell")
+
+
+def possible(name: str) -> str | None:
+    """Say why a way cannot be measured, None when it can."""
+    if shell() is None:
+        return "chromium-headless-shell is not installed"
+    if name.startswith("peer") and (not PEER.exists() or shutil.which("node") is None):
+        return "@playwright/mcp is not installed: python tests/peers/install.py npm"
+    return None
+
+
+class Remote:
+    """A browser behind an MCP client."""
+
+    def __init__(self, name: str, client: Client, more: dict[str, Any]) -> None:
+        self.name = name
+        self.ref = ""
+        self._client = client
+        self._more = more
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> str:
+        result = await self._client.call_tool(tool, {**self._more, **arguments})
+        text = "\n".join(block.text for block in result.content if block.type == "text")
+        if result.is_error:
+            raise RuntimeError(f"{self.name}: {tool} failed: {text}")
+        return text
+
+
+class Bare:
+    """Playwright itself doing what a tool of that name does, with the snapshot that ours answers with."""
+
+    name = "playwright"
+    ref = ""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> str:
+        page = self._page
+        if tool == "browser_navigate":
+            await page.goto(arguments["url"], wait_until="load")
+            return await page.aria_snapshot(mode="ai")
+        if tool == "browser_click":
+            await page.get_by_ref(arguments["target"]).click()
+            return await page.aria_snapshot(mode="ai")
+        if tool == "browser_evaluate":
+            return str(await page.evaluate(arguments["function"]))
+        if tool == "browser_take_screenshot":
+            return str(len(await page.screenshot(scale="css")))
+        return await page.aria_snapshot(mode="ai")
+
+
+@asynccontextmanager
+async def opened(name: str, folder: Path) -> AsyncGenerator[Browser]:
+    """Start one and connect to it; everything is gone when the block ends."""
+    if name == "playwright":
+        async with _bare() as browser:
+            yield browser
+        return
+    who, how, *more = name.split()
+    async with _connected(who, how, "0" if more else None, folder) as client:
+        given: dict[str, Any] = {}
+        if who == "statehold":
+            created = await client.call_tool("session_create", {})
+            assert created.structured_content is not None, created
+            given = {"session_id": created.structured_content["session_id"]}
+        yield Remote(name, client, given)
+
+
+@asynccontextmanager
+async def _bare() -> AsyncGenerator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=shell(), chromium_sandbox=False)
+        page = await (await browser.new_context()).new_page()
+        yield Bare(page)
+        await browser.close()
+
+
+@asynccontextmanager
+async def _connected(
+    who: str, how: str, settle: str | None, folder: Path
+) -> AsyncGenerator[Client]:
+    port = free_port() if how == "http" else None
+    await anyio.Path(folder).mkdir(parents=True, exist_ok=True)
+    command = _statehold(folder, port) if who == "statehold" else _peer(settle, port)
+    mode = "2026-07-28" if who == "statehold" else "legacy"
+    if port is None:
+        with log_file(folder) as errors:
+            parameters = StdioServerParameters(
+                command=command[0], args=command[1:], cwd=str(folder)
+            )
+            async with Client(stdio_client(parameters, errlog=errors), mode=mode) as client:
+                yield client
+        return
+    with http_server(command, folder) as process:
+        await accepting(port, process)
+        async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
+            yield client
+
+
+def _statehold(folder: Path, port: int | None) -> list[str]:
+    config = folder / "statehold.toml"
+    config.write_text(CONFIG.format(shell=shell()), encoding="utf-8")
+    serve = () if port is None else ("serve", "--port", str(port))
+    return statehold(folder / "data", config, *serve)
+
+
+def _peer(settle: str | None, port: int | None) -> list[str]:
+    node = shutil.which("node") or "node"
+    command = [node, str(PEER), "--headless", "--isolated", "--no-sandbox"]
+    command += ["--executable-path", shell() or ""]
+    if settle is not None:
+        command += ["--timeout-settle", settle]
+    return command if port is None else [*command, "--port", str(port)]

@@ -1,0 +1,186 @@
+"""(f) browser: our browser, @playwright/mcp and Playwright itself on the same pages, in turns."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from .browsers import Browser, opened, possible
+from .plan import Plan
+from .report import Row, Table, Target
+from .samples import median, quantile, undisturbed
+from .site import served
+
+ROUTES = (
+    "playwright",
+    "statehold stdio",
+    "statehold http",
+    "peer stdio",
+    "peer stdio settle 0",
+    "peer http settle 0",
+)
+SMALL, MEDIUM = "/counter", "/many"
+
+Step = Callable[[Browser, str], Awaitable[object]]
+
+
+@dataclass(slots=True)
+class Result:
+    seconds: list[float] = field(default_factory=list[float])
+
+    def add(self, taken: float) -> None:
+        self.seconds.append(taken)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One thing a caller does, on a page that was opened before; how often in a round."""
+
+    name: str
+    page: str
+    times: int
+    step: Step
+
+
+async def _navigate_small(browser: Browser, site: str) -> None:
+    await browser.call("browser_navigate", {"url": site + SMALL})
+
+
+async def _navigate_medium(browser: Browser, site: str) -> None:
+    await browser.call("browser_navigate", {"url": site + MEDIUM})
+
+
+async def _click(browser: Browser, site: str) -> None:
+    await browser.call("browser_click", {"target": browser.ref, "element": "Increment"})
+
+
+async def _evaluate(browser: Browser, site: str) -> None:
+    await browser.call("browser_evaluate", {"function": "() => 1 + 1"})
+
+
+async def _snapshot(browser: Browser, site: str) -> None:
+    await browser.call("browser_snapshot", {})
+
+
+async def _screenshot(browser: Browser, site: str) -> None:
+    await browser.call("browser_take_screenshot", {"type": "png", "scale": "css"})
+
+
+SCENARIOS = (
+    Scenario("navigate small", SMALL, 5, _navigate_small),
+    Scenario("navigate medium", SMALL, 3, _navigate_medium),
+    Scenario("click", SMALL, 8, _click),
+    Scenario("evaluate", SMALL, 20, _evaluate),
+    Scenario("snapshot small", SMALL, 10, _snapshot),
+    Scenario("snapshot medium", MEDIUM, 3, _snapshot),
+    Scenario("screenshot", SMALL, 4, _screenshot),
+)
+
+
+async def measure(plan: Plan) -> Table:
+    table = Table("(f) browser: latency in ms")
+    with served() as site:
+        await _latencies(plan, site, table)
+    return table
+
+
+async def _latencies(plan: Plan, site: str, table: Table) -> None:
+    results: dict[tuple[str, str], Result] = {}
+    shuffled = random.Random(1)
+    async with AsyncExitStack() as stack:
+        routes: list[Browser] = []
+        for name in ROUTES:
+            reason = possible(name)
+            if reason is not None:
+                table.notes.append(f"left out: {reason}")
+                continue
+            began = time.perf_counter()
+            folder = plan.folder / name.replace(" ", "-")
+            browser = await stack.enter_async_context(opened(name, folder))
+            await _navigate_small(browser, site)
+            results.setdefault((name, "start to first page"), Result()).add(
+                time.perf_counter() - began
+            )
+            routes.append(browser)
+        for _ in range(max(1, plan.rounds // 2)):
+            for scenario in SCENARIOS:
+                shuffled.shuffle(routes)
+                for browser in routes:
+                    taken = results.setdefault((browser.name, scenario.name), Result())
+                    await _round(browser, scenario, site, taken)
+    table.rows = [
+        _row(scenario, name, result, results) for (name, scenario), result in _ordered(results)
+    ]
+    table.targets = list(_targets(results))
+
+
+async def _round(browser: Browser, scenario: Scenario, site: str, result: Result) -> None:
+    await browser.call("browser_navigate", {"url": site + scenario.page})
+    if scenario.step is _click:
+        found = re.search(
+            r'button "Increment" \[ref=(\w+)\]', await browser.call("browser_snapshot", {})
+        )
+        assert found is not None, browser.name
+        browser.ref = found[1]
+    with undisturbed():
+        for _ in range(scenario.times):
+            began = time.perf_counter()
+            await scenario.step(browser, site)
+            result.add(time.perf_counter() - began)
+
+
+def _ordered(results: dict[tuple[str, str], Result]) -> list[tuple[tuple[str, str], Result]]:
+    names = ["start to first page", *(scenario.name for scenario in SCENARIOS)]
+    order = {name: number for number, name in enumerate(names)}
+    routes = {name: number for number, name in enumerate(ROUTES)}
+    return sorted(results.items(), key=lambda item: (order[item[0][1]], routes[item[0][0]]))
+
+
+def _row(scenario: str, name: str, result: Result, results: dict[tuple[str, str], Result]) -> Row:
+    bare = results.get(("playwright", scenario))
+    p50 = median(result.seconds)
+    return {
+        "what": scenario,
+        "route": name,
+        "p10": quantile(result.seconds, 0.1) * 1000,
+        "p50": p50 * 1000,
+        "p99": quantile(result.seconds, 0.99) * 1000,
+        "x Playwright": p50 / median(bare.seconds) if bare is not None else None,
+        "times": len(result.seconds),
+    }
+
+
+FASTER = {"click": 8.0, "evaluate": 50.0}
+NOT_SLOWER = (
+    "navigate small",
+    "navigate medium",
+    "snapshot small",
+    "snapshot medium",
+    "screenshot",
+)
+
+
+def _targets(results: dict[tuple[str, str], Result]) -> Generator[Target]:
+    def p50(route: str, scenario: str) -> float | None:
+        found = results.get((route, scenario))
+        return None if found is None else median(found.seconds)
+
+    for scenario in (*FASTER, *NOT_SLOWER):
+        ours, peer = p50("statehold stdio", scenario), p50("peer stdio", scenario)
+        if ours is None or peer is None:
+            continue
+        bound = FASTER.get(scenario, 1.0)
+        yield Target(
+            f"{scenario}: times as fast as the peer", peer / ours, bound, "x", ceiling=False
+        )
+    for route, bound in (("statehold stdio", 2.5), ("statehold http", 5.0)):
+        if (taken := p50(route, "evaluate")) is not None:
+            yield Target(f"evaluate, {route}", taken * 1000, bound, "ms")
+    for scenario, bound in (("snapshot small", 1.1), ("snapshot medium", 1.1)):
+        ours, bare = p50("statehold stdio", scenario), p50("playwright", scenario)
+        if ours is not None and bare is not None:
+            yield Target(f"{scenario} against Playwright", ours / bare, bound, "x")
