@@ -37,6 +37,9 @@ from .sound import refuse_unsound
 
 _VERSIONS: Final = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
 
+END_SECONDS: Final = 1.0
+"""How long the calls of a session that ends may take to end; the SDK gives everything that ends with it five."""
+
 
 class Accepted:
     """The answer to a message that gets none: 202 without a body."""
@@ -65,20 +68,28 @@ class Talk:
         self._session = session
         self._connection = connection
         self._ended = False
+        self._finished: anyio.Event | None = None
         self._numbers = itertools.count(1)
         self._calls: set[LegacyExchange] = set()
         self._questions: dict[str, Question] = {}
         self.transport = transport
 
-    def end(self) -> None:
+    async def end(self) -> None:
+        """End the calls and wait until they have, so that what else ends with the connection finds none."""
         self._ended = True
         for call in list(self._calls):
             call.close()
+        with anyio.move_on_after(END_SECONDS):
+            while self._calls:
+                self._finished = anyio.Event()
+                await self._finished.wait()
 
     # What the calls need.
 
     def finish(self, call: LegacyExchange) -> None:
         self._calls.discard(call)
+        if self._finished is not None:
+            self._finished.set()
 
     def ask(self) -> Question:
         # No client of ours can take it for an id of the SDK's, which are integers.
@@ -172,11 +183,11 @@ class Legacy:
         found = self._talks.get(known)
         if found is None:
             found = self._talks[known] = Talk(session, connection, transport)
-            connection.exit_stack.callback(self._end, known)
+            connection.exit_stack.push_async_callback(self._end, known)
         return found
 
-    def _end(self, session: str) -> None:
-        self._talks.pop(session).end()
+    async def _end(self, session: str) -> None:
+        await self._talks.pop(session).end()
 
 
 def _outcome(message: JSON) -> JSON | ErrorData | None:

@@ -75,6 +75,19 @@ class Pinned:
         await self._app(scope, receive, send)
 
 
+class Shortcut:
+    """Leads one path straight to its application, past the router and what handles the exceptions of pages."""
+
+    def __init__(self, app: ASGIApp, *, path: str, to: ASGIApp) -> None:
+        self._app = app
+        self._path = path
+        self._to = to
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        straight = scope["type"] == "http" and scope["path"] == self._path
+        await (self._to if straight else self._app)(scope, receive, send)
+
+
 def build_app(gateway: Gateway, face: Face, tokens: StaticTokens | None = None) -> Starlette:
     """Return the application of an open gateway. Its lifespan runs the MCP transports and ends their streams."""
     manager = StreamableHTTPSessionManager(face)
@@ -103,7 +116,9 @@ def build_app(gateway: Gateway, face: Face, tokens: StaticTokens | None = None) 
         Mount("/messages/", app=guarded(sse.handle_post_message)),
         Route("/health", endpoint=health, methods=["GET"]),
     ]
-    return Starlette(routes=routes, middleware=_middleware(gateway, tokens), lifespan=lifespan)
+    shortcut = Middleware(Shortcut, path="/mcp", to=guarded(mcp))
+    middleware = [*_middleware(gateway, tokens), shortcut]
+    return Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
 
 
 def _middleware(gateway: Gateway, tokens: StaticTokens | None) -> list[Middleware]:

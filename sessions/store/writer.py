@@ -29,7 +29,7 @@ BATCH = 1000
 """Units in one transaction at most, so that preparing them does not hold up the event loop."""
 
 LINGER = 0.04
-"""How long entries that nobody waits for may collect, in seconds; they are on disk within 0.05."""
+"""How long entries that nobody waits for may collect, in seconds; writing them is to end within 0.05."""
 
 RETRY = 1.0
 """How long such entries rest after the database failed, unless somebody asks for something meanwhile."""
