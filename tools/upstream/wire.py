@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self, cast
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 from mcp.client._transport import ReadStream
 from mcp.shared.dispatcher import CallOptions, DispatchContext
@@ -99,6 +100,7 @@ class Wire:
         self._peer: Peer | None = None
         self._failure: Exception | None = None
         self._cause: tuple[str, str] | None = None
+        self._streams: dict[anyio.CancelScope, anyio.Event] = {}
         self._stopping = False
         self._ended = False
         self._lost = False
@@ -198,7 +200,9 @@ class Wire:
             try:
                 await self._introduce(eras)
                 await self._over.wait()
-                if not self._stopping:
+                if self._stopping:
+                    await self._hang_up(channel)
+                else:
                     await self._note_loss(channel)
             except SessionError as error:
                 self._failure = await self._first_words(channel, error)
@@ -218,6 +222,15 @@ class Wire:
         return await self._send(
             method, params, {"headers": headers, "cancel_on_abandon": False}, next(self._numbers)
         )
+
+    async def _hang_up(self, channel: Channel) -> None:
+        """End the streams of HTTP, which would report as a fault what comes once nobody reads it. A pipe just ends."""
+        for scope, ended in list(self._streams.items()) if channel.http else ():
+            scope.cancel()
+            await ended.wait()
+            # The transport was told; it lets go of the stream in its next steps.
+            for _ in range(3):
+                await anyio.lowlevel.checkpoint()
 
     async def _first_words(self, channel: Channel, error: SessionError) -> SessionError:
         """Turn the end of a connection that was not open yet into the story of its end."""
@@ -336,11 +349,18 @@ class Wire:
             MCPError: it was refused, or the stream broke.
         """
         assert self._dispatcher is not None
-        # Abandoned only together with the connection, where a word more would only delay the end.
-        options: CallOptions = {"request_id": number, "cancel_on_abandon": False}
+        # Abandoned only together with the connection: over a pipe a word more would only delay the end.
+        options: CallOptions = {"request_id": number, "cancel_on_abandon": self.http}
         if headers:
             options["headers"] = headers
-        await self._dispatcher.send_raw_request(method, params, options)
+        scope = anyio.CancelScope()
+        ended = self._streams[scope] = anyio.Event()
+        try:
+            with scope:
+                await self._dispatcher.send_raw_request(method, params, options)
+        finally:
+            del self._streams[scope]
+            ended.set()
 
     async def notify(self, method: str, params: JSON | None) -> None:
         """Send a notification; dropped when the connection is gone."""

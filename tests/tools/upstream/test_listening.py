@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from callers import NOTHING, Caller, Serving, text_of, view
 from mcp.shared.exceptions import MCPError
@@ -107,6 +108,25 @@ async def test_listening_ends_with_the_connection(counter: UpstreamService, leak
             # What watches over child processes stays.
             leaks = leaks.baseline()
     await leaks.check()
+
+
+async def test_a_change_that_meets_the_end_of_its_connection_is_no_fault(
+    counter_server: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    url = counter_server("http", "--era", "modern")
+    config = UpstreamConfig(url=url, era="modern")
+    service, other = UpstreamService("counter", config), UpstreamService("other", config)
+    async with opened(other, "other") as busy:
+        for number in range(15):
+            async with opened(service) as connection, anyio.create_task_group() as tasks:
+                await connection.call("get", {}, Caller())
+                for _ in range(3):
+                    tasks.start_soon(busy.call, "grow", NOTHING, Caller())
+                # Each time a little later, since what matters is a matter of a millisecond.
+                for _ in range(40 * number):
+                    await anyio.lowlevel.checkpoint()
+                await connection.aclose()
+    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == []
 
 
 async def test_a_probe_does_not_listen(serving: Serving) -> None:
