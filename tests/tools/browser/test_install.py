@@ -1,0 +1,199 @@
+"""Installing a browser: with a package manager of the test's own, and with Playwright's real installer from a local site."""
+
+from __future__ import annotations
+
+import io
+import threading
+import zipfile
+from collections.abc import Generator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from statehold.tools.browser.config import BrowserConfig
+from statehold.tools.browser.find import NoBrowser
+from statehold.tools.browser.install import Browsers, install_browser, ways
+from statehold.tools.browser.places import Machine
+
+# Puts a browser into the PATH of the test, as the package would.
+APT = """#!/bin/sh
+echo "$@" >> "$HOME/asked"
+[ "$1" = update ] && exit 0
+for package; do :; done
+printf '#!/bin/sh\\n' > "$HOME/bin/$package"
+/bin/chmod 755 "$HOME/bin/$package"
+"""
+BROKEN_APT = """#!/bin/sh
+echo "$@" >> "$HOME/asked"
+echo "E: Unable to locate package"
+exit 100
+"""
+# Waits for a reader that never comes, in a child of its own.
+HANGING_APT = """#!/bin/sh
+/usr/bin/mkfifo "$HOME/gate"
+/bin/cat "$HOME/gate"
+"""
+
+
+def quiet(line: str) -> None:
+    """Say nothing."""
+
+
+class Mirror(BaseHTTPRequestHandler):
+    """Gives any build that is asked for: an archive with the program that Playwright expects in it."""
+
+    def do_GET(self) -> None:
+        name = "chrome-headless-shell-linux64/chrome-headless-shell"
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w") as archive:
+            for path in (name, "ffmpeg-linux"):
+                entry = zipfile.ZipInfo(path)
+                entry.external_attr = 0o755 << 16
+                archive.writestr(entry, "#!/bin/sh\n")
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content.getvalue())))
+        self.end_headers()
+        self.wfile.write(content.getvalue())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def mirror() -> Generator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Mirror) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def machine(folder: Path, *, root: bool, apt: str = "", **env: str) -> Machine:
+    (folder / "bin").mkdir(exist_ok=True)
+    (folder / "etc").mkdir(exist_ok=True)
+    (folder / "etc/os-release").write_text("NAME=x\nID=debian\n")
+    if apt:
+        (folder / "bin/apt-get").write_text(apt)
+        (folder / "bin/apt-get").chmod(0o755)
+    # Playwright's installer ends at once where its folder cannot be made.
+    (folder / "file").touch()
+    known = {
+        "PATH": str(folder / "bin"),
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        "PLAYWRIGHT_BROWSERS_PATH": str(folder / "file" / "browsers"),
+    }
+    return Machine(platform="linux", env={**known, **env}, top=folder, root=root)
+
+
+async def test_root_on_debian_installs_the_package_and_says_so(tmp_path: Path) -> None:
+    said: list[str] = []
+    found = await install_browser(said.append, machine=machine(tmp_path, root=True, apt=APT))
+    assert found.path == str(tmp_path / "bin/chromium-headless-shell")
+    asked = (tmp_path / "asked").read_text().splitlines()
+    install = "install -q -y --no-install-recommends chromium-headless-shell"
+    assert asked == ["update -q", install]
+    assert "chromium-headless-shell with apt-get" in said[0]
+    assert said[1].startswith("installed ")
+
+
+async def test_a_visible_browser_is_the_whole_one(tmp_path: Path) -> None:
+    here = machine(tmp_path, root=True, apt=APT, DISPLAY=":0")
+    found = await install_browser(quiet, config=BrowserConfig(headless=False), machine=here)
+    assert found.path == str(tmp_path / "bin/chromium")
+
+
+async def test_anybody_else_gets_playwrights_own(tmp_path: Path, mirror: str) -> None:
+    folder = tmp_path / "browsers"
+    here = machine(
+        tmp_path,
+        root=False,
+        PLAYWRIGHT_BROWSERS_PATH=str(folder),
+        PLAYWRIGHT_DOWNLOAD_HOST=mirror,
+        PLAYWRIGHT_HOST_PLATFORM_OVERRIDE="debian12-x64",
+    )
+    said: list[str] = []
+    found = await install_browser(said.append, machine=here)
+    assert found.kind == "playwright"
+    assert found.shell
+    assert found.path is not None
+    assert Path(found.path).is_relative_to(folder)
+    assert "playwright install" in said[0]
+
+
+async def test_a_failure_names_the_command_and_is_not_repeated_at_once(tmp_path: Path) -> None:
+    here = machine(tmp_path, root=True, apt=BROKEN_APT)
+    now = 100.0
+    said: list[str] = []
+    browsers = Browsers(BrowserConfig(), say=said.append, machine=here, clock=lambda: now)
+    with pytest.raises(NoBrowser, match="`apt-get install chromium-headless-shell`"):
+        await browsers.get()
+    assert any("Unable to locate package" in line for line in said)
+    once = (tmp_path / "asked").read_text()
+    with pytest.raises(NoBrowser, match="installing one failed"):
+        await browsers.get()
+    assert (tmp_path / "asked").read_text() == once
+    now += 1000
+    (tmp_path / "bin/apt-get").write_text(APT)
+    found = await browsers.get()
+    assert found.path == str(tmp_path / "bin/chromium-headless-shell")
+
+
+async def test_many_at_once_install_one_browser(tmp_path: Path) -> None:
+    here = machine(tmp_path, root=True, apt=APT)
+    paths: list[str | None] = []
+
+    async def get(browsers: Browsers) -> None:
+        paths.append((await browsers.get()).path)
+
+    # Two of them, as two processes would have.
+    each = [Browsers(BrowserConfig(), say=quiet, machine=here) for _ in range(2)]
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            for browsers in each * 3:
+                tasks.start_soon(get, browsers)
+    assert paths == [str(tmp_path / "bin/chromium-headless-shell")] * 6
+    assert len((tmp_path / "asked").read_text().splitlines()) == 2
+
+
+async def test_an_installation_that_hangs_ends_with_all_it_started(
+    tmp_path: Path, leaks: Any
+) -> None:
+    here = machine(tmp_path, root=True, apt=HANGING_APT)
+    with anyio.fail_after(20), pytest.raises(NoBrowser):
+        await install_browser(quiet, machine=here, timeout=0.5)
+    await leaks.check()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"install": False},
+        {"executable": "nowhere"},
+        {"headless": False},
+        {"headless": False, "channel": "chromium-headless-shell"},
+    ],
+)
+async def test_nothing_is_installed_where_it_is_not_wanted_or_does_not_help(
+    tmp_path: Path, config: dict[str, object]
+) -> None:
+    here = machine(tmp_path, root=True, apt=APT)
+    browsers = Browsers(BrowserConfig.model_validate(config), say=quiet, machine=here)
+    with pytest.raises(NoBrowser):
+        await browsers.get()
+    assert not (tmp_path / "asked").exists()
+
+
+def test_the_ways_fit_the_machine(tmp_path: Path) -> None:
+    root = machine(tmp_path, root=True, apt=APT)
+    first, second = ways(BrowserConfig(), root)
+    assert first.commands[1][-1] == "chromium-headless-shell"
+    assert second.commands[0][-3:] == ("--with-deps", "--only-shell", "chromium")
+    (only,) = ways(BrowserConfig(channel="chromium"), root)
+    assert only.commands[0][-2:] == ("--no-shell", "chromium")
+    (user,) = ways(BrowserConfig(), machine(tmp_path, root=False, apt=APT))
+    assert "--with-deps" not in user.commands[0]

@@ -1,0 +1,191 @@
+"""Where browsers are: on PATH, in the folders of the system, and where Playwright keeps its own. Starts nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+SHELLS: Final = ("chromium-headless-shell", "chrome-headless-shell", "headless_shell")
+_BROWSERS: Final = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+    "microsoft-edge",
+    "microsoft-edge-stable",
+)
+_LINUX: Final = (
+    "usr/lib/chromium/chromium",
+    "opt/google/chrome/chrome",
+    "opt/microsoft/msedge/msedge",
+)
+_MAC: Final = ("Chromium", "Google Chrome", "Microsoft Edge")
+_WINDOWS: Final = (
+    "Chromium/Application/chrome.exe",
+    "Google/Chrome/Application/chrome.exe",
+    "Microsoft/Edge/Application/msedge.exe",
+)
+_WINDOWS_FOLDERS: Final = ("LOCALAPPDATA", "PROGRAMFILES", "PROGRAMFILES(X86)")
+_SCRIPT_BYTES: Final = 2048
+
+
+def _is_root() -> bool:
+    return sys.platform != "win32" and os.geteuid() == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What decides which browsers there are. By default this machine; tests describe another one."""
+
+    platform: str = sys.platform
+    env: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    top: Path = Path("/")
+    """The folder that the folders of the system are in."""
+    root: bool = field(default_factory=_is_root)
+
+    @property
+    def home(self) -> Path:
+        named = self.env.get("USERPROFILE" if self.platform == "win32" else "HOME")
+        return Path(named) if named else Path.home()
+
+    @property
+    def display(self) -> bool:
+        """Whether a window can be shown."""
+        if not self.platform.startswith("linux"):
+            return True
+        return bool(self.env.get("DISPLAY") or self.env.get("WAYLAND_DISPLAY"))
+
+    def which(self, name: str) -> Path | None:
+        found = shutil.which(name, path=self.env.get("PATH", ""))
+        return Path(found) if found else None
+
+
+def shells(machine: Machine) -> Iterator[Path]:
+    """Headless shells that the system has."""
+    debian = machine.top / "usr/lib/chromium/chromium-headless-shell"
+    wrapper = machine.top / "usr/bin/chromium-headless-shell"
+    for name in SHELLS:
+        path = machine.which(name)
+        # Debian's script stays between us and the browser, and survives it or is survived by it when killed.
+        if path is not None:
+            yield debian if path == wrapper and is_program(debian) else path
+    if is_program(debian):
+        yield debian
+
+
+def browsers(machine: Machine) -> Iterator[Path]:
+    """Whole browsers that the system has, those of snap last: they cannot read our folders."""
+    found = list(dict.fromkeys(_browsers(machine)))
+    yield from sorted(found, key=_is_snap)
+
+
+def _browsers(machine: Machine) -> Iterator[Path]:
+    named = (machine.which(name) for name in _BROWSERS)
+    yield from (path for path in named if path is not None)
+    yield from filter(is_program, _usual(machine))
+
+
+def _usual(machine: Machine) -> Iterable[Path]:
+    if machine.platform == "darwin":
+        folders = (machine.top / "Applications", machine.home / "Applications")
+        return [f / f"{name}.app/Contents/MacOS/{name}" for name in _MAC for f in folders]
+    if machine.platform == "win32":
+        given = [Path(machine.env[name]) for name in _WINDOWS_FOLDERS if machine.env.get(name)]
+        return [folder / name for name in _WINDOWS for folder in given]
+    return [machine.top / name for name in _LINUX]
+
+
+def _is_snap(path: Path) -> bool:
+    if "snap" in path.parts or os.path.basename(os.path.realpath(path)) == "snap":
+        return True
+    try:
+        with path.open("rb") as file:
+            head = file.read(_SCRIPT_BYTES)
+    except OSError:
+        return False
+    return head.startswith(b"#!") and b"/snap/bin/" in head
+
+
+def playwright_build(machine: Machine, *, shell: bool) -> Path | None:
+    """Return the build that this version of Playwright was made for, when it was downloaded."""
+    name = "chromium-headless-shell" if shell else "chromium"
+    revision = _described().get(name, {}).get("revision")
+    folder = playwright_folder(machine) / f"{name.replace('-', '_')}-{revision}"
+    # Playwright writes this file last.
+    if not (folder / "INSTALLATION_COMPLETE").exists():
+        return None
+    if shell:
+        patterns = ("*/*headless-shell", "*/*headless_shell", "*/*headless-shell.exe")
+    else:
+        patterns = ("*/chrome", "*/chrome.exe", "*/*.app/Contents/MacOS/*")
+    found = (path for pattern in patterns for path in sorted(folder.glob(pattern)))
+    return next(filter(is_program, found), None)
+
+
+def playwright_version(*, shell: bool) -> str | None:
+    """Return the version of the browser that this version of Playwright was made for."""
+    name = "chromium-headless-shell" if shell else "chromium"
+    return _described().get(name, {}).get("browserVersion")
+
+
+def playwright_folder(machine: Machine) -> Path:
+    """Return the folder where Playwright keeps the browsers that it downloaded."""
+    named = machine.env.get("PLAYWRIGHT_BROWSERS_PATH")
+    package = playwright_package()
+    if named == "0" and package is not None:
+        return package / ".local-browsers"
+    if named:
+        return Path(machine.env.get("INIT_CWD") or os.getcwd()) / named
+    if machine.platform == "darwin":
+        caches = machine.home / "Library" / "Caches"
+    elif machine.platform == "win32":
+        caches = Path(machine.env.get("LOCALAPPDATA") or machine.home / "AppData" / "Local")
+    else:
+        caches = Path(machine.env.get("XDG_CACHE_HOME") or machine.home / ".cache")
+    return caches / "ms-playwright"
+
+
+@cache
+def playwright_package() -> Path | None:
+    """Return the folder of Playwright's driver, None where Playwright is not installed. Imports nothing."""
+    spec = find_spec("playwright")
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "driver" / "package"
+
+
+@cache
+def _described() -> dict[str, dict[str, Any]]:
+    """What Playwright says about the browsers it was made for, by name; nothing when it does not say."""
+    package = playwright_package()
+    try:
+        assert package is not None
+        described = json.loads((package / "browsers.json").read_bytes())
+        return {entry["name"]: entry for entry in described["browsers"]}
+    except (AssertionError, OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+__all__ = [
+    "Machine",
+    "browsers",
+    "is_program",
+    "playwright_build",
+    "playwright_folder",
+    "playwright_package",
+    "playwright_version",
+    "shells",
+]
