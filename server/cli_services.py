@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ..tools.upstream.config import UpstreamConfig
+from ..tools.browser.config import BrowserConfig
 from ..tools.upstream.redaction import Secrets
 from .cli import complain
 from .cli_output import say, say_json, table
 from .cli_parser import FAILURE, OK
-from .config import Config, ConfigError
+from .config import Config, ConfigError, ServiceConfig
 
 if TYPE_CHECKING:
     from ..tools.upstream.service import Check
@@ -51,9 +52,12 @@ def _list(config: Config, *, json: bool) -> int:
     return OK
 
 
-def _described(name: str, service: UpstreamConfig) -> JSON:
+def _described(name: str, service: ServiceConfig) -> JSON:
     """Return what may be shown of a service: of its environment and headers the names only."""
     from ..tools.upstream.service import transport_of
+
+    if isinstance(service, BrowserConfig):
+        return _described_browser(name, service)
 
     target = " ".join([service.command, *service.args]) if service.command else service.url or ""
     return {
@@ -70,15 +74,31 @@ def _described(name: str, service: UpstreamConfig) -> JSON:
     }
 
 
+def _described_browser(name: str, service: BrowserConfig) -> JSON:
+    """The same of the built-in browser; the address of one elsewhere may hold a key."""
+    return {
+        "name": name,
+        "transport": "browser",
+        "target": service.place,
+        "env": [],
+        "headers": sorted(service.cdp_headers),
+        "prefix": service.prefix,
+        "scope": "session",
+        "pause": "snapshot",
+        "connect": service.connect,
+        "disabled": service.disabled,
+    }
+
+
 def _check(config: Config, arguments: Namespace) -> int:
-    wanted = config.upstreams()
+    wanted = config.enabled()
     for name in arguments.wanted:
         if name not in wanted:
             known = ", ".join(wanted) or "none"
             raise ConfigError(f"{name}: is not an enabled service; there are: {known}")
     if arguments.wanted:
         wanted = {name: wanted[name] for name in arguments.wanted}
-    checks = anyio.run(_checked, wanted)
+    checks = anyio.run(_checked, config, wanted)
     if arguments.json:
         say_json({"services": [asdict(check) for check in checks]})
     elif checks:
@@ -87,18 +107,19 @@ def _check(config: Config, arguments: Namespace) -> int:
     return OK if all(check.ok for check in checks) else FAILURE
 
 
-async def _checked(wanted: dict[str, UpstreamConfig]) -> list[Check]:
+async def _checked(config: Config, wanted: Mapping[str, ServiceConfig]) -> list[Check]:
     """Start them, a few at a time, in folders of their own that are removed again."""
     from ..tools.upstream.ledger import Ledger
-    from ..tools.upstream.service import UpstreamService
+    from .services import service_of
 
     found: dict[str, Check] = {}
     slots = anyio.Semaphore(_AT_ONCE)
     ledger = Ledger(None)
+    apart = config.model_copy(update={"ephemeral": True})
 
-    async def check(name: str, service: UpstreamConfig) -> None:
+    async def check(name: str, service: ServiceConfig) -> None:
         async with slots:
-            found[name] = await UpstreamService(name, service, ledger=ledger).check()
+            found[name] = await service_of(name, service, apart, ledger, alone=True).check()
 
     try:
         async with anyio.create_task_group() as tasks:

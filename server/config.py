@@ -9,14 +9,24 @@ from __future__ import annotations
 import re
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 from platformdirs import user_data_dir
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from ..sessions.policy import Policy
 from ..sessions.records import Timeouts
+from ..tools.browser.config import BrowserConfig
 from ..tools.upstream.config import UpstreamConfig
 
 Toolset = Literal["core", "lifecycle", "state", "history", "branch", "admin"]
@@ -59,6 +69,25 @@ Count = Annotated[int, BeforeValidator(_not_bool), Field(ge=0, le=10_000_000)]
 Names = Annotated[list[str], BeforeValidator(_split)]
 Name = Annotated[str, BeforeValidator(_name)]
 NameOrNone = Annotated[str, BeforeValidator(lambda value: value if value == "" else _name(value))]
+
+
+BROWSER = "browser"
+"""The name under which a service without `command` and `url` is the built-in browser."""
+UPSTREAM_TAG, BROWSER_TAG = "<upstream>", "<browser>"
+"""How the place of a mistake says of what kind the service is; no key is spelled so."""
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, dict):
+        kind = cast("dict[str, Any]", value).get("type")
+        return BROWSER_TAG if kind == "browser" else UPSTREAM_TAG
+    return BROWSER_TAG if isinstance(value, BrowserConfig) else UPSTREAM_TAG
+
+
+ServiceConfig = Annotated[
+    Annotated[UpstreamConfig, Tag(UPSTREAM_TAG)] | Annotated[BrowserConfig, Tag(BROWSER_TAG)],
+    Discriminator(_kind),
+]
 
 
 class Section(BaseModel):
@@ -265,10 +294,10 @@ class Config(Section):
     recovery: RecoverySettings = Field(default_factory=RecoverySettings)
     server: ServerSettings = Field(default_factory=ServerSettings)
     log: LogSettings = Field(default_factory=LogSettings)
-    services: dict[str, UpstreamConfig] = Field(
-        default_factory=dict[str, UpstreamConfig],
+    services: dict[str, ServiceConfig] = Field(
+        default_factory=lambda: {BROWSER: BrowserConfig()},
         repr=False,  # it holds secrets
-        description="The services, by name: any MCP server.",
+        description="The services, by name: the built-in browser, and any MCP server.",
     )
 
     def policy(self) -> Policy:
@@ -293,7 +322,7 @@ class Config(Section):
             redact=frozenset(name.lower() for name in self.redact),
         )
 
-    def upstreams(self) -> dict[str, UpstreamConfig]:
+    def enabled(self) -> dict[str, ServiceConfig]:
         """Return the enabled services in the order given, with the global timeouts where they set none."""
         return {
             name: service.model_copy(update=self._times_of(service))
@@ -301,13 +330,36 @@ class Config(Section):
             if not service.disabled
         }
 
-    def _times_of(self, service: UpstreamConfig) -> dict[str, float]:
+    def upstreams(self) -> dict[str, UpstreamConfig]:
+        """Return those of them that are MCP servers."""
+        enabled = self.enabled().items()
+        return {name: found for name, found in enabled if isinstance(found, UpstreamConfig)}
+
+    def browsers(self) -> dict[str, BrowserConfig]:
+        """Return those of them that are the built-in browser."""
+        enabled = self.enabled().items()
+        return {name: found for name, found in enabled if isinstance(found, BrowserConfig)}
+
+    def _times_of(self, service: ServiceConfig) -> dict[str, float]:
         times: dict[str, float] = {}
         if "connect_seconds" not in service.model_fields_set:
             times["connect_seconds"] = self.timeouts.connect
         if service.call_seconds is None:
             times["call_seconds"] = self.timeouts.call
         return times
+
+    @field_validator("services", mode="before")
+    @classmethod
+    def _name_the_browser(cls, services: object) -> object:
+        if not isinstance(services, dict):
+            return services  # pyright: ignore[reportUnknownVariableType]
+        given = cast("dict[str, Any]", services)
+        if not isinstance(given.get(BROWSER), dict):
+            return given
+        found: dict[str, Any] = given[BROWSER]
+        if not {"type", "command", "url"}.isdisjoint(found):
+            return given
+        return {**given, BROWSER: {**found, "type": "browser"}}
 
     @model_validator(mode="after")
     def _check_exposure(self) -> Config:

@@ -10,7 +10,9 @@ from typing import Any, cast, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from .config import Config
+from ..tools.browser.config import BrowserConfig
+from ..tools.upstream.config import UpstreamConfig
+from .config import BROWSER_TAG, UPSTREAM_TAG, Config
 
 FLAGS = {
     "data": "--data",
@@ -66,19 +68,22 @@ def describe(error: ValidationError, layers: list[Layer]) -> str:
     first = details[0]
     context = first.get("ctx", {})
     field = context.get("field")
-    key: tuple[Any, ...] = context.get("key") or (*first["loc"], *((field,) if field else ()))
+    place = [part for part in first["loc"] if part not in (BROWSER_TAG, UPSTREAM_TAG)]
+    key: tuple[Any, ...] = context.get("key") or (*place, *((field,) if field else ()))
     layer = next((layer for layer in layers if layer.has(key)), Layer("settings", Path(), {}))
-    text = f"{layer.spell(key)}: {_problem(first, key, layer)}"
+    text = f"{layer.spell(key)}: {_problem(first, key, layer, BROWSER_TAG in first['loc'])}"
     if len(details) > 1:
         text += f" (and {len(details) - 1} more)"
     return " ".join(text.split())
 
 
-def _problem(detail: ErrorDetails, key: tuple[Any, ...], layer: Layer) -> str:
+def _problem(
+    detail: ErrorDetails, key: tuple[Any, ...], layer: Layer, of_browser: bool = False
+) -> str:
     if detail["type"] == "statehold":
         return detail["msg"]
     if detail["type"] == "extra_forbidden":
-        hint = nearest(".".join(str(part) for part in key), layer)
+        hint = nearest(".".join(str(part) for part in key), layer, of_browser=of_browser)
         return f"is not a setting; {hint or 'remove it, or see docs/configuration.md'}"
     problem = detail["msg"].replace("Input should", "should", 1)
     problem = problem[:1].lower() + problem[1:]
@@ -110,13 +115,14 @@ def _remedy(key: tuple[Any, ...]) -> str:
     return f"the default is {found}"
 
 
-def nearest(key: str, layer: Layer) -> str | None:
+def nearest(key: str, layer: Layer, *, of_browser: bool = False) -> str | None:
     """Return a question that names the nearest right key, spelled as in its layer."""
     names = setting_names()
     parts = key.split(".")
     if parts[0] == "services" and len(parts) > 2:
+        kind = _OF_BROWSER if of_browser else _OF_UPSTREAM
         prefix = ".".join(parts[:2])
-        names = [name.replace("services.NAME", prefix) for name in names]
+        names = [f"{prefix}.{n.removeprefix(kind)}" for n in names if n.startswith(kind)]
     found = difflib.get_close_matches(key, names, n=1, cutoff=0.75) or [
         name for name in names if name.rsplit(".", 1)[-1] == parts[-1] and "." in name
     ]
@@ -128,19 +134,22 @@ def nearest(key: str, layer: Layer) -> str | None:
     return f"did you mean {spelled}?"
 
 
+_OF_UPSTREAM = "services.NAME."
+_OF_BROWSER = "services.browser."
+
+
 def setting_names() -> list[str]:
-    """Return the dotted name of every setting; NAME stands for the name of a service."""
-    return _names(Config, "")
+    """Return the dotted name of every setting; NAME stands for the name of a service that is an MCP server."""
+    services = [*_names(UpstreamConfig, _OF_UPSTREAM), *_names(BrowserConfig, _OF_BROWSER)]
+    return [*_names(Config, ""), *services]
 
 
 def _names(model: type[BaseModel], prefix: str) -> list[str]:
     names: list[str] = []
     for name, info in model.model_fields.items():
-        inner = _model_in(info.annotation)
+        inner = None if name == "services" else _model_in(info.annotation)
         if inner is None:
             names.append(prefix + name)
-        elif name == "services":
-            names += [prefix + name, *_names(inner, f"{prefix}{name}.NAME.")]
         else:
             names += [prefix + name, *_names(inner, f"{prefix}{name}.")]
     return names

@@ -17,6 +17,8 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
+from ..tools.browser.config import BrowserConfig
+from ..tools.upstream.config import UpstreamConfig
 from ..tools.upstream.proc import MARK
 from .config import Config, ConfigError
 from .config_errors import Layer, describe, nearest
@@ -31,6 +33,14 @@ SERVICES_VARIABLE = "STATEHOLD_SERVICES_FILE"
 _OTHER = frozenset({CONFIG_VARIABLE, SERVICES_VARIABLE, MARK})
 # Kubernetes puts these into every pod beside a Service that is called "statehold".
 _FOREIGN = re.compile(r"STATEHOLD(_\w+)?_(SERVICE_(HOST|PORT\w*)|PORT_\d+_\w+)$")
+
+
+_WITH_VARIABLES = (
+    *("command", "args", "env", "cwd", "url", "headers"),
+    *("executable", "cdp_endpoint", "cdp_headers", "ws_endpoint", "init_script"),
+    *("allow", "block", "proxy", "uploads", "key"),
+)
+"""The settings of a service in which variables are replaced."""
 
 
 class _Environment(BaseSettings, Config):  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -107,7 +117,7 @@ def _refuse_lowered(name: str, service: object, environ: Mapping[str, str]) -> N
     """Variables are read without regard to case, which the names inside of `env` and `headers` would not survive."""
     if not isinstance(service, dict):
         return
-    for key in ("env", "headers"):
+    for key in ("env", "headers", "cdp_headers"):
         start = f"{PREFIX}services__{name}__{key}__".upper()
         if any(variable.upper().startswith(start) for variable in environ):
             raise ConfigError(
@@ -194,7 +204,7 @@ def _merge_service(
     left = _left_over(_with_type(cast(JSON, service)), ours)
     if not _is_true(ours.get("disabled", left.get("disabled"))):
         where = f"{layer.name}: services.{name}"
-        for key in ("command", "args", "env", "cwd", "url", "headers"):
+        for key in _WITH_VARIABLES:
             if key in left:
                 left[key] = expand(left[key], f"{where}.{key}", layer.base, environ)
         _resolve(left, layer)
@@ -218,7 +228,7 @@ def _left_over(service: JSON, ours: JSON) -> JSON:
     left: JSON = {}
     for key, value in service.items():
         if (
-            key in ("env", "headers")
+            key in ("env", "headers", "cdp_headers")
             and isinstance(value, dict)
             and isinstance(ours.get(key), dict)
         ):
@@ -233,10 +243,23 @@ def _resolve(service: JSON, layer: Layer) -> None:
     if isinstance(cwd, str) and not cwd.startswith("{dir}"):
         service["cwd"] = str(layer.path(cwd))
     command = service.get("command")
-    if not isinstance(command, str) or command.startswith("{dir}"):
-        return
-    if os.sep in command or command.startswith("~"):
-        service["command"] = str(layer.path(command))
+    if isinstance(command, str) and not command.startswith("{dir}"):
+        service["command"] = _program(command, layer)
+    if isinstance(service.get("executable"), str):
+        service["executable"] = _program(service["executable"], layer)
+    if isinstance(service.get("init_script"), str):
+        service["init_script"] = str(layer.path(service["init_script"]))
+    uploads = service.get("uploads")
+    if isinstance(uploads, str):
+        uploads = [part.strip() for part in uploads.split(",") if part.strip()]
+    if isinstance(uploads, list) and all(isinstance(u, str) for u in cast("list[Any]", uploads)):
+        service["uploads"] = [str(layer.path(folder)) for folder in cast("list[str]", uploads)]
+
+
+def _program(command: str, layer: Layer) -> str:
+    """Return a path as an absolute one; a mere name is looked for when it is started."""
+    found = os.sep in command or command.startswith("~")
+    return str(layer.path(command)) if found else command
 
 
 def _filled_later(path: str) -> bool:
@@ -256,15 +279,33 @@ def _wrong_path(config: Config, layers: list[Layer]) -> str | None:
     for name, service in config.services.items():
         if service.disabled:
             continue
-        cwd = service.cwd
-        if cwd and not _filled_later(cwd) and not Path(cwd).is_dir():
-            return f"{at('services', name, 'cwd')}: there is no folder {cwd}; make it, or correct the path"
-        command = service.command
-        if (
-            command
-            and os.sep in command
-            and not _filled_later(command)
-            and not Path(command).is_file()
-        ):
-            return f"{at('services', name, 'command')}: there is no program {command}; correct the path"
+        found = (
+            _wrong_path_of_browser(service)
+            if isinstance(service, BrowserConfig)
+            else _wrong_path_of_upstream(service)
+        )
+        if found is not None:
+            return f"{at('services', name, found[0])}: {found[1]}"
+    return None
+
+
+def _wrong_path_of_upstream(service: UpstreamConfig) -> tuple[str, str] | None:
+    cwd = service.cwd
+    if cwd and not _filled_later(cwd) and not Path(cwd).is_dir():
+        return "cwd", f"there is no folder {cwd}; make it, or correct the path"
+    command = service.command
+    if command and os.sep in command and not _filled_later(command) and not Path(command).is_file():
+        return "command", f"there is no program {command}; correct the path"
+    return None
+
+
+def _wrong_path_of_browser(service: BrowserConfig) -> tuple[str, str] | None:
+    program = service.executable
+    if program and os.sep in program and not Path(program).is_file():
+        return "executable", f"there is no program {program}; correct the path, or leave it out"
+    if service.init_script and not Path(service.init_script).is_file():
+        return "init_script", f"there is no file {service.init_script}; correct the path"
+    for folder in service.uploads:
+        if not Path(folder).is_dir():
+            return "uploads", f"there is no folder {folder}; make it, or correct the path"
     return None

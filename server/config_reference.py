@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from ..tools.browser.config import BrowserConfig
 from ..tools.upstream.config import Recipe, Step, UpstreamConfig
 from .config import Config
 from .config_errors import FLAGS
@@ -45,6 +46,53 @@ RECIPE_TEXTS = {
     "restores": "What it brings back, in words for the caller.",
     "loses": "What it cannot bring back, in words for the caller.",
 }
+BROWSER_TEXTS = {
+    "type": "Makes a service of any name a browser; `[services.browser]` is one without it.",
+    "executable": "Path of a Chromium, Chrome or Edge. Default: the first that is found.",
+    "channel": "Playwright's name of an installed browser, such as `chrome` or `msedge`.",
+    "headless": "Whether it works without a window.",
+    "install": "Install a browser, with a message on stderr, when there is none.",
+    "args": "More flags for the browser.",
+    "cdp_endpoint": "Address of a browser elsewhere, by its DevTools.",
+    "cdp_headers": "Headers of the requests to it.",
+    "ws_endpoint": "Address of a browser elsewhere, by a Playwright server of the same version.",
+    "viewport": "Width and height of a page.",
+    "user_agent": "What pages are told the browser is.",
+    "locale": "Language and region of pages, such as `de-DE`.",
+    "timezone": "Time zone of pages, such as `Europe/Berlin`.",
+    "device": 'A device to be like, by its name in Playwright, such as `"iPhone 15"`.',
+    "permissions": "What pages may do without being asked, such as `geolocation`. Everything else is denied.",
+    "ignore_https_errors": "Accept broken certificates.",
+    "init_script": "JavaScript file that every page runs first.",
+    "test_id_attribute": "Attribute that test ids of elements stand in.",
+    "allow": "Hosts that may be reached: `example.com`, `*.example.com`, `10.0.0.0/8`, with a port where wanted. Empty: "
+    "all.",
+    "block": "Hosts that may not be reached, written in the same way.",
+    "private": "Whether private and loopback addresses may be reached. Default: only on stdio, and on loopback without "
+    "`server.tokens`.",
+    "bytes_per_second": "Bandwidth of a session.",
+    "proxy": "HTTP proxy that all requests leave by.",
+    "caps": "Groups of tools besides the core: `config`, `network`, `storage`, `testing`, `vision`, `pdf`, `devtools`. "
+    "`unsafe` runs code of the caller's in this process.",
+    "snapshot": "What of the page an action answers with: all, what changed, nothing.",
+    "action_seconds": "Longest duration of one action on an element.",
+    "navigation_seconds": "Longest time until a page answers.",
+    "script_seconds": "Longest duration of a script of the caller's in a page.",
+    "settle_seconds": "Longest time an action waits for what it caused.",
+    "tabs": "Tabs a session may have.",
+    "download_bytes": "Size of the largest download; all files of a session together may have four times as much.",
+    "uploads": "Folders that files may be uploaded from, besides the session's own files.",
+    "checkpoint": "Seconds between two checkpoints at least. 0: none.",
+    "keep_seconds": "How long a browser that no session uses is kept.",
+    "key": "Key that saved sessions are encrypted with. Write it as `${NAME}` of an environment variable.",
+    "connect": SERVICE_TEXTS["connect"],
+    "connect_seconds": SERVICE_TEXTS["connect_seconds"],
+    "call_seconds": SERVICE_TEXTS["call_seconds"],
+    "prefix": SERVICE_TEXTS["prefix"],
+    "include": SERVICE_TEXTS["include"],
+    "exclude": SERVICE_TEXTS["exclude"],
+    "disabled": "Leave it out.",
+}
 STEP_TEXTS = {
     "tool": "Name of the tool.",
     "arguments": "Its arguments. `{name}` in a string stands for a saved value, `{dir}` for the folder of the session.",
@@ -74,6 +122,7 @@ def reference() -> Iterator[tuple[str, list[Setting]]]:
     yield "", top
     for name, model in sections.items():
         yield name, list(_settings(model, f"{name}.", {}))
+    yield "services.browser", list(_settings(BrowserConfig, "", BROWSER_TEXTS))
     yield "services.NAME", list(_settings(UpstreamConfig, "", SERVICE_TEXTS))
     yield "services.NAME.recipe", list(_settings(Recipe, "", RECIPE_TEXTS))
     yield "[services.NAME.recipe.save]", list(_settings(Step, "", STEP_TEXTS))
@@ -100,6 +149,8 @@ def _kind(annotation: Any) -> str:
         return "list of tables" if _is_model(inner) else f"list of {_kind(inner)}"
     if origin is dict:
         return "table"
+    if origin is tuple:
+        return f"list of {_kind(arguments[0])}"
     if origin is not None and type(None) in arguments:
         return _kind(next(a for a in arguments if a is not type(None)))
     if origin is not None and origin is not Union and arguments:

@@ -31,6 +31,7 @@ from .http import build_app
 from .logs import configure
 from .mcp import Face
 from .operator import control
+from .services import AnyService, forget, services_of
 from .stdio import Stdio, stdio_streams
 from .streams import Streams
 from .tokens import StaticTokens
@@ -43,10 +44,11 @@ ANSWER_SECONDS = 0.1
 
 
 @asynccontextmanager
-async def opened(config: Config, *, address: str) -> AsyncGenerator[Gateway]:
+async def opened(config: Config, *, address: str, alone: bool = False) -> AsyncGenerator[Gateway]:
     """Open everything a process needs to serve, and close it in reverse order.
 
-    Children that an earlier process left behind are gone before the first session is adopted.
+    `alone` says that the only caller is the user who started the process. Children that an earlier process left behind are
+    gone before the first session is adopted.
 
     Raises:
         StoreUnavailable: the data folder or the database cannot be used.
@@ -64,7 +66,7 @@ async def opened(config: Config, *, address: str) -> AsyncGenerator[Gateway]:
         try:
             await ledger.sweep()
             node.bury = ledger.sweep
-            services = _services(config, ledger)
+            services = services_of(config, ledger, alone=alone)
             async with Gateway(config, store, node, services, clock=clock) as gateway:
                 _wire(gateway, services)
                 async with control(gateway.registry, folder, node.id):
@@ -74,25 +76,13 @@ async def opened(config: Config, *, address: str) -> AsyncGenerator[Gateway]:
                 await ledger.aclose()
 
 
-def _services(config: Config, ledger: Ledger) -> dict[str, UpstreamService]:
-    data = None if config.ephemeral else config.data
-    return {
-        name: UpstreamService(
-            name, settings, data=data, ledger=ledger, call_seconds=config.timeouts.call
-        )
-        for name, settings in config.upstreams().items()
-    }
-
-
-def _wire(gateway: Gateway, services: dict[str, UpstreamService]) -> None:
-    async def forget(session_id: str) -> None:
-        for service in services.values():
-            await service.forget(session_id)
-
-    gateway.registry.on_purged.append(lambda purged: gateway.registry.spawn(forget, purged))
+def _wire(gateway: Gateway, services: dict[str, AnyService]) -> None:
+    spawn = gateway.registry.spawn
+    gateway.registry.on_purged.append(lambda purged: spawn(forget, services, purged))
     watcher = ListWatcher(gateway)
     for service in services.values():
-        service.on_changed = watcher.heard
+        if isinstance(service, UpstreamService):
+            service.on_changed = watcher.heard
 
 
 # stdio
@@ -111,7 +101,7 @@ def run_stdio(config: Config) -> int:
 
 async def _serve_stdio(config: Config) -> None:
     refused: CatalogError | None = None
-    async with opened(config, address=f"stdio, pid {os.getpid()}") as gateway:
+    async with opened(config, address=f"stdio, pid {os.getpid()}", alone=True) as gateway:
         face = Face(gateway, version=version("statehold"), pinned=config.server.session)
         async with stdio_streams() as stdio, anyio.create_task_group() as tasks:
             ending = Ending()
@@ -212,7 +202,8 @@ def run_http(config: Config) -> int:
 async def _serve_http(config: Config, listener: socket.socket, tokens: StaticTokens | None) -> None:
     url = _url(listener)
     refused: CatalogError | None = None
-    async with opened(config, address=f"{url}, pid {os.getpid()}") as gateway:
+    alone = config.server.loopback and config.server.tokens is None
+    async with opened(config, address=f"{url}, pid {os.getpid()}", alone=alone) as gateway:
         face = Face(gateway, version=version("statehold"))
         streams = Streams(build_app(gateway, face, tokens))
         settings = uvicorn.Config(

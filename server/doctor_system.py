@@ -109,7 +109,7 @@ def check_files(config: Config) -> Iterator[Finding]:
     except ImportError:  # Windows has no such limit
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    services = max(1, len(config.upstreams()))
+    services = max(1, len(config.enabled()))
     needed = 256 + config.limits.live_sessions * services * _FILES_PER_SESSION
     if soft == resource.RLIM_INFINITY or soft >= needed:
         yield Finding("open files", "ok", f"{soft} allowed")

@@ -6,7 +6,7 @@ import logging
 import math
 import unicodedata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
 from typing import Self
 
@@ -73,6 +73,10 @@ class Gateway:
 
     async def __aenter__(self) -> Self:
         await self._stack.__aenter__()
+        for service in self.services.values():
+            # Before the registry: they outlive the connections that it closes when it drains.
+            if isinstance(service, AbstractAsyncContextManager):
+                await self._stack.enter_async_context(service)  # pyright: ignore[reportUnknownArgumentType]
         await self._stack.enter_async_context(self.registry)
         tools = SessionTools(self.registry).tools(self.config.toolsets)
         self.own = {tool.name: tool for tool in tools}

@@ -510,11 +510,44 @@ def test_services_are_checked_by_starting_them(
     process_leaks.check_now()
 
 
-def test_no_services_is_said(statehold: Run) -> None:
-    told = statehold("services", "list")
+def test_no_services_is_said(statehold: Run, tmp_path: Path) -> None:
+    path = tmp_path / "none.toml"
+    path.write_text("[services]\n")
+    told = statehold("services", "list", "--config", str(path))
     assert told.code == OK
     assert "no services are configured" in one_line(told)
-    assert statehold("services", "list", "--json").json == {"services": []}
+    assert statehold("services", "list", "--config", str(path), "--json").json == {"services": []}
+
+
+def test_browser_is_listed_without_the_keys_in_its_address(statehold: Run, tmp_path: Path) -> None:
+    [found] = statehold("services", "list", "--json").json["services"]
+    assert (found["name"], found["transport"], found["pause"]) == ("browser", "browser", "snapshot")
+    path = tmp_path / "farm.toml"
+    path.write_text(
+        "[services.browser]\ncdp_endpoint = 'wss://farm.example/chromium?token=s3cret-v4lue'\n"
+        "cdp_headers = { Authorization = 's3cret-v4lue' }\n"
+    )
+    told = statehold("services", "list", "--config", str(path), "--json")
+    assert told.json["services"][0]["target"] == "wss://farm.example"
+    assert told.json["services"][0]["headers"] == ["Authorization"]
+    assert "s3cret" not in told.out
+
+
+def test_browser_is_checked_by_starting_one(
+    statehold: Run, tmp_path: Path, headless_shell: str, process_leaks: Any
+) -> None:
+    path = tmp_path / "browser.toml"
+    path.write_text(f"[services.browser]\nexecutable = {json.dumps(headless_shell)}\n")
+    told = statehold("services", "check", "--config", str(path), "--json")
+    [found] = told.json["services"]
+    assert (told.code, found["ok"], found["error"]) == (OK, True, None)
+    assert found["server"]["name"] == "Chromium"
+    assert found["tools"] > 0
+    path.write_text("[services.browser]\nexecutable = '/bin/false'\n")
+    told = statehold("services", "check", "--config", str(path), "--json")
+    assert told.code == FAILURE
+    assert told.json["services"][0]["error"]
+    process_leaks.check_now()
 
 
 # Output.

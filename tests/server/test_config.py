@@ -119,7 +119,7 @@ def test_environment_gives_lists_tables_and_services() -> None:
     assert config.server.allowed_hosts == ["a.example", "b.example:*"]
     assert config.recovery.backoff == [1, 2.5]
     assert config.ephemeral
-    assert config.services["local"].args == ["-l"]
+    assert config.upstreams()["local"].args == ["-l"]
 
 
 def test_variables_of_kubernetes_and_of_a_statehold_above_are_no_settings() -> None:
@@ -151,11 +151,11 @@ def test_relative_paths_are_relative_to_the_file_they_stand_in(
     config = load(config=path, environ={})
     assert config.data == folder / "kept"
     assert config.server.tokens == folder / "tokens"
-    assert config.services["a"].command == str(folder / "run.sh")
-    assert config.services["a"].cwd == str(folder / "work")
-    assert (config.services["b"].command, config.services["b"].cwd) == ("ls", "{dir}")
+    assert config.upstreams()["a"].command == str(folder / "run.sh")
+    assert config.upstreams()["a"].cwd == str(folder / "work")
+    assert (config.upstreams()["b"].command, config.upstreams()["b"].cwd) == ("ls", "{dir}")
     assert load(config=path, environ={}, flags={"data": "here"}).data == elsewhere / "here"
-    assert load(config="../conf/statehold.toml", environ={}).services["a"].cwd is not None
+    assert load(config="../conf/statehold.toml", environ={}).upstreams()["a"].cwd is not None
 
 
 def test_home_stands_for_the_home_folder(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
 def test_file_of_a_client_is_read_unchanged(tmp_path: Path, client: str) -> None:
     text, expected = CLIENTS[client]
     config = load(services=client_file(tmp_path, text), environ={"KEY": SECRET})
-    found = config.services["s"].model_dump()
+    found = config.upstreams()["s"].model_dump()
     assert {key: found[key] for key in expected} == expected
 
 
@@ -252,7 +252,7 @@ def test_workspace_of_an_editor_is_the_folder_above_its_own(tmp_path: Path) -> N
     folder.mkdir()
     text = '{"servers": {"s": {"command": "ls", "args": ["${workspaceFolder}${/}x", "${workspaceFolderBasename}"]}}}'
     config = load(services=client_file(folder, text), environ={})
-    assert config.services["s"].args == [f"{tmp_path}/x", tmp_path.name]
+    assert config.upstreams()["s"].args == [f"{tmp_path}/x", tmp_path.name]
 
 
 def test_names_of_services_may_be_whatever_clients_allow(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_our_options_stand_beside_a_service_of_the_client_and_win(tmp_path: Path
         services=client_file(tmp_path, {"mcpServers": {"s": entry, "other": {"command": "ls"}}}),
         environ={},
     )
-    found = config.services["s"]
+    found = config.upstreams()["s"]
     assert (found.command, found.args, found.prefix) == ("npx", ["new"], "p_")
     assert found.env == {"A": "ours", "B": "b", "C": "3"}
     assert set(config.services) == {"s", "mine", "other"}
@@ -292,7 +292,7 @@ def test_variables_are_expanded_in_the_toml_as_well(tmp_path: Path) -> None:
         "[services.s]\ncommand = 'sh'\nargs = ['${A}', '${B:-b}', '${EMPTY:-e}', '$${A}', '${A%x}', '$A']\n"
         "env = {H = '${userHome}'}",
     )
-    found = load(config=path, environ={"A": "a", "EMPTY": ""}).services["s"]
+    found = load(config=path, environ={"A": "a", "EMPTY": ""}).upstreams()["s"]
     assert found.args == ["a", "b", "e", "${A}", "${A%x}", "$A"]
     assert found.env == {"H": str(Path.home())}
 

@@ -76,8 +76,15 @@ def test_nothing_is_made_by_looking(doctor: Doctor, data: Path) -> None:
     code, found = doctor()
     assert code == OK
     assert "will be made" in found["data folder"]["detail"]
-    assert found["configuration"]["status"] == "warn"
+    assert found["configuration"]["detail"] == "1 service"
     assert not data.exists()
+
+
+def test_configuration_without_services_is_worth_a_warning(doctor: Doctor, tmp_path: Path) -> None:
+    (tmp_path / "none.toml").write_text("[services]\n")
+    code, found = doctor("--config", str(tmp_path / "none.toml"))
+    assert code == OK
+    assert found["configuration"]["status"] == "warn"
 
 
 def test_report_for_people_ends_with_what_to_do(

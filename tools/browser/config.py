@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Generator
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from .policy import HostEntry
 
 Capability = Literal[
     "core", "config", "network", "storage", "testing", "vision", "pdf", "devtools", "unsafe"
@@ -26,6 +31,23 @@ CAPABILITIES: tuple[Capability, ...] = (
 MIB = 2**20
 
 
+def _split(value: object) -> object:
+    """Let an environment variable give a list as `a,b`."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+def _pair(value: object) -> object:
+    """Let an environment variable give a size as `1280x720`."""
+    return value.lower().replace("x", ",").split(",") if isinstance(value, str) else value
+
+
+Names = Annotated[list[str], BeforeValidator(_split)]
+Hosts = Annotated[list[HostEntry], BeforeValidator(_split)]
+Pixels = Annotated[int, Field(ge=1, le=16_384)]
+
+
 class BrowserConfig(BaseModel):
     """The browser and its tools. All times are seconds, all sizes bytes."""
 
@@ -40,39 +62,41 @@ class BrowserConfig(BaseModel):
     headless: bool = True
     install: bool = True
     """Install a browser, with a message on stderr, when there is none."""
-    args: list[str] = Field(default_factory=list[str])
+    args: Names = Field(default_factory=list[str])
     """More flags for the browser."""
     cdp_endpoint: str | None = None
     """A browser elsewhere, by its DevTools address (http://, https://, ws:// or wss://)."""
-    cdp_headers: dict[str, str] = Field(default_factory=dict[str, str])
+    cdp_headers: dict[str, str] = Field(default_factory=dict[str, str], repr=False)
     ws_endpoint: str | None = None
     """A browser elsewhere, by the address of a Playwright server of the same version."""
 
     # What its pages are.
-    viewport: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (1280, 720)
+    viewport: Annotated[tuple[Pixels, Pixels], BeforeValidator(_pair)] = (1280, 720)
     user_agent: str | None = None
     locale: str | None = None
     timezone: str | None = None
     device: str | None = None
     """One of Playwright's device names, such as "iPhone 15"."""
-    permissions: list[str] = Field(default_factory=list[str])
+    permissions: Names = Field(default_factory=list[str])
     ignore_https_errors: bool = False
     init_script: str | None = None
     """A JavaScript file that every page runs first."""
     test_id_attribute: str = "data-testid"
 
     # What they may reach.
-    allow: list[str] = Field(default_factory=list[str])
+    allow: Hosts = Field(default_factory=list[str])
     """Hosts that may be reached: `example.com`, `*.example.com`, `10.0.0.0/8`, with a port where wanted. Empty: all."""
-    block: list[str] = Field(default_factory=list[str])
+    block: Hosts = Field(default_factory=list[str])
     private: bool | None = None
     """Whether private and loopback addresses may be reached. Default: only where no other callers are served."""
     bytes_per_second: Annotated[int, Field(gt=0)] | None = None
-    proxy: str | None = None
+    proxy: str | None = Field(default=None, repr=False)
     """An HTTP proxy that all requests leave by."""
 
     # Its tools.
-    caps: list[Capability] = Field(default_factory=list[Capability])
+    caps: Annotated[list[Capability], BeforeValidator(_split)] = Field(
+        default_factory=list[Capability]
+    )
     snapshot: Literal["full", "diff", "none"] = "full"
     """What of the page an action answers with."""
     action_seconds: Annotated[float, Field(gt=0)] = 5.0
@@ -84,7 +108,7 @@ class BrowserConfig(BaseModel):
     tabs: Annotated[int, Field(ge=1, le=200)] = 30
     download_bytes: Annotated[int, Field(gt=0)] = 100 * MIB
     """The largest download; all files of a session together may have four times as much."""
-    uploads: list[str] = Field(default_factory=list[str])
+    uploads: Names = Field(default_factory=list[str])
     """Folders from which files may be uploaded, besides the session's own."""
 
     # Its sessions.
@@ -92,7 +116,7 @@ class BrowserConfig(BaseModel):
     """Seconds between two checkpoints at least; 0 turns checkpoints off."""
     keep_seconds: Annotated[float, Field(ge=0)] = 60.0
     """How long a browser process without sessions is kept."""
-    key: str | None = None
+    key: str | None = Field(default=None, repr=False)
     """The key that saved sessions are encrypted with; write it as `${NAME}` of an environment variable."""
 
     # As of any service.
@@ -100,13 +124,59 @@ class BrowserConfig(BaseModel):
     connect_seconds: Annotated[float, Field(gt=0)] = 30.0
     call_seconds: Annotated[float, Field(gt=0)] | None = None
     prefix: str = Field(default="", pattern=r"^[A-Za-z0-9_.\-/]{0,64}$")
-    include: list[str] | None = None
-    exclude: list[str] = Field(default_factory=list[str])
+    include: Names | None = None
+    exclude: Names = Field(default_factory=list[str])
     disabled: bool = False
 
     @property
     def remote(self) -> bool:
         return self.cdp_endpoint is not None or self.ws_endpoint is not None
+
+    @property
+    def place(self) -> str:
+        """Where the browser is, without what may be secret in an address."""
+        endpoint = self.cdp_endpoint or self.ws_endpoint
+        if endpoint is None:
+            return self.executable or self.channel or "the first browser that is found"
+        parts = urlsplit(endpoint)
+        return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+
+    @model_validator(mode="after")
+    def _check(self) -> BrowserConfig:
+        # What is off may be half written.
+        for field, problem in () if self.disabled else self._problems():
+            raise PydanticCustomError(
+                "statehold", "{message}", {"message": problem, "field": field}
+            )
+        return self
+
+    def _problems(self) -> Generator[tuple[str, str]]:
+        if self.cdp_endpoint is not None and self.ws_endpoint is not None:
+            yield "ws_endpoint", "excludes `cdp_endpoint`; keep the one that your browser speaks"
+        if self.remote and (self.executable is not None or self.channel is not None):
+            yield "", "names a browser here and one elsewhere; keep `executable` or the endpoint"
+        if self.executable is not None and self.channel is not None:
+            yield "channel", "excludes `executable`; keep one of the two"
+        schemes = {"cdp_endpoint": _CDP, "ws_endpoint": _WS, "proxy": _PROXY}
+        for field, (allowed, example) in schemes.items():
+            value: Any = getattr(self, field)
+            if value is not None and not _is_address(value, allowed):
+                yield field, f"is no address such as {example}; correct it"
+        if self.key is not None and not self.key.strip():
+            yield "key", "is empty; give a key, or leave it out"
+
+
+_CDP = (("http", "https", "ws", "wss"), "http://127.0.0.1:9222")
+_WS = (("ws", "wss"), "ws://127.0.0.1:3000/")
+_PROXY = (("http",), "http://127.0.0.1:3128 or http://user:password@proxy.example:3128")
+
+
+def _is_address(text: str, schemes: tuple[str, ...]) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 __all__ = ["CAPABILITIES", "BrowserConfig", "Capability"]

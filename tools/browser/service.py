@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import shutil
+import tempfile
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from tempfile import gettempdir
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from ...sessions.errors import ServiceUnavailable
-from ...sessions.services import PausePolicy, Restored, SessionView, Snapshot, ToolSpec
+from ...sessions.errors import ServiceUnavailable, SessionError
+from ...sessions.services import JSON, PausePolicy, Restored, SessionView, Snapshot, ToolSpec
 from ..upstream.ledger import Ledger
+from ..upstream.places import plain
+from ..upstream.service import Check
 from .config import BrowserConfig
 from .connection import BrowserConnection
 from .files import Files
@@ -42,7 +47,6 @@ class BrowserService:
     scope: Literal["session", "shared"] = "session"
     concurrency = 1
     transport = "browser"
-    profile = None
 
     def __init__(
         self,
@@ -52,7 +56,9 @@ class BrowserService:
         data: Path | None = None,
         ledger: Ledger | None = None,
         call_seconds: float = CALL_SECONDS,
+        alone: bool = False,
     ) -> None:
+        """`alone`: whoever calls has this machine anyway, so private addresses may be reached where nothing else is said."""
         self.name = name
         self.config = config
         self.config_hash = hashlib.sha256(
@@ -65,7 +71,9 @@ class BrowserService:
         self._tools = {tool.name: tool for tool in toolset(config)}
         self._specs = tuple(tool.spec() for tool in self._tools.values())
         self._repeatable = {spec.name for spec in self._specs if spec.repeatable}
-        self._folder = (data or Path(gettempdir()) / "statehold") / "browser"
+        self._private = alone if config.private is None else config.private
+        self._data = data
+        self._folder = Path() if data is None else data / "browser"
         self._ledger = ledger
         self._tasks: TaskGroup | None = None
         self._pool: Pool | None = None
@@ -74,6 +82,8 @@ class BrowserService:
         return f"<BrowserService {self.name!r}>"
 
     async def __aenter__(self) -> Self:
+        if self._data is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="statehold-browser-"))
         self._tasks = await anyio.create_task_group().__aenter__()
         self._pool = Pool(
             self._launch,
@@ -97,6 +107,9 @@ class BrowserService:
         self._tasks.cancel_scope.cancel()
         await self._tasks.__aexit__(None, None, None)
         self._tasks = self._pool = None
+        if self._data is None:
+            with anyio.CancelScope(shield=True):
+                await _removed(self._folder)
 
     # What it offers.
 
@@ -105,6 +118,37 @@ class BrowserService:
 
     def repeatable(self, tool: str) -> bool:
         return tool in self._repeatable
+
+    async def check(self) -> Check:
+        """Start a browser, end it, and report, without raising."""
+        began = time.monotonic()
+        try:
+            async with self:
+                with anyio.fail_after(self.connect_seconds):
+                    found = await self._tried()
+        except SessionError as error:
+            passed = time.monotonic() - began
+            return Check(self.name, self.transport, False, passed, error=error.message)
+        except TimeoutError:
+            error = f"no browser started within {self.connect_seconds:g} seconds"
+            return Check(self.name, self.transport, False, self.connect_seconds, error=error)
+        passed = time.monotonic() - began
+        return Check(self.name, self.transport, True, passed, server=found, tools=len(self._specs))
+
+    async def _tried(self) -> JSON:
+        assert self._pool is not None
+        process = await self._pool.acquire("check")
+        try:
+            return {"name": "Chromium", "version": process.browser.version}
+        finally:
+            self._pool.release("check", process)
+
+    async def forget(self, session_id: str) -> None:
+        """Remove the files of a session that was purged."""
+        await _removed(self._files(session_id))
+
+    def _files(self, session_id: str) -> Path:
+        return self._folder / "files" / plain(session_id)
 
     # Its connections.
 
@@ -124,9 +168,7 @@ class BrowserService:
                 self.config,
                 context,
                 generation=session.generation,
-                files=Files(
-                    self._folder / "files" / session.id, largest=self.config.download_bytes
-                ),
+                files=Files(self._files(session.id), largest=self.config.download_bytes),
                 spawn=self._spawn,
             )
         except BaseException:
@@ -160,6 +202,10 @@ class BrowserService:
     def _spawn(self, work: Callable[..., Any], *args: object) -> None:
         assert self._tasks is not None, "the browser service is not running"
         self._tasks.start_soon(partial(_guarded, work, *args))
+
+
+async def _removed(folder: Path) -> None:
+    await anyio.to_thread.run_sync(partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 async def _guarded(work: Callable[..., Any], *args: object) -> None:

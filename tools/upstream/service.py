@@ -51,7 +51,7 @@ class Check:
     """The report of one probe, for `statehold services check`."""
 
     service: str
-    transport: Transport
+    transport: str
     ok: bool
     seconds: float
     error: str | None = None

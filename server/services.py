@@ -1,0 +1,43 @@
+"""The configured services of a process, each built by its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from ..tools.browser.config import BrowserConfig
+from ..tools.browser.service import BrowserService
+from ..tools.upstream.ledger import Ledger
+from ..tools.upstream.service import UpstreamService
+from .config import Config, ServiceConfig
+
+AnyService: TypeAlias = UpstreamService | BrowserService
+
+
+def services_of(config: Config, ledger: Ledger, *, alone: bool) -> dict[str, AnyService]:
+    """Return the enabled services. `alone`: whoever calls has this machine anyway, and may reach what it can reach."""
+    return {
+        name: service_of(name, settings, config, ledger, alone=alone)
+        for name, settings in config.enabled().items()
+    }
+
+
+def service_of(
+    name: str, settings: ServiceConfig, config: Config, ledger: Ledger, *, alone: bool
+) -> AnyService:
+    data = None if config.ephemeral else config.data
+    call_seconds = config.timeouts.call
+    if isinstance(settings, BrowserConfig):
+        return BrowserService(
+            name, settings, data=data, ledger=ledger, call_seconds=call_seconds, alone=alone
+        )
+    return UpstreamService(name, settings, data=data, ledger=ledger, call_seconds=call_seconds)
+
+
+async def forget(services: Mapping[str, AnyService], session_id: str) -> None:
+    """Remove what the services keep of a session of which nothing else is left."""
+    for service in services.values():
+        await service.forget(session_id)
+
+
+__all__ = ["AnyService", "forget", "service_of", "services_of"]
