@@ -29,13 +29,14 @@ Check = Callable[[Config], Iterator[Finding]]
 
 def run(arguments: Namespace) -> int:
     """Print every finding; the exit code is 1 when one of them is a failure."""
+    from .doctor_browser import check_browser
     from .doctor_data import check_children, check_folder, check_store
     from .doctor_system import check_files, check_programs, check_python, check_services
 
     config, configured = _configuration(arguments)
     checks: list[Check] = [check_python, check_programs]
     if configured.status != "fail":
-        checks += [check_services, check_tokens, check_files]
+        checks += [check_services, check_browser, check_tokens, check_files]
     if not config.ephemeral:
         checks += [check_folder, check_store, check_children]
     found = [configured]

@@ -61,7 +61,7 @@ def ways(config: BrowserConfig, machine: Machine) -> list[Way]:
         package = debian_package(config.headless)
         install = ("apt-get", "install", "-q", "-y", "--no-install-recommends", package)
         found.append(Way(f"{package} with apt-get", (("apt-get", "update", "-q"), install)))
-    shell = OWN_CHANNELS[config.channel] if config.channel else config.headless
+    shell = OWN_CHANNELS.get(config.channel or "", config.headless)
     # Only root may install the libraries that it needs, and only where Playwright knows their packages.
     libraries = ["--with-deps"] if machine.root and machine.which("apt-get") else []
     which = "--only-shell" if shell else "--no-shell"
@@ -107,10 +107,30 @@ async def install_browser(
                         return found
                 logger.error("installing %s failed: %s", way.name, failure)
                 say(f"installing {way.name} failed: {failure}")
+    command = _advice(config, machine)
+    raise NoBrowser(f"No browser was found, and installing one failed: run `{command}`.")
+
+
+def can_install(config: BrowserConfig, machine: Machine) -> bool:
+    """Whether a missing browser is one that is installed: none that is named, and none that would not start either."""
+    if not config.install or config.executable is not None:
+        return False
+    if config.channel is not None and config.channel not in OWN_CHANNELS:
+        return False
+    shell = OWN_CHANNELS.get(config.channel or "", False)
+    return config.headless or (machine.display and not shell)
+
+
+def command_by_hand(config: BrowserConfig, machine: Machine) -> str:
+    """Return what to run on this machine to install a browser, for whoever runs the server."""
+    program, *rest = shlex.split(_advice(config, machine))
+    return shlex.join([sys.executable if program == "python" else program, *rest])
+
+
+def _advice(config: BrowserConfig, machine: Machine) -> str:
     own = config.channel is not None
     shell = OWN_CHANNELS.get(config.channel or "", config.headless)
-    command = advice(machine, shell, own=own)
-    raise NoBrowser(f"No browser was found, and installing one failed: run `{command}`.")
+    return advice(machine, shell, own=own)
 
 
 async def _follow(way: Way, machine: Machine) -> str | None:
@@ -206,7 +226,7 @@ class Browsers:
         try:
             return find_browser(self._config, self._machine)
         except NoBrowser:
-            if not self._may_install():
+            if not can_install(self._config, self._machine):
                 raise
         async with self._installing:
             if self._failure is not None and self._clock() < self._failure[0]:
@@ -217,12 +237,14 @@ class Browsers:
                 self._failure = (self._clock() + RETRY_SECONDS, error)
                 raise
 
-    def _may_install(self) -> bool:
-        config = self._config
-        named = config.executable is not None or config.channel not in {None, *OWN_CHANNELS}
-        visible = config.headless or self._machine.display
-        contradiction = OWN_CHANNELS.get(config.channel or "", False) and not config.headless
-        return config.install and visible and not named and not contradiction
 
-
-__all__ = ["Browsers", "Say", "Way", "install_browser", "say_on_stderr", "ways"]
+__all__ = [
+    "Browsers",
+    "Say",
+    "Way",
+    "can_install",
+    "command_by_hand",
+    "install_browser",
+    "say_on_stderr",
+    "ways",
+]

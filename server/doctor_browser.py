@@ -1,0 +1,66 @@
+"""What the doctor looks at for the built-in browser: which one it would start, in which sandbox. Starts none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..tools.browser.config import BrowserConfig
+from ..tools.browser.find import NoBrowser, find_browser, read_version
+from ..tools.browser.install import can_install, command_by_hand
+from ..tools.browser.places import Machine
+from ..tools.browser.sandbox import sandbox
+from .config import Config
+from .doctor import Finding
+
+
+def check_browser(config: Config) -> Iterator[Finding]:
+    """Look for the browser of each service that is one, or for any, when there is no such service."""
+    machine = Machine()
+    services = config.browsers()
+    for name, service in services.items():
+        yield from _service(f"service {name}", service, machine)
+    if not services:
+        yield _unused(machine)
+
+
+def _service(title: str, config: BrowserConfig, machine: Machine) -> Iterator[Finding]:
+    if config.remote:
+        yield Finding(title, "ok", f"a browser at {config.place}")
+        return
+    try:
+        found = find_browser(config, machine)
+    except NoBrowser as error:
+        problem, _, remedy = error.message.rstrip(".").partition(": ")
+        if can_install(config, machine):
+            detail = f"{problem}; it is installed when a session needs it"
+            yield Finding(title, "warn", detail, f"run: {command_by_hand(config, machine)}")
+        else:
+            yield Finding(title, "fail", problem, remedy)
+        return
+    version = read_version(found)
+    where = found.path or f"the {found.channel} that is installed"
+    if version is None and found.path is not None:
+        yield Finding(title, "fail", f"{where} does not start", "install it again")
+        return
+    kind = "headless shell" if found.shell else found.kind.capitalize()
+    yield Finding(title, "ok", f"{kind} {version or ''} at {where}".replace("  ", " "))
+    yield _sandbox(f"{title} sandbox", machine, found.path)
+
+
+def _sandbox(title: str, machine: Machine, path: str | None) -> Finding:
+    found = sandbox(machine, None if path is None else Path(path))
+    if not found.on:
+        detail = f"off: {found.reason}"
+        return Finding(title, "warn", detail, "run statehold as another user, not as root")
+    if found.remedy:
+        return Finding(title, "warn", f"on, {found.reason}", found.remedy)
+    return Finding(title, "ok", f"on, {found.reason}")
+
+
+def _unused(machine: Machine) -> Finding:
+    try:
+        found = find_browser(BrowserConfig(), machine)
+    except NoBrowser:
+        return Finding("browser", "ok", "not found, and no service needs it")
+    return Finding("browser", "ok", f"{found.path}, and no service uses it")

@@ -1,0 +1,92 @@
+"""What `statehold doctor` says about the built-in browser."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from statehold.server.config import Config
+from statehold.server.doctor import Finding
+from statehold.server.doctor_browser import check_browser
+
+Doctor = Callable[..., dict[str, Finding]]
+
+
+@pytest.fixture
+def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
+    """Look for the browser of a service with these settings, where PATH and home are folders of the test."""
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "PLAYWRIGHT_BROWSERS_PATH", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def look(**settings: object) -> dict[str, Finding]:
+        config = Config.model_validate({"services": {"browser": settings}})
+        found = {finding.name: finding for finding in check_browser(config)}
+        for finding in found.values():
+            assert finding.status == "ok" or finding.remedy
+        return found
+
+    return look
+
+
+@pytest.mark.peer
+def test_the_browser_is_named_with_its_version_and_sandbox(
+    doctor: Doctor, headless_shell: str
+) -> None:
+    found = doctor(executable=headless_shell)
+    browser = found["service browser"]
+    assert browser.status == "ok"
+    assert browser.detail.startswith("headless shell ")
+    assert browser.detail.endswith(f" at {headless_shell}")
+    sandbox = found["service browser sandbox"]
+    if os.geteuid() == 0:
+        assert sandbox.status == "warn"
+        assert "root" in sandbox.detail
+        assert "another user" in sandbox.remedy
+    else:
+        assert sandbox.detail.startswith("on, ")
+
+
+def test_a_configured_browser_that_is_missing_is_a_failure(doctor: Doctor) -> None:
+    found = doctor(executable="no-such-browser")["service browser"]
+    assert found.status == "fail"
+    assert "`executable`" in found.detail
+    assert found.remedy == "correct it, or leave it out"
+
+
+def test_one_that_is_no_browser_is_a_failure(doctor: Doctor, tmp_path: Path) -> None:
+    program = tmp_path / "chromium"
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    found = doctor(executable=str(program))["service browser"]
+    assert (found.status, found.detail) == ("fail", f"{program} does not start")
+
+
+def test_one_that_can_be_installed_is_worth_a_warning(doctor: Doctor) -> None:
+    found = doctor(channel="chromium-headless-shell")["service browser"]
+    assert found.status == "warn"
+    assert "installed when a session needs it" in found.detail
+    assert found.remedy.endswith("-m playwright install --only-shell chromium")
+    refused = doctor(channel="chromium-headless-shell", install=False)["service browser"]
+    assert refused.status == "fail"
+    assert "playwright install" in refused.remedy
+
+
+def test_a_window_without_a_display_is_a_failure(doctor: Doctor) -> None:
+    found = doctor(headless=False)["service browser"]
+    assert found.status == "fail"
+    assert "DISPLAY" in found.remedy
+
+
+def test_a_browser_elsewhere_is_named_without_its_secrets(doctor: Doctor) -> None:
+    found = doctor(cdp_endpoint="wss://farm.example/chromium?token=s3cret")
+    assert list(found) == ["service browser"]
+    assert found["service browser"].detail == "a browser at wss://farm.example"
+
+
+def test_nobody_who_has_no_such_service_is_bothered() -> None:
+    (found,) = check_browser(Config(services={}))
+    assert (found.name, found.status) == ("browser", "ok")
