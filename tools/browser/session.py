@@ -11,6 +11,7 @@ import anyio
 
 from .call import ToolFailed, first_line
 from .config import BrowserConfig
+from .mocks import Mocks
 from .tab import Tab
 from .tabs import Tabs
 
@@ -51,6 +52,7 @@ class BrowserSession:
         self._had_pages = False
         self.holds: set[str] = set()
         """What keeps the session from being paused: a recording, a trace, mocked requests."""
+        self.mocks = Mocks(context, self.holds)
         self.tabs = Tabs(context, limit=config.tabs, spawn=spawn, on_download=self._downloading)
 
     async def current(self) -> Tab:

@@ -133,13 +133,14 @@ def tool(
     kind: Kind = "act",
     answers: Modal | None = None,
     patience: Patience = "action",
+    description: str | None = None,
 ) -> Callable[[Callable[[Call, Any], Awaitable[None]]], BrowserTool]:
-    """Make a tool of a function. Its docstring is the description, its second parameter's type the arguments."""
+    """Make a tool of a function. Its second parameter's type is the arguments, its docstring the usual description."""
 
     def make(run: Callable[[Call, Any], Awaitable[None]]) -> BrowserTool:
         hints = typing.get_type_hints(run)
         parameters = list(inspect.signature(run).parameters)
-        text = inspect.cleandoc(run.__doc__ or "").replace("\n", " ")
+        text = inspect.cleandoc(description or run.__doc__ or "").replace("\n", " ")
         return BrowserTool(
             name, cap, title, text, hints[parameters[1]], kind, answers, patience, run
         )

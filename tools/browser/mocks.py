@@ -1,0 +1,124 @@
+"""The mocked requests of one session: which URLs are answered here, or sent with other headers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Route
+
+LARGEST: Final = 100
+"""How many routes a session may have; each is asked about every request."""
+HELD: Final = "a mocked route"
+
+_OURS: Final = ("host", "content-length", "connection", "transfer-encoding", "upgrade")
+
+
+def is_ours(header: str) -> bool:
+    """Whether a request's header is the browser's and the proxy's business, not a caller's."""
+    name = header.lower()
+    return name in _OURS or name.startswith("proxy-")
+
+
+@dataclass(frozen=True, slots=True)
+class Mock:
+    """What happens to requests of one URL pattern. `headers` go to the page when it is answered here, else to the site."""
+
+    pattern: str
+    status: int | None = None
+    body: str | None = None
+    content_type: str | None = None
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    removed: tuple[str, ...] = ()
+
+    @property
+    def answers(self) -> bool:
+        return not (self.status is None and self.body is None and self.content_type is None)
+
+    def __str__(self) -> str:
+        facts = {
+            "status": self.status,
+            "body": self.body
+            if self.body is None or len(self.body) <= 100
+            else f"{self.body[:100]}...",
+            "contentType": self.content_type,
+            "addHeaders": json.dumps(self.headers, ensure_ascii=False) if self.headers else None,
+            "removeHeaders": ",".join(self.removed) or None,
+        }
+        said = ", ".join(f"{key}={value}" for key, value in facts.items() if value is not None)
+        return f"{self.pattern} ({said})"
+
+    async def handle(self, route: Route) -> None:
+        from playwright.async_api import Error
+
+        # The page may be gone before its request is answered.
+        with suppress(Error):
+            if self.answers:
+                await route.fulfill(
+                    status=self.status or 200,
+                    body=self.body or "",
+                    content_type=self.content_type,
+                    headers=self.headers,
+                )
+            else:
+                # Not continue_(), which would skip the route that refuses schemes.
+                await route.fallback(headers=await self._changed(route))
+
+    async def _changed(self, route: Route) -> dict[str, str]:
+        gone = {name.lower() for name in (*self.removed, *self.headers)}
+        known = await route.request.all_headers()
+        kept = {name: value for name, value in known.items() if name.lower() not in gone}
+        return kept | self.headers
+
+
+class Mocks:
+    """The routes of one context, in the order in which they were added; the last one that matches decides.
+
+    They end with the context: none is restored, so a session that has one is not paused.
+    """
+
+    def __init__(self, context: BrowserContext, holds: set[str]) -> None:
+        self._context = context
+        self._holds = holds
+        self._mocks: list[tuple[Mock, Callable[[Route], Awaitable[None]]]] = []
+
+    def __len__(self) -> int:
+        return len(self._mocks)
+
+    def __iter__(self) -> Iterator[Mock]:
+        return (mock for mock, _ in self._mocks)
+
+    async def add(self, mock: Mock) -> None:
+        """Mock requests from now on.
+
+        Raises:
+            IndexError: there may be no more.
+            playwright.async_api.Error: the pattern is none.
+        """
+        if len(self._mocks) >= LARGEST:
+            raise IndexError(f"there may be at most {LARGEST} routes; remove one first")
+
+        # Playwright notes its own things on the object of a bound method, which a frozen one refuses.
+        async def handle(route: Route) -> None:
+            await mock.handle(route)
+
+        await self._context.route(mock.pattern, handle)
+        self._mocks.append((mock, handle))
+        self._holds.add(HELD)
+
+    async def remove(self, pattern: str | None = None) -> int:
+        """Remove the routes of a pattern, or all, and return how many they were."""
+        gone = [entry for entry in self._mocks if pattern is None or entry[0].pattern == pattern]
+        for entry in gone:
+            await self._context.unroute(entry[0].pattern, entry[1])
+            self._mocks.remove(entry)
+        if not self._mocks:
+            self._holds.discard(HELD)
+        return len(gone)
+
+
+__all__ = ["HELD", "LARGEST", "Mock", "Mocks", "is_ours"]

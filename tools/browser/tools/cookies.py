@@ -1,0 +1,124 @@
+"""The cookies of the session: reading, setting and deleting them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from ..call import Call, ToolFailed, first_line
+from ..tool import Arguments, BrowserTool, tool
+
+if TYPE_CHECKING:
+    from playwright.async_api import Cookie
+
+_READ = "await page.context.cookies()"
+
+
+class ListCookies(Arguments):
+    domain: Annotated[str | None, Field(description="Only of domains that contain this")] = None
+    path: Annotated[str | None, Field(description="Only of paths that begin with this")] = None
+
+
+@tool("browser_cookie_list", title="List cookies", cap="storage", kind="read")
+async def cookie_list(call: Call, given: ListCookies) -> None:
+    """List the cookies of the session, of all sites unless a domain or a path is given."""
+    found = [
+        f"{cookie.get('name')}={cookie.get('value')} ({_place(cookie)})"
+        for cookie in await call.session.context.cookies()
+        if (given.domain or "") in cookie.get("domain", "")
+        and cookie.get("path", "").startswith(given.path or "")
+    ]
+    call.answer.result("\n".join(found) or "No cookies found")
+    call.answer.code(_READ)
+
+
+class CookieName(Arguments):
+    name: Annotated[str, Field(description="The name of the cookie")]
+
+
+@tool("browser_cookie_get", title="Get cookie", cap="storage", kind="read")
+async def cookie_get(call: Call, given: CookieName) -> None:
+    """Return the cookies of one name with their attributes; there is one for each site that set it."""
+    found = await _named(call, given.name)
+    call.answer.result("\n".join(map(_whole, found)) or f"Cookie '{given.name}' not found")
+    call.answer.code(_READ)
+
+
+async def _named(call: Call, name: str) -> list[Cookie]:
+    cookies = await call.session.context.cookies()
+    return [cookie for cookie in cookies if cookie.get("name") == name]
+
+
+def _place(cookie: Cookie) -> str:
+    return f"domain: {cookie.get('domain')}, path: {cookie.get('path')}"
+
+
+def _whole(cookie: Cookie) -> str:
+    words = {key: json.dumps(bool(cookie.get(key))) for key in ("httpOnly", "secure")}
+    words["sameSite"] = str(cookie.get("sameSite"))
+    expires = cookie.get("expires", -1)
+    if expires > 0:
+        words["expires"] = f"{expires:.0f}"
+    flags = ", ".join(f"{key}: {value}" for key, value in words.items())
+    return f"{cookie.get('name')}={cookie.get('value')} ({_place(cookie)}, {flags})"
+
+
+class SetCookie(Arguments):
+    name: Annotated[str, Field(min_length=1)]
+    value: str
+    domain: Annotated[str | None, Field(description="The host of the page when left out")] = None
+    path: Annotated[str | None, Field(description="/ when left out")] = None
+    expires: Annotated[
+        float | None, Field(description="Seconds since 1970; with the session when left out")
+    ] = None
+    http_only: Annotated[bool | None, Field(alias="httpOnly")] = None
+    secure: bool | None = None
+    same_site: Annotated[Literal["Strict", "Lax", "None"] | None, Field(alias="sameSite")] = None
+
+
+@tool("browser_cookie_set", title="Set cookie", cap="storage")
+async def cookie_set(call: Call, given: SetCookie) -> None:
+    """Set a cookie, for the site of the current page unless a domain is given. The page sees it at its next request."""
+    from playwright.async_api import Error
+
+    wanted: dict[str, Any] = given.model_dump(by_alias=True, exclude_none=True)
+    wanted.setdefault("domain", given.domain or await _host(call))
+    wanted.setdefault("path", "/")
+    try:
+        await call.session.context.add_cookies(cast("Any", [wanted]))
+    except Error as error:
+        raise ToolFailed(f"The cookie was not set: {first_line(error)}.") from None
+    call.answer.code(f"await page.context.add_cookies([{wanted!r}])")
+
+
+async def _host(call: Call) -> str:
+    url = urlsplit((await call.tab()).page.url)
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise ToolFailed("The current page is of no site; give a domain, or open the site first.")
+    return url.hostname
+
+
+@tool("browser_cookie_delete", title="Delete cookie", cap="storage", kind="destroy")
+async def cookie_delete(call: Call, given: CookieName) -> None:
+    """Delete the cookies of one name, of all sites."""
+    if not await _named(call, given.name):
+        call.answer.result(f"Cookie '{given.name}' not found")
+    await call.session.context.clear_cookies(name=given.name)
+    call.answer.code(f"await page.context.clear_cookies(name={given.name!r})")
+
+
+class ClearCookies(Arguments):
+    pass
+
+
+@tool("browser_cookie_clear", title="Clear cookies", cap="storage", kind="destroy")
+async def cookie_clear(call: Call, given: ClearCookies) -> None:
+    """Delete all cookies of the session, which logs out of most sites."""
+    await call.session.context.clear_cookies()
+    call.answer.code("await page.context.clear_cookies()")
+
+
+TOOLS: list[BrowserTool] = [cookie_list, cookie_get, cookie_set, cookie_delete, cookie_clear]

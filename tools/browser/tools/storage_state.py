@@ -1,0 +1,91 @@
+"""All cookies and storages of the session at once, as a file."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+from pydantic import Field
+
+from ..call import Call, ToolFailed, first_line, named
+from ..tool import Arguments, BrowserTool, Filename, tool
+
+if TYPE_CHECKING:
+    from playwright.async_api import StorageState
+
+
+class SaveState(Arguments):
+    filename: Filename = None
+
+
+@tool(
+    "browser_storage_state",
+    title="Save storage state",
+    cap="storage",
+    kind="read",
+    patience="navigation",
+)
+async def storage_state(call: Call, given: SaveState) -> None:
+    """Save cookies, local storage and IndexedDB of all sites into a file of the session, which holds its logins."""
+    from playwright.async_api import Error
+
+    context = call.session.context
+    try:
+        state, code = await context.storage_state(indexed_db=True), "indexed_db=True"
+    except Error as error:
+        # Some sites keep in IndexedDB what cannot be written down, such as keys that may not leave the browser.
+        call.answer.result(f"IndexedDB is not among it: {first_line(error)}")
+        state, code = await context.storage_state(), ""
+    data = json.dumps(state, ensure_ascii=False, indent=2).encode()
+    name = named(given.filename, "storage-state.json")
+    await call.keep(name, data, label="Storage state")
+    call.answer.code(f"await page.context.storage_state({code})")
+
+
+class LoadState(Arguments):
+    filename: Annotated[str, Field(description="A file of the session, as it was saved")]
+
+
+@tool(
+    "browser_set_storage_state",
+    title="Restore storage state",
+    cap="storage",
+    kind="destroy",
+    patience="navigation",
+)
+async def set_storage_state(call: Call, given: LoadState) -> None:
+    """Replace all cookies and storages of the session by those of a file that browser_storage_state saved."""
+    from playwright.async_api import Error
+
+    state = await _read(call, given.filename)
+    try:
+        await call.session.context.set_storage_state(cast("StorageState", state))
+    except Error as error:
+        raise ToolFailed(f"{given.filename} was not restored: {first_line(error)}") from None
+    call.answer.result(f"Storage state restored from {given.filename}")
+    call.answer.code(f"await page.context.set_storage_state({given.filename!r})")
+
+
+async def _read(call: Call, name: str) -> dict[str, Any]:
+    """Return a saved state.
+
+    Raises:
+        ToolFailed: there is no such file of the session, or it is something else.
+    """
+    files = call.session.files
+    try:
+        data, _ = await files.read(files.uri(name.removeprefix("./").removeprefix("files/")))
+    except FileNotFoundError:
+        known = ", ".join(await files.names()) or "none"
+        raise ToolFailed(f"The session has no file {name!r}; it has: {known}.") from None
+    try:
+        found: object = json.loads(data)
+    except ValueError:
+        raise ToolFailed(f"{name} is no JSON, so it is no saved storage state.") from None
+    state = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    if not all(isinstance(state.get(part), list) for part in ("cookies", "origins")):
+        raise ToolFailed(f"{name} is no saved storage state: it has no lists cookies and origins.")
+    return state
+
+
+TOOLS: list[BrowserTool] = [storage_state, set_storage_state]

@@ -1,0 +1,109 @@
+"""Local storage and session storage of the site that the current page is of."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+from pydantic import Field
+
+from ..call import Call, ToolFailed, first_line
+from ..tool import Arguments, BrowserTool, Kind, tool
+
+if TYPE_CHECKING:
+    from playwright.async_api._generated import WebStorage
+
+Run: TypeAlias = Callable[[Call, Any], Awaitable[None]]
+
+
+class NoArguments(Arguments):
+    pass
+
+
+class Key(Arguments):
+    key: str
+
+
+class Item(Arguments):
+    key: str
+    value: Annotated[str, Field(description="Always a text; JSON where the site keeps JSON")]
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """One of the two storages, and its five tools."""
+
+    name: str
+    """As pages call it."""
+    attribute: str
+    """As Playwright's Python calls it."""
+    lasts: str
+
+    @asynccontextmanager
+    async def of(self, call: Call, code: str) -> AsyncGenerator[WebStorage]:
+        """Give the storage of the current page.
+
+        Raises:
+            ToolFailed: its page is of no site, or its site refuses.
+        """
+        from playwright.async_api import Error
+
+        page = (await call.tab()).page
+        try:
+            yield page.local_storage if self.attribute == "local_storage" else page.session_storage
+        except Error as error:
+            reason = first_line(error).splitlines()[0]
+            if "SecurityError" in reason:
+                raise ToolFailed(
+                    f"The page {page.url[:200]} has no {self.name}; open a page of a site first."
+                ) from None
+            raise ToolFailed(f"{self.name} failed: {reason}") from None
+        call.answer.code(f"await page.{self.attribute}.{code}")
+
+    async def list_items(self, call: Call, given: NoArguments) -> None:
+        async with self.of(call, "items()") as storage:
+            lines = [f"{item['name']}={item['value']}" for item in await storage.items()]
+            call.answer.result("\n".join(lines) or f"No {self.name} items found")
+
+    async def get_item(self, call: Call, given: Key) -> None:
+        async with self.of(call, f"get_item({given.key!r})") as storage:
+            value = await storage.get_item(given.key)
+        found = f"{given.key}={value}"
+        call.answer.result(f"{self.name} key '{given.key}' not found" if value is None else found)
+
+    async def set_item(self, call: Call, given: Item) -> None:
+        async with self.of(call, f"set_item({given.key!r}, {given.value!r})") as storage:
+            await storage.set_item(given.key, given.value)
+
+    async def delete_item(self, call: Call, given: Key) -> None:
+        async with self.of(call, f"remove_item({given.key!r})") as storage:
+            if await storage.get_item(given.key) is None:
+                call.answer.result(f"{self.name} key '{given.key}' not found")
+            await storage.remove_item(given.key)
+
+    async def clear_items(self, call: Call, given: NoArguments) -> None:
+        async with self.of(call, "clear()") as storage:
+            await storage.clear()
+
+    def tools(self) -> list[BrowserTool]:
+        own, site = self.name, "the current page's site"
+        return [
+            self._tool("list", self.list_items, "read", f"Return the whole {own} of {site}."),
+            self._tool("get", self.get_item, "read", f"Return one {own} item of {site}."),
+            self._tool("set", self.set_item, "act", f"Set an item of {site}, {self.lasts}."),
+            self._tool("delete", self.delete_item, "destroy", f"Delete one {own} item of {site}."),
+            self._tool("clear", self.clear_items, "destroy", f"Delete the whole {own} of {site}."),
+        ]
+
+    def _tool(self, word: str, run: Run, kind: Kind, description: str) -> BrowserTool:
+        name = f"browser_{self.name.lower()}_{word}"
+        title = f"{word.capitalize()} {self.name}"
+        return tool(name, title=title, cap="storage", kind=kind, description=description)(run)
+
+
+LOCAL = Area("localStorage", "local_storage", "in the storage that lasts")
+SESSION = Area("sessionStorage", "session_storage", "in the storage of this tab alone")
+
+TOOLS: list[BrowserTool] = [*LOCAL.tools(), *SESSION.tools()]
