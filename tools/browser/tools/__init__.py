@@ -6,21 +6,25 @@ from ..config import BrowserConfig
 from ..tool import BrowserTool
 from . import (
     answering,
+    configuring,
     cookies,
     filling,
     listening,
     looking,
     mocking,
+    mousing,
     navigating,
     pointing,
+    printing,
     running,
     storage_state,
+    verifying,
     web_storage,
     windows,
 )
 
 _CORE = (navigating, looking, pointing, filling, answering, windows, listening, running)
-_MORE = (cookies, web_storage, storage_state, mocking)
+_MORE = (cookies, web_storage, storage_state, mocking, printing, mousing, verifying, configuring)
 
 
 def toolset(config: BrowserConfig) -> list[BrowserTool]:

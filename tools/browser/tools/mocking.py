@@ -54,7 +54,6 @@ class AddRoute(Arguments):
 @tool("browser_route", title="Mock network requests", cap="network")
 async def route(call: Call, given: AddRoute) -> None:
     """Answer requests of a URL pattern yourself, with status, body or contentType; or only change their headers.
-
     Stays until browser_unroute, and keeps the session from being paused until then.
     """
     from playwright.async_api import Error
