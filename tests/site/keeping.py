@@ -15,7 +15,8 @@ EVERYTHING = """<!doctype html><meta charset="utf-8"><title>Everything</title>
 <form>
 <input id="text" name="text" value="as sent"><input name="untouched" value="as sent">
 <input id="mirrored" oninput="this.setAttribute('value', this.value)">
-<input id="password" type="password"><input id="shown" name="password_again"><input id="hidden" type="hidden" value="as sent">
+<input id="password" type="password"><input id="shown" name="password_again">
+<input id="hidden" type="hidden" value="as sent">
 <input id="card" autocomplete="billing cc-number"><input id="code" autocomplete="one-time-code">
 <textarea id="area">as sent</textarea>
 <select id="one"><option>a<option>b<option>c</select>
@@ -56,16 +57,16 @@ opening.onsuccess = () => {
 };
 </script>"""
 
-HEAVY = """<!doctype html><title>Heavy</title><script>
-document.body.innerHTML = '<input>'.repeat(200000);
+HEAVY = """<!doctype html><title>Heavy</title><body><script>
+document.body.innerHTML = '<input>'.repeat(20000);
 for (const input of document.querySelectorAll("input")) input.value = "x".repeat(20);
 for (let n = 0; n < 4; n++) sessionStorage.setItem("k" + n, "x".repeat(1200000));
 </script>"""
 
 WORKER = """addEventListener("install", () => skipWaiting());
 addEventListener("activate", event => event.waitUntil(clients.claim()));
-addEventListener("fetch", event => event.respondWith(
-  new Response("<title>Worker</title><script>localStorage.setItem('by', 'worker')</script>", {headers: {"Content-Type": "text/html"}})));"""
+const page = "<title>Worker</title><script>localStorage.setItem('by', 'worker')</script>";
+addEventListener("fetch", event => event.respondWith(new Response(page, {headers: {"Content-Type": "text/html"}})));"""
 
 PAGES = {
     "/everything": EVERYTHING,

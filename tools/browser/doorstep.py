@@ -57,7 +57,7 @@ class Doorstep:
     def _opened(self, page: Page) -> None:
         if page.url == self._address:
             self._pages.add(page)
-            page.on("close", self._pages.discard)
+            page.on("close", lambda _: self._pages.discard(page))
             self._arrived.set()
 
     @asynccontextmanager

@@ -135,7 +135,7 @@ async def saved(
             tasks.start_soon(reading.take_cookies, context)
             for number, page in enumerate(pages):
                 tasks.start_soon(reading.take, number, page)
-        if not light:
+        if not light and reading.cookies is not None:
             await _read_left(origins, pages, reading.claimed)
     if reading.cookies is None:
         raise ConnectionLost("The browser does not answer, so that nothing could be saved.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -13,6 +13,7 @@ import anyio
 from .doorstep import blank
 from .gate import Gate
 from .watch import Watch
+from .world import WorldError
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
@@ -24,6 +25,7 @@ logger = logging.getLogger("statehold.browser")
 PARALLEL: Final = 2
 """Empty pages at once: each site needs a renderer process of its own, so that more than the cores gain nothing."""
 DATABASE_SECONDS: Final = 3.0
+READ_SECONDS: Final = 4.0
 
 
 class Origins:
@@ -131,18 +133,24 @@ class Origins:
         """Read origins that were visited since they were last read, but not those of open pages. May be cancelled."""
         waiting = sorted(self.watch.touched - self.asleep - set(but))
 
-        async def work() -> None:
+        if self._gate is not None and waiting:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(min(PARALLEL, len(waiting))):
+                    tasks.start_soon(self._read_all, waiting, limits)
+
+    async def _read_all(self, waiting: list[str], limits: Mapping[str, Any]) -> None:
+        from playwright.async_api import Error
+
+        try:
             async with self._empty_page() as page:
                 while waiting:
-                    await self._read(page, waiting.pop(), limits)
+                    origin = waiting.pop()
+                    with anyio.move_on_after(READ_SECONDS), suppress(WorldError):
+                        await self._read(origin, page, limits)
+        except Error:
+            logger.debug("the storage of sites was not read", exc_info=True)
 
-        if self._gate is None or not waiting:
-            return
-        async with anyio.create_task_group() as tasks:
-            for _ in range(min(PARALLEL, len(waiting))):
-                tasks.start_soon(work)
-
-    async def _read(self, page: Page, origin: str, limits: Mapping[str, Any]) -> None:
+    async def _read(self, origin: str, page: Page, limits: Mapping[str, Any]) -> None:
         async with blank(page, origin + "/"):
             storage = await (await self.watch.world(page)).run("savedStorage", dict(limits))
         if storage is not None:

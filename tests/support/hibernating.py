@@ -1,0 +1,115 @@
+"""What tests of saving and bringing back share: a session's context, what is done in it, and what is seen of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+
+from statehold.sessions.services import Snapshot
+from statehold.tools.browser.hibernation import Hibernated, saved
+from statehold.tools.browser.restoration import Resumed, SleepingTab, restored
+
+FLAGS = ["--no-sandbox"] if os.geteuid() == 0 else []
+SECONDS = 15.0
+
+
+@asynccontextmanager
+async def launched(shell: str) -> AsyncGenerator[Browser]:
+    async with async_playwright() as playwright:
+        found = await playwright.chromium.launch(executable_path=shell, args=FLAGS)
+        yield found
+        await found.close()
+
+
+async def save(
+    resumed: Resumed, *pages: Page | SleepingTab, current: int = 0, light: bool = False
+) -> Hibernated:
+    """Save and read back, as a stored snapshot would be."""
+    with anyio.fail_after(20):
+        found = await saved(
+            resumed.context,
+            pages or resumed.context.pages,
+            current,
+            light=light,
+            seconds=SECONDS,
+            origins=resumed.origins,
+        )
+    snapshot = found.snapshot()
+    return Hibernated.of(Snapshot(json.loads(json.dumps(snapshot.data)), snapshot.blobs))
+
+
+@asynccontextmanager
+async def resumed(
+    browser: Browser, given: Hibernated | None = None, **options: Any
+) -> AsyncGenerator[Resumed]:
+    with anyio.fail_after(20):
+        found = await restored(browser, given, context_options={}, seconds=SECONDS, **options)
+    try:
+        yield found
+    finally:
+        await found.context.close()
+
+
+def page_of(found: Resumed) -> Page:
+    page = found.tabs[found.current]
+    assert isinstance(page, Page)
+    return page
+
+
+def asleep(found: Resumed, number: int) -> SleepingTab:
+    tab = found.tabs[number]
+    assert isinstance(tab, SleepingTab)
+    return tab
+
+
+async def fill_everything(page: Page) -> None:
+    for selector in ("#text", "#mirrored", "#deep", "#late"):
+        await page.fill(selector, f"typed into {selector}")
+    for selector in ("#password", "#shown", "#card", "#code"):
+        await page.fill(selector, f"hunter2 {selector}")
+    await page.fill("#area", "first\nsecond")
+    await page.select_option("#one", "c")
+    await page.select_option("#many", ["b", "c"])
+    await page.select_option("#month", "2")
+    await page.check("#tick")
+    await page.uncheck("#untick")
+    await page.check("#r2")
+    await page.fill("#editor", "typed into an element")
+    await page.frame_locator("#frame").locator("#framed").fill("typed into a frame")
+    await page.set_input_files("#file", {"name": "a.txt", "mimeType": "text/plain", "buffer": b"a"})
+    await page.evaluate(
+        """() => { scrollTo(0, 1500); box.scrollTop = 700; sessionStorage.s = "session"; localStorage.l = "local";
+        history.replaceState({at: [1, NaN]}, "") }"""
+    )
+
+
+LOG_IN = """value => new Promise(resolve => {
+  localStorage.setItem("login", value);
+  sessionStorage.setItem("login", value);
+  const opening = indexedDB.open("accounts", 1);
+  opening.onsuccess = () => {
+    const transaction = opening.result.transaction("users", "readwrite");
+    transaction.objectStore("users").put(value, "login");
+    transaction.oncomplete = () => resolve();
+  };
+})"""
+
+
+async def log_in(context: BrowserContext, page: Page, at: str, name: str) -> None:
+    await page.goto(at + "/account")
+    await page.wait_for_function("window.ready")
+    await page.evaluate(LOG_IN, name)
+    cookie = {"name": "login", "value": name, "url": at, "httpOnly": name == "secret"}
+    await context.add_cookies([cookie])  # pyright: ignore[reportArgumentType]
+
+
+async def logged_in(page: Page) -> dict[str, Any]:
+    """What the scripts of the page saw when they started."""
+    await page.wait_for_function("window.ready")
+    return await page.evaluate("started")

@@ -1,0 +1,260 @@
+"""What is saved of a browser context, value by value, with a real browser and real sites."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Generator
+from typing import Any
+
+import pytest
+from hibernating import (
+    SECONDS,
+    asleep,
+    fill_everything,
+    launched,
+    log_in,
+    logged_in,
+    page_of,
+    resumed,
+    save,
+)
+from keeping import Keeping
+from playwright.async_api import Browser, Page
+
+from statehold.tools.browser import hibernation
+from statehold.tools.browser.hibernation import Hibernated
+from statehold.tools.browser.sealing import Seal
+
+
+@pytest.fixture(scope="module")
+async def browser(anyio_backend: Any, shell: str) -> AsyncGenerator[Browser]:
+    async with launched(shell) as found:
+        yield found
+
+
+@pytest.fixture
+def site() -> Generator[Keeping]:
+    with Keeping() as found:
+        yield found
+
+
+EVERYTHING = """() => ({
+  text: text.value, mirrored: mirrored.value, deep: document.querySelector("x-shadow").shadowRoot.firstChild.value,
+  late: late.value, untouched: document.querySelector("[name=untouched]").value, hidden: hidden.value, area: area.value,
+  one: one.value, many: [...many.selectedOptions].map(o => o.value), month: month.value,
+  ticks: [tick.checked, untick.checked, r1.checked, r2.checked],
+  editor: editor.textContent, other: other.textContent, framed: frame.contentDocument.querySelector("input").value,
+  scroll: [scrollY, box.scrollTop],
+  password: password.value, shown: shown.value, card: card.value, code: code.value, files: file.files.length,
+})"""
+
+
+async def test_what_was_done_on_a_page_comes_back_value_by_value(
+    browser: Browser, site: Keeping
+) -> None:
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await page.goto(site.at(1) + "/everything?q=1#part")
+        await fill_everything(page)
+        given = await save(before, page)
+
+    async with resumed(browser, given) as after:
+        page = page_of(after)
+        assert page.url == site.at(1) + "/everything?q=1#part"
+        assert await page.evaluate(EVERYTHING) == {
+            "text": "typed into #text",
+            "mirrored": "typed into #mirrored",
+            "deep": "typed into #deep",
+            "late": "typed into #late",
+            "untouched": "as sent",
+            "hidden": "as sent",
+            "area": "first\nsecond",
+            "one": "c",
+            "many": ["b", "c"],
+            "month": "1",
+            "ticks": [True, False, False, True],
+            "editor": "typed into an element",
+            "other": "as sent",
+            "framed": "typed into a frame",
+            "scroll": [1500, 700],
+            "password": "",
+            "shown": "",
+            "card": "",
+            "code": "",
+            "files": 0,
+        }
+        told = after.report
+        assert "1 tab" in told.restored
+        assert "13 form fields" in told.restored
+        assert "scroll position" in told.restored
+        assert "password" in told.lost
+        assert "1 chosen file of tab 0" in told.lost
+
+
+async def test_a_password_is_never_in_what_is_saved(browser: Browser, site: Keeping) -> None:
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await page.goto(site.at(1) + "/everything")
+        await fill_everything(page)
+        for light in (True, False):
+            given = await save(before, page, light=light)
+            assert "hunter2" not in json.dumps(given.snapshot().data)
+
+
+VALUES = """() => new Promise((resolve, reject) => {
+  const cyclic = {};
+  cyclic.self = cyclic;
+  const values = [
+    new Date(86400000), new Uint8Array([1, 2, 255]), new Map([[{k: 1}, new Set(["x"])]]), [NaN, -0, 5n, undefined], /a+/gi,
+    new Blob(["text"], {type: "text/plain"}), {"$": "own", nested: {a: null}}, "\\ud800 half", cyclic,
+  ];
+  const opening = indexedDB.open("values", 7);
+  opening.onupgradeneeded = () => {
+    const plain = opening.result.createObjectStore("plain", {autoIncrement: true});
+    const keyed = opening.result.createObjectStore("keyed", {keyPath: ["a", "b"]});
+    keyed.createIndex("names", "names", {multiEntry: true});
+    for (const value of values) plain.put(value);
+    plain.put("late", new Date(5));
+    keyed.put({a: 1, b: "x", names: ["n1", "n2"]});
+  };
+  opening.onsuccess = () => { opening.result.close(); resolve(); };
+  opening.onerror = () => reject(opening.error);
+})"""
+
+READ_VALUES = """async () => {
+  const settled = asked => new Promise((resolve, reject) => {
+    asked.onsuccess = () => resolve(asked.result);
+    asked.onerror = () => reject(asked.error);
+  });
+  const database = await settled(indexedDB.open("values"));
+  const plain = () => database.transaction("plain").objectStore("plain");
+  const keyed = database.transaction("keyed").objectStore("keyed");
+  const counts = [keyed.index("names").count("n2"), keyed.count(), keyed.get([1, "x"])].map(settled);
+  const [named, all, one] = await Promise.all(counts);
+  const v = await settled(plain().getAll());
+  return [
+    database.version, v[0].getTime(), String(v[1]), v[1].constructor.name, [...v[2].keys()][0].k,
+    [...[...v[2].values()][0]][0], v[3].map(each => Object.is(each, -0) ? "-0" : String(each)).join(), String(v[4]),
+    await v[5].text(), v[5].type, v[6].$, v[7].charCodeAt(0), v.length, await settled(plain().get(new Date(5))),
+    one.names.length, named, all,
+  ];
+}"""
+
+
+async def test_databases_come_back_with_all_that_json_cannot_say(
+    browser: Browser, site: Keeping
+) -> None:
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await page.goto(site.at(1) + "/plain")
+        await page.evaluate(VALUES)
+        await page.evaluate("localStorage.setItem('\\ud800', '\\udc00 half')")
+        given = await save(before, page)
+    assert given.lost == [f"1 records of the database values of {site.at(1)}"]
+
+    async with resumed(browser, given) as after:
+        found = await page_of(after).evaluate(READ_VALUES)
+        assert found == [
+            *(7, 86400000, "1,2,255", "Uint8Array", 1, "x", "NaN,-0,5,undefined", "/a+/gi", "text"),
+            *("text/plain", "own", 0xD800, 9, "late", 2, 1, 1),
+        ]
+        half = await page_of(after).evaluate("localStorage.getItem('\\ud800').charCodeAt(0)")
+        assert half == 0xDC00
+
+
+async def test_what_sites_without_a_tab_store_is_read_without_asking_them(
+    browser: Browser, site: Keeping
+) -> None:
+    seen: list[Page] = []
+    async with resumed(browser, on_page=seen.append) as before:
+        page = await before.context.new_page()
+        for number in range(2, 7):
+            await log_in(before.context, page, site.at(number), f"user {number}")
+        await page.goto(site.at(1) + "/plain")
+        site.hits.clear()
+        given = await save(before, page)
+        assert sorted(given.origins) == [site.at(number) for number in range(2, 7)]
+        assert site.hits == []
+        assert seen == [page] == before.context.pages
+        # Nothing was there since, so a second time there is nothing to do, and a checkpoint knows it all.
+        assert before.origins.watch.touched == {site.at(1)}
+        assert (await save(before, page, light=True)).origins == given.origins
+
+
+async def test_a_service_worker_does_not_answer_in_our_place(
+    browser: Browser, site: Keeping
+) -> None:
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await page.goto(site.at(1) + "/plain")
+        await page.evaluate(
+            "navigator.serviceWorker.register('/worker.js').then(() => navigator.serviceWorker.ready)"
+        )
+        await page.evaluate("caches.open('c'); localStorage.setItem('by', 'page')")
+        await page.goto(site.at(2) + "/plain")
+        given = await save(before, page)
+        assert '["by","page"]' in given.origins[site.at(1)]
+        assert any("Cache Storage" in what for what in given.lost)
+        assert any("service workers" in what for what in given.lost)
+
+
+async def test_a_checkpoint_takes_what_it_does_not_read_from_before(
+    browser: Browser, site: Keeping
+) -> None:
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await log_in(before.context, page, site.at(1), "early")
+        await save(before, page, light=True)
+        await page.goto(site.at(2) + "/plain")
+        light = await save(before, page, light=True)
+        assert "early" in light.origins[site.at(1)]
+        assert light.cookies == await before.context.cookies()
+
+
+async def test_a_page_that_never_answers_is_saved_by_its_address_and_disturbs_nothing(
+    browser: Browser, site: Keeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hibernation, "PROBE_SECONDS", 0.5)
+    async with resumed(browser) as before:
+        good = await before.context.new_page()
+        await log_in(before.context, good, site.at(1), "somebody")
+        stuck = await before.context.new_page()
+        await stuck.goto(site.at(2) + "/endless")
+        await stuck.evaluate("setTimeout(() => { while (true); })")
+        given = await save(before, stuck, good)
+        assert [tab.url for tab in given.tabs] == [site.at(2) + "/endless", site.at(1) + "/account"]
+        assert "did not answer" in given.tabs[0].lost[0]
+        assert not stuck.is_closed()
+        await stuck.close()
+
+    async with resumed(browser, given) as after:
+        assert await page_of(after).title() == "Endless"
+        assert "did not answer" in after.report.lost
+        page = await asleep(after, 1).wake(seconds=SECONDS)
+        assert (await logged_in(page))["session"] == "somebody"
+
+
+async def test_a_page_that_is_too_large_is_cut_and_that_is_said(
+    browser: Browser, site: Keeping
+) -> None:
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await page.goto(site.at(1) + "/heavy")
+        given = await save(before, page)
+        assert len(json.dumps(given.snapshot().data)) < 2**22
+        assert given.tabs[0].lost == ["form fields (too much)", "session storage (too much)"]
+        assert given.tabs[0].page is not None
+
+
+async def test_a_sealed_snapshot_shows_nothing_and_comes_back_whole(
+    browser: Browser, site: Keeping
+) -> None:
+    seal = Seal("a key of sufficient length")
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await log_in(before.context, page, site.at(1), "somebody")
+        given = await save(before, page)
+    snapshot = given.snapshot(seal)
+    assert snapshot.data == {"version": 1, "sealed": True}
+    assert b"somebody" not in snapshot.blobs["sealed"]
+    assert Hibernated.of(snapshot, seal) == given

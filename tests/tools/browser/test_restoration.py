@@ -1,0 +1,356 @@
+"""How a saved browser context comes back, with a real browser and real sites."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncGenerator, Generator
+from typing import Any
+
+import anyio
+import pytest
+from hibernating import (
+    FLAGS,
+    SECONDS,
+    asleep,
+    fill_everything,
+    launched,
+    log_in,
+    logged_in,
+    page_of,
+    resumed,
+    save,
+)
+from keeping import Keeping
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+
+from statehold.sessions.errors import ConnectionLost
+from statehold.sessions.services import Snapshot
+from statehold.tools.browser.gate import Gate
+from statehold.tools.browser.hibernation import Hibernated
+from statehold.tools.browser.origins import Origins
+from statehold.tools.browser.restoration import Resumed, restored
+from statehold.tools.browser.world import asked
+
+
+@pytest.fixture(scope="module")
+async def browser(anyio_backend: Any, shell: str) -> AsyncGenerator[Browser]:
+    async with launched(shell) as found:
+        yield found
+
+
+@pytest.fixture
+def site() -> Generator[Keeping]:
+    with Keeping() as found:
+        yield found
+
+
+async def test_storage_and_history_state_are_there_before_the_scripts_of_the_page(
+    browser: Browser, site: Keeping
+) -> None:
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await page.goto(site.at(1) + "/everything")
+        await fill_everything(page)
+        given = await save(before, page)
+
+    async with resumed(browser, given) as after:
+        page = page_of(after)
+        found = await page.evaluate("() => ({...found, state: String(found.state.at)})")
+        assert found == {
+            "state": "1,NaN",
+            "session": "session",
+            "local": "local",
+            "type": "navigate",
+        }
+        events = await page.evaluate("events")
+        assert {"input text", "change text", "change one", "input tick", "change tick"} <= set(
+            events
+        )
+        assert "input untouched" not in events
+
+
+async def test_each_kind_of_login_survives_in_every_tab(browser: Browser, site: Keeping) -> None:
+    async with resumed(browser) as before:
+        pages = [await before.context.new_page() for _ in range(3)]
+        for number, page in enumerate(pages, start=1):
+            await log_in(before.context, page, site.at(number), f"user {number}")
+        given = await save(before, *pages, current=1)
+    site.hits.clear()
+
+    async with resumed(browser, given) as after:
+        assert after.current == 1
+        assert [hit for hit in site.hits if "account" in hit] == ["GET 127.0.0.2/account"]
+        for number in (1, 2, 3):
+            tab = after.tabs[number - 1]
+            page = tab if isinstance(tab, Page) else await tab.wake(seconds=SECONDS)
+            name = f"user {number}"
+            assert await logged_in(page) == {
+                "local": name,
+                "session": name,
+                "cookie": f"login={name}",
+                "database": name,
+            }
+        assert after.origins.asleep == set()
+        assert after.origins.take_trouble() == []
+
+
+async def test_a_sleeping_tab_wakes_once_and_is_saved_as_it_was(
+    browser: Browser, site: Keeping
+) -> None:
+    async with resumed(browser) as before:
+        pages = [await before.context.new_page() for _ in range(2)]
+        for number, page in enumerate(pages, start=1):
+            await page.goto(site.at(number) + "/everything")
+            await fill_everything(page)
+        given = await save(before, *pages)
+
+    async with resumed(browser, given) as after:
+        tab = asleep(after, 1)
+        assert (tab.url, tab.title) == (site.at(2) + "/everything", "Everything")
+        again = await save(after, *after.tabs)
+        assert again.tabs[1] == given.tabs[1]
+        assert again.origins == given.origins
+        woken: list[Page] = []
+
+        async def wake() -> None:
+            woken.append(await tab.wake(seconds=SECONDS))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(wake)
+        assert len(set(woken)) == 1
+        assert tab.report.fields == 13
+        assert await woken[0].input_value("#area") == "first\nsecond"
+
+
+async def visit(found: Resumed, how: str, frm: str, to: str) -> Page:
+    context = found.context
+    page = await context.new_page()
+    await page.goto(frm + "/plain")
+    if how == "address":
+        await page.goto(to)
+    elif how == "redirect":
+        await page.goto(frm + "/to?" + to)
+    elif how == "script":
+        await page.evaluate("to => { location.href = to }", to)
+        await page.wait_for_url(to)
+    else:
+        target = to if how == "popup" else frm + "/to?" + to
+        ours = found.origins.watch.hidden
+        async with context.expect_page(lambda page: not ours(page)) as opened:
+            await page.evaluate("to => { window.open(to) }", target)
+        page = await opened.value
+        await page.wait_for_url(to)
+    return page
+
+
+@pytest.mark.parametrize("how", ["address", "redirect", "script", "popup", "redirected popup"])
+async def test_a_site_without_a_tab_is_back_before_its_first_document_however_it_is_reached(
+    browser: Browser, site: Keeping, how: str
+) -> None:
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await log_in(before.context, page, site.at(2), "somebody")
+        await page.goto(site.at(1) + "/plain")
+        given = await save(before, page)
+    seen: list[Page] = []
+
+    async with resumed(browser, given, on_page=seen.append) as after:
+        assert after.origins.asleep == {site.at(2)}
+        assert site.hits[-1] == "GET 127.0.0.1/plain"
+        page = await visit(after, how, site.at(1), site.at(2) + "/account")
+        found = await logged_in(page)
+        assert (found["local"], found["database"]) == ("somebody", "somebody")
+        assert after.origins.asleep == set()
+        assert set(seen) == set(after.context.pages)
+        # What happens from now on is the site's own business: it is not put back again.
+        await page.evaluate("localStorage.clear()")
+        await page.reload()
+        assert (await logged_in(page))["local"] is None
+        assert (await save(after, page)).origins.get(site.at(2), "").find("local") == -1
+
+
+async def test_two_sessions_of_one_browser_wake_only_their_own_sites(
+    browser: Browser, site: Keeping
+) -> None:
+    given: list[Hibernated] = []
+    for name in ("one", "two"):
+        async with resumed(browser) as before:
+            page = await before.context.new_page()
+            await log_in(before.context, page, site.at(2), name)
+            await page.goto(site.at(1) + "/plain")
+            given.append(await save(before, page))
+
+    async with resumed(browser, given[0]) as one, resumed(browser, given[1]) as two:
+        page = await visit(one, "redirect", site.at(1), site.at(2) + "/account")
+        assert (await logged_in(page))["local"] == "one"
+        assert two.origins.asleep == {site.at(2)}
+        page = await visit(two, "popup", site.at(1), site.at(2) + "/account")
+        assert (await logged_in(page))["local"] == "two"
+    async with resumed(browser) as stranger:
+        page = await visit(stranger, "address", site.at(1), site.at(2) + "/account")
+        assert (await logged_in(page))["local"] is None
+    assert "origins=0" in repr(Gate.of(browser))
+
+
+async def test_answers_to_forms_are_said_not_sent_again(browser: Browser, site: Keeping) -> None:
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await page.goto(site.at(1) + "/form")
+        await page.click("button")
+        await page.wait_for_url("**/answer")
+        given = await save(before, page)
+        assert given.tabs[0].posted
+    site.hits.clear()
+
+    async with resumed(browser, given) as after:
+        assert "answer to a form" in after.report.lost
+        assert not [hit for hit in site.hits if hit.startswith("POST")]
+
+
+async def test_pages_that_are_no_more_are_said(browser: Browser, site: Keeping) -> None:
+    async with resumed(browser) as before:
+        pages = [await before.context.new_page() for _ in range(4)]
+        await pages[0].goto(site.at(1) + "/gone?secret=1")
+        await pages[1].goto("data:text/html,<title>data</title>")
+        await pages[2].goto(site.at(1) + "/plain")
+        given = await save(before, *pages)
+    assert "back and forward" not in str(given)
+
+    async with resumed(browser, given) as after:
+        assert f"{site.at(1)}/gone answers 404 now" in after.report.lost
+        assert "secret" not in after.report.lost
+        tab = asleep(after, 1)
+        await tab.wake(seconds=SECONDS)
+        assert "cannot be loaded again" in tab.report.lost[0]
+        tab = asleep(after, 3)
+        assert (await tab.wake(seconds=SECONDS)).url == "about:blank"
+        assert tab.report.lost == []
+        site.close()
+        tab = asleep(after, 2)
+        await tab.wake(seconds=SECONDS)
+        assert "ERR_CONNECTION_REFUSED" in tab.report.lost[0]
+
+
+async def test_a_page_whose_site_is_away_keeps_its_fields_for_the_next_time(
+    browser: Browser, site: Keeping
+) -> None:
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await page.goto(site.at(1) + "/everything")
+        await fill_everything(page)
+        given = await save(before, page)
+    port = site.port
+    site.close()
+
+    async with resumed(browser, given) as away:
+        assert "ERR_CONNECTION_REFUSED" in away.report.lost
+        again = await save(away, *away.tabs)
+    assert again.tabs[0].page == given.tabs[0].page
+    assert again.origins == given.origins
+
+    with Keeping(port) as back:
+        async with resumed(browser, again) as after:
+            assert after.report.lost == given_lost(again)
+            assert await page_of(after).input_value("#text") == "typed into #text"
+            assert await page_of(after).evaluate("found.session") == "session"
+            assert back.hits
+
+
+def given_lost(given: Hibernated) -> str:
+    return ", ".join(
+        [f"{what} of tab 0" for what in given.tabs[0].lost]
+        + ["what the scripts of the pages held in memory"]
+    )
+
+
+async def test_addresses_before_and_after_are_kept(browser: Browser, site: Keeping) -> None:
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        for path in ("/plain", "/form", "/account"):
+            await page.goto(site.at(1) + path)
+        await page.go_back()
+        given = await save(before, page)
+    tab = given.tabs[0]
+    assert [url.rpartition("/")[2] for url in tab.history] == ["plain", "form", "account"]
+    assert tab.place == 1
+
+    async with resumed(browser, given) as after:
+        assert "back and forward (the addresses are kept)" in after.report.lost
+
+
+async def test_cookies_come_back_with_their_flags_and_a_broken_one_costs_itself_only(
+    browser: Browser, site: Keeping
+) -> None:
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await page.goto(site.at(1) + "/plain")
+        await before.context.add_cookies(
+            [
+                {
+                    "name": "s",
+                    "value": "1",
+                    "url": site.at(1),
+                    "httpOnly": True,
+                    "sameSite": "Strict",
+                },
+                {"name": "p", "value": "2", "url": site.at(2), "expires": 4_000_000_000},
+            ]
+        )
+        given = await save(before, page)
+    given.cookies.append({"name": "broken", "value": "", "domain": "", "path": "nowhere"})
+
+    async with resumed(browser, given) as after:
+        assert sorted(c.get("name", "") for c in await after.context.cookies()) == ["p", "s"]
+        found = await after.context.cookies(site.at(1))
+        assert (found[0].get("httpOnly"), found[0].get("sameSite")) == (True, "Strict")
+        assert "2 cookies" in after.report.restored
+        assert "1 cookie" in after.report.lost
+
+
+async def test_what_was_saved_survives_the_death_of_the_browser(shell: str, site: Keeping) -> None:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=shell, args=FLAGS)
+        before = await restored(browser, None, context_options={})
+        page = await before.context.new_page()
+        await log_in(before.context, page, site.at(1), "somebody")
+        given = await save(before, page, light=True)
+        os.kill(await pid_of(browser), signal.SIGKILL)
+        with pytest.raises(ConnectionLost):
+            await save(before, page)
+
+        browser = await playwright.chromium.launch(executable_path=shell, args=FLAGS)
+        async with resumed(browser, given) as after:
+            assert (await logged_in(page_of(after)))["database"] == "somebody"
+        await browser.close()
+
+
+async def pid_of(browser: Browser) -> int:
+    found = await asked(await browser.new_browser_cdp_session(), "SystemInfo.getProcessInfo")
+    return next(int(each["id"]) for each in found["processInfo"] if each["type"] == "browser")
+
+
+async def test_a_cancelled_resume_leaves_no_context(browser: Browser, site: Keeping) -> None:
+    open_before = len(browser.contexts)
+
+    async def never(context: BrowserContext, origins: Origins) -> None:
+        await anyio.sleep_forever()
+
+    with anyio.move_on_after(0.2):
+        await restored(browser, None, context_options={}, prepare=never)
+    assert len(browser.contexts) == open_before
+
+
+@pytest.mark.parametrize(
+    "snapshot",
+    [Snapshot({"version": 99}), Snapshot(), Snapshot({"version": 1, "tabs": [{"x": 1}]})],
+)
+async def test_what_cannot_be_read_brings_nothing_back_and_says_so(
+    browser: Browser, snapshot: Snapshot
+) -> None:
+    given = Hibernated.of(snapshot)
+    async with resumed(browser, given) as after:
+        assert after.context.pages == []
+        assert after.report.restored == ""
+        assert "everything" in after.report.lost

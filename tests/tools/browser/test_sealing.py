@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+
+from statehold.sessions.services import Snapshot
+from statehold.tools.browser.hibernation import Hibernated
+from statehold.tools.browser.sealing import Seal, SealBroken, opened
+
+KEY = "a key of sufficient length"
+
+
+def test_what_is_sealed_opens_with_the_same_key_only() -> None:
+    sealed = Seal(KEY).seal(b"content")
+    assert b"content" not in sealed
+    assert Seal(KEY).open(sealed) == b"content"
+    with pytest.raises(SealBroken, match="another key"):
+        Seal(KEY + "!").open(sealed)
+
+
+def test_the_same_content_is_never_sealed_the_same_way() -> None:
+    seal = Seal(KEY)
+    assert seal.seal(b"content") != seal.seal(b"content")
+
+
+@pytest.mark.parametrize("at", [0, 5, 10, 25, -1])
+def test_a_changed_byte_is_noticed(at: int) -> None:
+    seal = Seal(KEY)
+    sealed = bytearray(seal.seal(b"content"))
+    sealed[at] ^= 1
+    with pytest.raises(SealBroken):
+        seal.open(bytes(sealed))
+
+
+@pytest.mark.parametrize("length", [0, 3, 7, 8, 15, 20, 35])
+def test_a_cut_one_is_noticed(length: int) -> None:
+    seal = Seal(KEY)
+    with pytest.raises(SealBroken):
+        seal.open(seal.seal(b"content")[:length])
+
+
+def test_without_a_key_nothing_is_brought_back() -> None:
+    snapshot = Hibernated(lost=["x"]).snapshot(Seal(KEY))
+    with pytest.raises(SealBroken, match="no key is configured"):
+        Hibernated.of(snapshot)
+    with pytest.raises(SealBroken):
+        opened(None, b"")
+    assert not SealBroken("x").retryable
+
+
+def test_a_snapshot_from_before_there_was_a_key_is_still_read() -> None:
+    given = Hibernated(lost=["x"])
+    assert Hibernated.of(given.snapshot(), Seal(KEY)) == given
+    assert Hibernated.of(Snapshot({"version": 2}), Seal(KEY)).lost != []
+
+
+def test_a_short_key_is_refused_with_the_remedy() -> None:
+    with pytest.raises(ValueError, match="openssl rand"):
+        Seal("short")
+
+
+def test_a_key_is_never_shown() -> None:
+    assert KEY not in repr(Seal(KEY))
