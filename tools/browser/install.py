@@ -35,7 +35,6 @@ logger = logging.getLogger("statehold.browser")
 Say = Callable[[str], None]
 
 INSTALL_SECONDS: Final = 600.0
-RETRY_SECONDS: Final = 300.0
 _POLL_SECONDS: Final = 0.2
 _KEPT_BYTES: Final = 4000
 
@@ -195,51 +194,7 @@ async def _alone(machine: Machine) -> AsyncGenerator[None]:
         os.close(handle)
 
 
-class Browsers:
-    """The browser of one configuration: found each time, installed once when there is none.
-
-    Calls that come while it is installed wait for it. After a failure the same error answers for some minutes, so that not
-    every new session starts another download.
-    """
-
-    def __init__(
-        self,
-        config: BrowserConfig,
-        *,
-        say: Say = say_on_stderr,
-        machine: Machine | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._config = config
-        self._say = say
-        self._machine = machine or Machine()
-        self._clock = clock
-        self._installing = anyio.Lock()
-        self._failure: tuple[float, NoBrowser] | None = None
-
-    async def get(self) -> Found:
-        """Return a browser that can be started.
-
-        Raises:
-            NoBrowser: there is none, and none could be installed, or it was not allowed.
-        """
-        try:
-            return find_browser(self._config, self._machine)
-        except NoBrowser:
-            if not can_install(self._config, self._machine):
-                raise
-        async with self._installing:
-            if self._failure is not None and self._clock() < self._failure[0]:
-                raise NoBrowser(self._failure[1].message)
-            try:
-                return await install_browser(self._say, config=self._config, machine=self._machine)
-            except NoBrowser as error:
-                self._failure = (self._clock() + RETRY_SECONDS, error)
-                raise
-
-
 __all__ = [
-    "Browsers",
     "Say",
     "Way",
     "can_install",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import threading
 import zipfile
 from collections.abc import Generator
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
+from statehold.tools.browser.browsers import BrowserComing, Browsers
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.find import NoBrowser
-from statehold.tools.browser.install import Browsers, install_browser, ways
+from statehold.tools.browser.install import install_browser, ways
 from statehold.tools.browser.places import Machine
 
 # Puts a browser into the PATH of the test, as the package would.
@@ -40,6 +43,13 @@ HANGING_APT = """#!/bin/sh
 
 def quiet(line: str) -> None:
     """Say nothing."""
+
+
+# Goes on when somebody writes to the gate.
+GATED_APT = """#!/bin/sh
+[ "$1" = update ] && exit 0
+read line < "$HOME/gate"
+""" + APT.partition("\n")[2]
 
 
 class Mirror(BaseHTTPRequestHandler):
@@ -129,18 +139,20 @@ async def test_a_failure_names_the_command_and_is_not_repeated_at_once(tmp_path:
     here = machine(tmp_path, root=True, apt=BROKEN_APT)
     now = 100.0
     said: list[str] = []
-    browsers = Browsers(BrowserConfig(), say=said.append, machine=here, clock=lambda: now)
-    with pytest.raises(NoBrowser, match="`apt-get install chromium-headless-shell`"):
-        await browsers.get()
-    assert any("Unable to locate package" in line for line in said)
-    once = (tmp_path / "asked").read_text()
-    with pytest.raises(NoBrowser, match="installing one failed"):
-        await browsers.get()
-    assert (tmp_path / "asked").read_text() == once
-    now += 1000
-    (tmp_path / "bin/apt-get").write_text(APT)
-    found = await browsers.get()
-    assert found.path == str(tmp_path / "bin/chromium-headless-shell")
+    async with anyio.create_task_group() as tasks:
+        browsers = Browsers(
+            BrowserConfig(), tasks.start_soon, say=said.append, machine=here, clock=lambda: now
+        )
+        with pytest.raises(NoBrowser, match="`apt-get install chromium-headless-shell`"):
+            await browsers.get()
+        assert any("Unable to locate package" in line for line in said)
+        once = (tmp_path / "asked").read_text()
+        with pytest.raises(NoBrowser, match="installing one failed"):
+            await browsers.get()
+        assert (tmp_path / "asked").read_text() == once
+        now += 1000
+        (tmp_path / "bin/apt-get").write_text(APT)
+        assert (await browsers.get()).path == str(tmp_path / "bin/chromium-headless-shell")
 
 
 async def test_many_at_once_install_one_browser(tmp_path: Path) -> None:
@@ -150,14 +162,34 @@ async def test_many_at_once_install_one_browser(tmp_path: Path) -> None:
     async def get(browsers: Browsers) -> None:
         paths.append((await browsers.get()).path)
 
-    # Two of them, as two processes would have.
-    each = [Browsers(BrowserConfig(), say=quiet, machine=here) for _ in range(2)]
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
+            # Two of them, as two processes would have.
+            each = [
+                Browsers(BrowserConfig(), tasks.start_soon, say=quiet, machine=here)
+                for _ in range(2)
+            ]
             for browsers in each * 3:
                 tasks.start_soon(get, browsers)
     assert paths == [str(tmp_path / "bin/chromium-headless-shell")] * 6
     assert len((tmp_path / "asked").read_text().splitlines()) == 2
+
+
+async def test_who_stops_waiting_does_not_stop_the_installation(tmp_path: Path, leaks: Any) -> None:
+    here = machine(tmp_path, root=True, apt=GATED_APT)
+    os.mkfifo(tmp_path / "gate")
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            browsers = Browsers(BrowserConfig(), tasks.start_soon, say=quiet, machine=here)
+            with pytest.raises(BrowserComing) as coming:
+                await browsers.get(patience=0)
+            assert coming.value.retryable
+            assert coming.value.retry_after
+            # It opens when the other side does, so the installation is under way by then.
+            gate = await anyio.to_thread.run_sync((tmp_path / "gate").write_text, "go\n")
+            assert gate
+            assert (await browsers.get()).kind == "shell"
+    await leaks.check()
 
 
 async def test_an_installation_that_hangs_ends_with_all_it_started(
@@ -182,9 +214,11 @@ async def test_nothing_is_installed_where_it_is_not_wanted_or_does_not_help(
     tmp_path: Path, config: dict[str, object]
 ) -> None:
     here = machine(tmp_path, root=True, apt=APT)
-    browsers = Browsers(BrowserConfig.model_validate(config), say=quiet, machine=here)
-    with pytest.raises(NoBrowser):
-        await browsers.get()
+    async with anyio.create_task_group() as tasks:
+        wanted = BrowserConfig.model_validate(config)
+        browsers = Browsers(wanted, tasks.start_soon, say=quiet, machine=here)
+        with pytest.raises(NoBrowser):
+            await browsers.get()
     assert not (tmp_path / "asked").exists()
 
 
