@@ -50,29 +50,35 @@ class Changes:
     # Pausing.
 
     async def pause(
-        self, session: Session, event: Event, *, cause: str, release: bool = False
+        self,
+        session: Session,
+        event: Event,
+        *,
+        cause: str,
+        release: bool = False,
+        anyway: bool = False,
     ) -> bool:
         """Pause an idle session (T07, T08); `release` also gives up connections that its services would keep.
 
-        Returns False when it is not idle, or no longer.
+        Returns False when it is not idle, or no longer, or, but for `anyway`, when a connection says that it is busy.
 
         Raises:
             StoreUnavailable: it could not be recorded; the session goes on as it was.
         """
         async with session.changing:
             with anyio.CancelScope(shield=True):
-                return await self._pause_if_idle(session, event, cause, release)
+                return await self._pause_if_idle(session, event, cause, release, anyway)
         raise AssertionError("unreachable: a shield is never cancelled")
 
     async def _pause_if_idle(
-        self, session: Session, event: Event, cause: str, release: bool
+        self, session: Session, event: Event, cause: str, release: bool, anyway: bool
     ) -> bool:
         if session.gone.is_set() or session.in_flight:
             return False
         if session.status is Status.PAUSED:
             await self._let_go(session, release)
             return True
-        if session.status is not Status.IDLE:
+        if session.status is not Status.IDLE or (session.busy and not anyway):
             return False
         session.apply(event, cause=cause)
         await self._pause(session, release)
@@ -303,7 +309,8 @@ class Changes:
         elif session.status is Status.CREATING:
             await self.close(session, Event.CLOSE_FORCED, reason="shutdown", force=True)
         else:
-            await self.pause(session, Event.PAUSE_REQUESTED, cause="shutdown", release=True)
+            event = Event.PAUSE_REQUESTED
+            await self.pause(session, event, cause="shutdown", release=True, anyway=True)
 
 
 def cancel_calls(session: Session) -> None:
@@ -324,6 +331,8 @@ def _marked(bindings: list[Binding], status: BindingStatus) -> list[BindingRecor
 
 def busy(session: Session) -> SessionBusy:
     count = session.in_flight
+    if session.status is Status.IDLE and session.busy is not None:
+        return SessionBusy(f"The session is in use ({session.busy}).", session_id=session.id)
     what = (
         f"{count} call{'s' if count != 1 else ''} in flight"
         if session.status in LIVE

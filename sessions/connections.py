@@ -82,6 +82,11 @@ class LiveConnection:
         return self._connection
 
     @property
+    def busy(self) -> str | None:
+        """What keeps it from being paused, None when nothing does."""
+        return self.connection.busy if self.usable else None
+
+    @property
     def reason(self) -> str | None:
         """Why it was lost or could not be opened."""
         if self._error is not None:

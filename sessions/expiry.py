@@ -79,6 +79,9 @@ class Expiry:
         end = session.record.lifetime_ends_at
         if end is not None and end <= now:
             await self._changes.close(session, Event.LIFETIME_OVER, reason="lifetime")
+        elif session.status is Status.IDLE and session.busy is not None:
+            # It is in use, though not by a call: its idle clock starts again.
+            session.idle_since = now
         elif session.status is Status.PAUSED:
             await self._changes.close(session, Event.PAUSED_TIMED_OUT, reason="paused_timeout")
         elif session.status is Status.IDLE and self._policy.on_idle == "close":

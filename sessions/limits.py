@@ -25,17 +25,25 @@ class Budget:
     """At most `limit` holders at once; the rest wait in order, at most `queue` of them and `queue_seconds` each.
 
     A holder is named by its session id. Holders that are marked idle may be asked to give way, the longest idle first:
-    `make_room` is called with such an id and is expected to release() it soon. A busy holder is never asked. Nothing here
-    waits on anything but the queue, and a waiter that is cancelled leaves it.
+    `make_room` is called with such an id and is expected to release() it soon. A busy holder is never asked, nor one that
+    `may_leave` is against at that moment. Nothing here waits on anything but the queue, and a waiter that is cancelled
+    leaves it.
     """
 
     def __init__(
-        self, limit: int, *, queue: int, queue_seconds: float, make_room: Callable[[str], None]
+        self,
+        limit: int,
+        *,
+        queue: int,
+        queue_seconds: float,
+        make_room: Callable[[str], None],
+        may_leave: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._limit = limit
         self._queue = queue
         self._queue_seconds = queue_seconds
         self._make_room = make_room
+        self._may_leave = may_leave
         self._holders: set[str] = set()
         self._idle: OrderedDict[str, None] = OrderedDict()
         self._leaving: set[str] = set()
@@ -123,11 +131,14 @@ class Budget:
 
     def _evict(self) -> None:
         wanted = len(self._waiting) - len(self._leaving)
-        while wanted > 0 and self._idle:
-            victim, _ = self._idle.popitem(last=False)
-            self._leaving.add(victim)
-            wanted -= 1
-            self._make_room(victim)
+        for victim in list(self._idle) if wanted > 0 else ():
+            if wanted <= 0:
+                break
+            if self._may_leave(victim):
+                del self._idle[victim]
+                self._leaving.add(victim)
+                wanted -= 1
+                self._make_room(victim)
 
     def _refusal(self, why: str) -> SessionLimit:
         return SessionLimit(

@@ -249,13 +249,15 @@ class Links:
 
     # Saving.
 
-    async def snapshot(self, session: Session, binding: Binding) -> SnapshotRecord | None:
-        """Have a service save a connection; None when it saves nothing or cannot."""
+    async def snapshot(
+        self, session: Session, binding: Binding, *, light: bool = False
+    ) -> SnapshotRecord | None:
+        """Have a service save a connection, in passing when `light`; None when it saves nothing or cannot."""
         live = binding.live
         if binding.service.pause != "snapshot" or live is None or not live.usable:
             return None
         async with binding.saving:
-            data = await self._taken(session, binding, live)
+            data = await self._taken(session, binding, live, light)
         if data is None:
             return None
         now = self._clock.now()
@@ -271,13 +273,14 @@ class Links:
         )
 
     async def _taken(
-        self, session: Session, binding: Binding, live: LiveConnection
+        self, session: Session, binding: Binding, live: LiveConnection, light: bool
     ) -> bytes | None:
         name = binding.service.name
         try:
             with anyio.fail_after(SNAPSHOT_BOUND):
                 async with live.slots:
-                    saved = await live.connection.snapshot()
+                    connection = live.connection
+                    saved = await (connection.checkpoint() if light else connection.snapshot())
             return None if saved is None else packed(saved)
         except (SessionError, TimeoutError) as error:
             logger.warning("session %s: %s not saved: %s", session.id, name, error)
@@ -299,7 +302,7 @@ class Links:
         binding.dirty = False
         if live is None or binding.live is not live:
             return
-        record = await self.snapshot(session, binding)
+        record = await self.snapshot(session, binding, light=True)
         if record is not None and not session.gone.is_set():
             await self._save_quietly(session, [], [record])
 

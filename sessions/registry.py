@@ -74,6 +74,7 @@ class Registry:
             queue=self.policy.queue,
             queue_seconds=self.policy.queue_seconds,
             make_room=self._make_room,
+            may_leave=self._may_leave,
         )
         self._reaper = Reaper(self.clock, self._on_due)
         self._directory = Directory(
@@ -276,7 +277,7 @@ class Registry:
         """Pause a session (T08); pausing a paused one does nothing.
 
         Raises:
-            SessionBusy: calls are in flight.
+            SessionBusy: calls are in flight, or a connection has something under way that would be lost.
         """
         session = await self._directory.find(principal, ref)
         if not await self.changes.pause(session, Event.PAUSE_REQUESTED, cause=cause):
@@ -461,6 +462,10 @@ class Registry:
     def _make_room(self, session_id: str) -> None:
         self.spawn(self._give_way, session_id)
 
+    def _may_leave(self, session_id: str) -> bool:
+        session = self._directory.get(session_id)
+        return session is None or session.busy is None
+
     async def _give_way(self, session_id: str) -> None:
         session = self._directory.get(session_id)
         paused = False
@@ -472,6 +477,9 @@ class Registry:
             if not paused:
                 able = session is not None and not session.in_flight and not session.gone.is_set()
                 self._budget.stays(session_id, idle=able)
+                if able and not self._may_leave(session_id):
+                    # It became busy just now: somebody else is asked, and it again when it is not.
+                    self._budget.mark_idle(session_id)
 
     def _fenced(self, session: Session) -> None:
         logger.error("session %s was taken over by another process", session.id)

@@ -27,7 +27,7 @@ from .journal import call_entry
 from .patience import limited
 from .records import Principal
 from .registry import Registry
-from .services import JSON, CallContext, CallResult
+from .services import JSON, Answering, CallContext, CallResult
 from .session import Binding, Session
 from .store.base import Store
 
@@ -125,6 +125,9 @@ class Router:
     async def _forwarded(
         self, session: Session, binding: Binding, method: str, params: JSON, ctx: CallContext
     ) -> JSON:
+        if isinstance(binding.service, Answering):
+            view = session.view(binding.record.generation)
+            return await binding.service.answer(view, method, params)
         live = await self._registry.links.connect(session, binding)
         send = getattr(live.connection, "request", None)
         if send is None:
@@ -223,7 +226,7 @@ class Router:
     ) -> None:
         live.calls += 1
         binding.losses = 0
-        if binding.service.checkpoint_seconds is not None:
+        if binding.service.checkpoint_seconds is not None and live.connection.unsaved:
             self._registry.links.checkpoint_soon(session, binding)
 
     def _timed_out(self, session: Session, binding: Binding, what: str) -> CallTimedOut:

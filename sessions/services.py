@@ -6,9 +6,9 @@ one service for one session; exactly one task, its owner, opens and closes it, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import anyio
 
@@ -151,6 +151,16 @@ class Connection(Protocol):
     opened: Restored
     """What the snapshot it was opened with brought back."""
 
+    @property
+    def busy(self) -> str | None:
+        """What keeps it from being paused now, in words: what would be lost although it is saved first. None: nothing."""
+        ...
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether something may have changed since it was last saved, so that a checkpoint is worth taking."""
+        ...
+
     async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
         """Run one tool. Cancelling the caller cancels it upstream.
 
@@ -165,6 +175,10 @@ class Connection(Protocol):
         """Save what can be restored, leaving the connection usable. None: this service saves nothing."""
         ...
 
+    async def checkpoint(self) -> Snapshot | None:
+        """Save in passing: as snapshot() does, but what takes long may stay as it was when it was last saved."""
+        ...
+
     async def aclose(self) -> None:
         """Close within a bound, whatever the far side does. May be called twice, and while calls are in flight."""
         ...
@@ -175,6 +189,29 @@ class Forwarding(Protocol):
 
     async def request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
         """Forward one request and return its result. Raises as Connection.call does."""
+        ...
+
+
+class Offering(Protocol):
+    """A service whose sessions answer MCP requests other than tools/call."""
+
+    @property
+    def capabilities(self) -> Collection[str]:
+        """The MCP capabilities behind it: "resources", "prompts". Nothing before it was probed."""
+        ...
+
+    @property
+    def prompts(self) -> Sequence[JSON]:
+        """The prompts it listed when it was probed."""
+        ...
+
+
+@runtime_checkable
+class Answering(Protocol):
+    """A service that answers such requests itself, so that no connection is opened for them."""
+
+    async def answer(self, session: SessionView, method: str, params: JSON) -> JSON:
+        """Answer one request for a session. Raises as Connection.call does."""
         ...
 
 
@@ -214,10 +251,12 @@ class Service(Protocol):
 
 __all__ = [
     "JSON",
+    "Answering",
     "CallContext",
     "CallResult",
     "Connection",
     "Forwarding",
+    "Offering",
     "PausePolicy",
     "Restored",
     "Service",

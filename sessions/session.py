@@ -151,6 +151,15 @@ class Session:
             (b.live or b.opening) and b.service.scope == "session" for b in self.bindings.values()
         )
 
+    @property
+    def busy(self) -> str | None:
+        """What keeps it from being paused although nothing is in flight, None when nothing does."""
+        for binding in self.bindings.values():
+            found = binding.live.busy if binding.live is not None else None
+            if found is not None and binding.service.scope == "session":
+                return f"{binding.service.name}: {found}"
+        return None
+
     def view(self, generation: int) -> SessionView:
         record = self.record
         return SessionView(

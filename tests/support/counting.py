@@ -52,6 +52,8 @@ class Counter:
     lost: anyio.Event = field(default_factory=anyio.Event)
     reason: str | None = None
     closed: bool = False
+    busy: str | None = None
+    unsaved: bool = False
 
     async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
         self.service.calls.append((self.view.id, tool))
@@ -64,6 +66,7 @@ class Counter:
             return CallResult({"content": [{"type": "text", "text": "no"}], "isError": True})
         if tool == "inc":
             self.count += 1
+            self.unsaved = True
         return CallResult(
             {
                 "content": [{"type": "text", "text": str(self.count)}],
@@ -92,7 +95,12 @@ class Counter:
     async def snapshot(self) -> Snapshot | None:
         if self.service.pause != "snapshot":
             return None
+        self.unsaved = False
         return Snapshot({"count": self.count})
+
+    async def checkpoint(self) -> Snapshot | None:
+        self.service.checkpoints += 1
+        return await self.snapshot()
 
     async def aclose(self) -> None:
         if not self.closed:
@@ -116,6 +124,8 @@ class Counting:
     checkpoint_seconds: float | None = None
     refuse: int = 0
     """How many openings fail from now on."""
+    checkpoints: int = 0
+    """How many were taken."""
     opened: int = 0
     open_now: int = 0
     live: list[Counter] = field(default_factory=list[Counter])

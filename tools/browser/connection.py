@@ -31,7 +31,8 @@ PROGRESS_SECONDS: Final = 1.0
 DURING_MODAL: Final = frozenset({"browser_tabs", "browser_close"})
 """What may be called while a page asks something, though it does not answer that."""
 
-Saver = Callable[[BrowserSession], Awaitable[Snapshot | None]]
+Saver = Callable[[BrowserSession, bool], Awaitable[Snapshot | None]]
+"""Saves a session, only in passing when told so."""
 
 
 class BrowserConnection:
@@ -54,6 +55,7 @@ class BrowserConnection:
         self.lost = anyio.Event()
         self.reason: str | None = None
         self.opened = Restored()
+        self.unsaved = False
         self.progress_seconds = PROGRESS_SECONDS
         """How often a caller who wants to know is told that its call goes on."""
         self._process = process
@@ -61,6 +63,8 @@ class BrowserConnection:
         self._save = save
         self._close = close
         self._closed = False
+        # What a page does by itself, such as logging in a moment after the click, has to be saved as well.
+        session.context.on("requestfinished", self._changed)
         process.on_lost.append(self._lose)
         if process.lost.is_set():
             self._lose(process.reason)
@@ -73,6 +77,13 @@ class BrowserConnection:
             self.reason = reason
             self.lost.set()
 
+    def _changed(self, _: object = None) -> None:
+        self.unsaved = True
+
+    @property
+    def busy(self) -> str | None:
+        return self.session.busy_with()
+
     # Calls.
 
     async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
@@ -83,6 +94,8 @@ class BrowserConnection:
         if found is None:
             raise InvalidArgument(f"There is no tool {tool[:100]!r}.")
         given = _checked(found, arguments)
+        if found.kind != "read":
+            self._changed()
         call = Call(self.session, ctx)
         try:
             await self._run(found, call, given)
@@ -209,9 +222,22 @@ class BrowserConnection:
         """Save what can be restored.
 
         Raises:
-            SessionBusy: what is under way would be lost.
+            ConnectionLost: the browser is gone or does not answer.
         """
-        return await self._save(self.session)
+        return await self._saved(light=False)
+
+    async def checkpoint(self) -> Snapshot | None:
+        """Save open pages in passing; what others stored is taken over from what was read before. Raises as snapshot."""
+        return await self._saved(light=True)
+
+    async def _saved(self, *, light: bool) -> Snapshot | None:
+        # What happens meanwhile may be missing in what is being saved.
+        self.unsaved = False
+        try:
+            return await self._save(self.session, light)
+        except BaseException:
+            self.unsaved = True
+            raise
 
     async def aclose(self) -> None:
         """Close the context within a bound. May be called twice."""

@@ -215,7 +215,7 @@ async def _guarded(work: Callable[..., Any], *args: object) -> None:
         logger.debug("background work of a browser failed", exc_info=True)
 
 
-async def _nothing(session: BrowserSession) -> Snapshot | None:
+async def _nothing(session: BrowserSession, light: bool) -> Snapshot | None:
     return None
 
 

@@ -56,6 +56,8 @@ class UpstreamConnection:
         self.opened = Restored()
         self.lost = anyio.Event()
         self.reason: str | None = None
+        self.busy: str | None = None
+        self.unsaved = True
         self.saver: Callable[[], Awaitable[Snapshot | None]] | None = None
         self.on_changed: Changed | None = None
         self.param_headers: Headers | None = None
@@ -109,6 +111,9 @@ class UpstreamConnection:
 
     async def snapshot(self) -> Snapshot | None:
         return await self.saver() if self.saver is not None else None
+
+    async def checkpoint(self) -> Snapshot | None:
+        return await self.snapshot()
 
     @property
     def wire(self) -> Wire:

@@ -1,0 +1,89 @@
+"""Connections that are in use though no call is in flight: nothing pauses them but the end of the process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from counting import Counting
+from house import Build
+
+from statehold.sessions.errors import SessionBusy, SessionLimit
+from statehold.sessions.policy import Policy
+from statehold.sessions.records import LOCAL
+
+
+def saving(**options: float) -> Counting:
+    return Counting(pause="snapshot", **options)  # pyright: ignore[reportArgumentType]
+
+
+async def test_a_busy_connection_keeps_its_session_from_being_paused(build: Build):
+    async with build(saving()) as house:
+        session = await house.create(idle=60.0)
+        await house.count(session.id)
+        house.counter.live[0].busy = "a download is under way"
+        house.clock.advance(61)
+        await house.until(lambda: session.idle_since == house.clock.now())
+        assert session.status == "idle"
+        with pytest.raises(SessionBusy) as caught:
+            await house.registry.pause(LOCAL, session.id)
+        assert "counter: a download is under way" in caught.value.message
+        house.counter.live[0].busy = None
+        house.clock.advance(61)
+        await house.until(lambda: session.status == "paused")
+
+
+async def test_a_busy_session_is_not_closed_for_being_idle(build: Build):
+    async with build(saving(), policy=Policy(on_idle="close")) as house:
+        session = await house.create(idle=60.0)
+        await house.count(session.id)
+        house.counter.live[0].busy = "a trace is on"
+        house.clock.advance(61)
+        await house.until(lambda: session.idle_since == house.clock.now())
+        assert session.status == "idle"
+        house.counter.live[0].busy = None
+        house.clock.advance(61)
+        await house.until(lambda: session.status == "closed")
+
+
+async def test_the_budget_takes_another_session_than_a_busy_one(build: Build):
+    policy = Policy(live_sessions=2, queue_seconds=0.05)
+    async with build(saving(), policy=policy) as house:
+        a, b, c, d = [await house.create() for _ in range(4)]
+        await house.count(a.id)
+        await house.count(b.id)
+        house.counter.live[0].busy = "a dialog is open"
+        assert await house.count(c.id) == 1
+        assert (await house.status(a.id), await house.status(b.id)) == ("idle", "paused")
+        house.counter.live[1].busy = "a dialog is open"
+        with pytest.raises(SessionLimit):
+            await house.count(d.id)
+        house.counter.live[0].busy = None
+        assert await house.count(d.id) == 1
+        assert (await house.status(a.id), await house.status(c.id)) == ("paused", "idle")
+
+
+async def test_the_end_of_the_process_saves_a_busy_session_all_the_same(
+    build: Build, tmp_path: Path
+):
+    async with build(saving(), folder=tmp_path) as house:
+        session = await house.create()
+        await house.count(session.id)
+        house.counter.live[0].busy = "a dialog is open"
+    async with build(saving(), folder=tmp_path) as house:
+        assert await house.count(session.id) == 2
+
+
+async def test_only_a_call_that_changed_something_makes_a_checkpoint(build: Build):
+    async with build(saving(checkpoint_seconds=0.001)) as house:
+        session = await house.create()
+        await house.count(session.id)
+        await house.until(lambda: house.counter.checkpoints == 1)
+        for _ in range(3):
+            await house.call(session.id, "get")
+        house.clock.advance(1)
+        assert not session.bindings["counter"].dirty
+        assert house.counter.checkpoints == 1
+        await house.count(session.id)
+        house.clock.advance(1)
+        await house.until(lambda: house.counter.checkpoints == 2)
