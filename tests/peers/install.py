@@ -38,7 +38,7 @@ PLAYWRIGHT_SHELLS = (
 PLAYWRIGHT_OWN = (
     *PLAYWRIGHT_SHELLS,
     "chromium-*/*/chrome",
-    "chromium-*/*/Chromium.app/Contents/MacOS/Chromium",
+    "chromium-*/*/*.app/Contents/MacOS/*",
 )
 NODE = "Install Node.js 20 or newer with npm."
 
@@ -122,10 +122,8 @@ def _found_chromium() -> Path | None:
     named = os.environ.get("STATEHOLD_CHROMIUM")
     if named:
         return Path(named)
-    for application in APPLICATIONS:
-        if os.path.exists(application):
-            return Path(application)
-    return _on_path(BROWSERS) or _of_playwright(PLAYWRIGHT_OWN)
+    applications = (Path(path) for path in APPLICATIONS if os.path.exists(path))
+    return _on_path(BROWSERS) or next(applications, None) or _of_playwright(PLAYWRIGHT_OWN)
 
 
 def _found_shell() -> Path | None:

@@ -234,9 +234,14 @@ def _loop(handler: Handler, rest: str, query: Query) -> None:
 
 
 def _file(handler: Handler, rest: str, query: Query) -> None:
-    """A download: `small`, `gated` (its second half waits), `endless` or `broken` (shorter than it said)."""
+    """A download: any name is a small one, `endless` is that, `broken` ends before it should.
+
+    With `half=NAME` its second half waits until that gate is open.
+    """
     handler.send_response(200)
     handler.send_header("Content-Type", "application/octet-stream")
+    # Else a browser reads a kilobyte before it knows that this is a download.
+    handler.send_header("X-Content-Type-Options", "nosniff")
     handler.send_header("Content-Disposition", f'attachment; filename="{rest}.txt"')
     if rest == "endless":
         handler.send_header("Connection", "close")
@@ -247,7 +252,11 @@ def _file(handler: Handler, rest: str, query: Query) -> None:
     content = f"the {rest} file\n".encode()
     handler.send_header("Content-Length", str(len(content) + (1000 if rest == "broken" else 0)))
     handler.end_headers()
-    handler.wfile.write(content)
+    middle = len(content) // 2 if "half" in query else len(content)
+    handler.wfile.write(content[:middle])
+    if "half" in query:
+        handler.server.lab.pass_gate(query["half"])
+    handler.wfile.write(content[middle:])
     handler.close_connection = rest == "broken"
 
 

@@ -10,7 +10,7 @@ FRAME = """<!doctype html>
 <meta charset="utf-8"><link rel="icon" href="data:,"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title} - Lab</title>
 <style>
-:root {{ color-scheme: light dark; --ink: #1d2b3a; --sea: #1f6f8c; --line: #c9d6de; }}
+:root {{ color-scheme: light; --ink: #1d2b3a; --sea: #1f6f8c; --line: #c9d6de; }}
 * {{ box-sizing: border-box; }}
 body {{ margin: 0; padding: 2rem; color: var(--ink); font: 16px/1.5 system-ui, sans-serif; background: #eef4f6; }}
 main {{ max-width: 44rem; margin: 0 auto; padding: 1.6rem 2rem 2rem; background: #fff; border-radius: 14px;
@@ -63,7 +63,8 @@ document.getElementById("one").onclick = choose(false); document.getElementById(
 input.onchange = () => say([...input.files].map(f => `${{f.name}}: ${{f.size}} bytes`).join("\\n"));
 </script>"""
 
-DOWNLOADS = """<p><a href="/file/small">Small file</a></p><p><a href="/file/gated?gate=download">Slow file</a></p>
+DOWNLOADS = """<p><a href="/file/small">Small file</a></p><p><a href="/file/slow?half=download">Slow file</a></p>
+<p><a href="/file/late?gate=download">Late file</a></p>
 <p><a href="/file/endless">Endless file</a></p><p><a href="/file/broken">Broken file</a></p>
 <p><a id="blob" download="blob.txt">Blob</a></p>
 <script>document.getElementById("blob").href = URL.createObjectURL(new Blob(["made by the page\\n"]));</script>"""

@@ -86,6 +86,16 @@ async def test_a_gate_holds_an_answer_until_it_is_opened(page: Page, lab_site: L
     assert "GET 127.0.0.1/api/gate/fetch" in lab_site.hits
 
 
+async def test_the_second_half_of_a_slow_file_waits(page: Page, lab_site: Lab) -> None:
+    await page.goto("/downloads")
+    async with page.expect_download() as started:
+        await page.get_by_role("link", name="Slow file").click()
+    download = await started.value
+    assert download.suggested_filename == "slow.txt"
+    lab_site.open("download")
+    assert (await download.path()).read_text() == "the slow file\n"
+
+
 async def test_frames_sockets_workers_and_routes_work(page: Page, lab_site: Lab) -> None:
     await page.goto("/iframes")
     far = page.frame_locator('iframe[title="far"]')
