@@ -261,7 +261,8 @@ def named(wanted: str | None, usual: str) -> str:
 def first_line(error: BaseException) -> str:
     """Return what an error says, without Playwright's log of its steps and of the browser, but with what held it up."""
     text, *log = re.split(r"\n(?:Call log|Browser logs):", str(error), maxsplit=1)
-    text = re.sub(r"^(?:\w+\.\w+: )?(?:Error: )?", "", text.strip())[:2000] or type(error).__name__
+    text = re.sub(r"\n\s+at [^\n]*<anonymous>[^\n]*", "", text.strip())
+    text = re.sub(r"^(?:\w+\.\w+: )?(?:Error: )?", "", text)[:2000] or type(error).__name__
     held = [line.strip("- ") for line in "".join(log).splitlines() if _HELD.search(line)]
     return f"{text} ({held[-1]})" if held and "Timeout" in text else text
 

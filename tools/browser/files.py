@@ -85,9 +85,13 @@ class Files:
             await anyio.to_thread.run_sync(path.chmod, 0o600)
             await self._check_room(0)
         except OSError:
-            await anyio.to_thread.run_sync(partial(path.unlink, missing_ok=True))
+            await self.drop(path)
             raise
         return await anyio.to_thread.run_sync(_size_of, path)
+
+    async def drop(self, path: Path) -> None:
+        """Remove a file, if it is there."""
+        await anyio.to_thread.run_sync(partial(path.unlink, missing_ok=True))
 
     async def read(self, uri: str) -> tuple[bytes, str]:
         """Return the bytes and the MIME type of a file.
@@ -187,6 +191,9 @@ def _size_of(path: Path) -> int:
 
 
 def mime_of(name: str) -> str:
+    if name.endswith((".yml", ".yaml")):
+        # Known to Python only since 3.14.
+        return "text/yaml"
     return mimetypes.guess_type(name)[0] or "application/octet-stream"
 
 

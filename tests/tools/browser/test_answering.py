@@ -1,0 +1,119 @@
+"""Answering dialogs and file choosers, and which files may be given away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from browsing import Browse, opened, running, section
+
+pytestmark = pytest.mark.peer
+
+
+async def test_a_dialog_is_part_of_the_answer_and_has_to_be_answered_first(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/dialogs")
+    text = await browse.text("click", target="text=Confirm")
+    said = '["confirm" dialog with message "Really?"]: can be handled by browser_handle_dialog'
+    assert section(text, "Modal state") == f"- {said}"
+    for tool, arguments in (("snapshot", {}), ("click", {"target": "e4"}), ("file_upload", {})):
+        assert said in section(await browse.error(tool, **arguments), "Modal state")
+    assert "(current)" in await browse.text("tabs", action="list")
+    text = await browse.text("handle_dialog", accept=False)
+    assert "### Modal state" not in text
+    assert "confirm: false" in await browse.text("snapshot")
+
+
+async def test_a_prompt_takes_a_text(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/dialogs")
+    await browse.text("click", target="text=Prompt")
+    await browse.text("handle_dialog", accept=True, promptText="Ada")
+    assert "prompt: Ada" in await browse.text("snapshot")
+
+
+async def test_the_dialog_after_a_dialog_is_told(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/alerts")
+    assert 'message "Alert 1"' in await browse.text("click", target="button >> text=Alert storm")
+    text = await browse.text("handle_dialog", accept=True)
+    assert 'message "Alert 2"' in section(text, "Modal state")
+
+
+async def test_without_a_dialog_there_is_nothing_to_handle(browse: Browse) -> None:
+    assert "No dialog is open" in await browse.error("handle_dialog", accept=True)
+    assert "No file chooser is open" in await browse.error("file_upload", paths=[])
+
+
+async def test_closing_is_possible_while_a_dialog_is_open(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/dialogs")
+    await browse.text("click", target="button >> text=/^Alert$/")
+    assert "No open tabs" in await browse.text("close")
+    assert "about:blank" in await browse.text("snapshot")
+
+
+async def test_a_guard_against_leaving_does_not_keep_the_page(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/dialogs")
+    await browse.text("click", target="text=Guard this page")
+    text = await browse.text("navigate", url=f"{lab}/frame")
+    if "Modal state" in text:
+        text = await browse.text("handle_dialog", accept=True)
+    assert "Frame plain" in await browse.text("snapshot")
+
+
+async def test_files_of_the_session_are_uploaded(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/chooser")
+    files = browse.connection.session.files
+    await files.write("one.txt", b"1")
+    await files.write("two.txt", b"22")
+    text = await browse.text("click", target="text=Choose files")
+    assert "[File chooser]: can be handled by browser_file_upload" in section(text, "Modal state")
+    text = await browse.text(
+        "file_upload", paths=["one.txt", "session://sh_x/browser/files/two.txt"]
+    )
+    assert "one.txt: 1 bytes two.txt: 2 bytes" in section(text, "Snapshot")
+
+
+async def test_a_chooser_for_one_file_stays_open_when_given_two(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/chooser")
+    await browse.connection.session.files.write("one.txt", b"1")
+    await browse.text("click", target="text=Choose a file")
+    text = await browse.error("file_upload", paths=["one.txt", "one.txt"])
+    assert "takes one file" in section(text, "Error")
+    assert "[File chooser]" in section(text, "Modal state")
+    text = await browse.text("file_upload")
+    assert "### Modal state" not in text
+
+
+async def test_nothing_outside_of_the_allowed_folders_is_uploaded(
+    tmp_path: Path, shell: str, lab: str
+) -> None:
+    allowed, other = tmp_path / "allowed", tmp_path / "other"
+    for folder in (allowed, other):
+        folder.mkdir()
+        (folder / "file.txt").write_text(folder.name)
+    (allowed / "link.txt").symlink_to(other / "file.txt")
+    async with (
+        running(tmp_path / "data", shell, uploads=[str(allowed)]) as service,
+        opened(service) as browse,
+    ):
+        await browse.text("navigate", url=f"{lab}/chooser")
+        await browse.text("click", target="text=Choose a file")
+        own = browse.connection.session.files
+        await own.write("mine.txt", b"mine")
+        (own.folder / "link.txt").symlink_to(other / "file.txt")
+        for path in (
+            other / "file.txt",
+            allowed / "link.txt",
+            allowed / "missing.txt",
+            allowed / ".." / "other" / "file.txt",
+            allowed,
+            "link.txt",
+            "../../../other/file.txt",
+            f"files/{'../' * 9}etc/passwd",
+            "mine\0.txt",
+        ):
+            text = await browse.error("file_upload", paths=[str(path)])
+            assert "no file of this session" in section(text, "Error")
+            assert str(own.folder) not in text
+        text = await browse.text("file_upload", paths=[str(allowed / "file.txt")])
+        assert "file.txt: 7 bytes" in text

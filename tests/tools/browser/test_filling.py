@@ -1,0 +1,119 @@
+"""Typing, keys, choosing and whole forms."""
+
+from __future__ import annotations
+
+import pytest
+from browsing import Browse, section
+
+pytestmark = pytest.mark.peer
+
+
+async def test_a_text_takes_the_place_of_what_was_in_the_field(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    first = await browse.ref('textbox "First name"')
+    await browse.text("type", target=first, text="Ada")
+    text = await browse.text("type", target=first, text='it\'s "me"')
+    assert await browse.value("() => document.querySelector('[name=first]').value") == 'it\'s "me"'
+    assert "### Snapshot" not in text
+
+
+async def test_typing_slowly_is_heard_key_by_key_and_enter_submits(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/keys")
+    text = await browse.text("type", target="#typed", text="abc", slowly=True, submit=True)
+    assert "a b c Enter" in section(text, "Snapshot")
+    assert "press_sequentially('abc')" in text
+    assert "press('Enter')" in text
+
+
+async def test_submitting_a_form_answers_with_where_it_led(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    await browse.text("click", target=await browse.ref("I accept the terms"))
+    await browse.text("type", target="[name=first]", text="Ada")
+    text = await browse.text("type", target="[name=last]", text="Lovelace", submit=True)
+    assert "Page Title: Sent - Lab" in text
+    assert "Lovelace" in section(text, "Snapshot")
+
+
+async def test_what_is_no_field_says_so(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    text = await browse.error("type", target="text=Reset", text="x")
+    assert "Element is not an <input>" in section(text, "Error")
+
+
+async def test_keys_go_where_the_focus_is(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/keys")
+    assert "### Page" not in await browse.text("press_key", key="ArrowLeft")
+    await browse.text("press_key", key="Control+a")
+    text = await browse.text("press_key", key="Enter")
+    assert "ArrowLeft Control a Enter" in section(text, "Snapshot")
+    assert 'Unknown key: "NoSuchKey"' in await browse.error("press_key", key="NoSuchKey")
+
+
+async def test_options_are_chosen_by_label_or_value(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    text = await browse.text("select_option", target=await browse.ref("Country"), values=["Japan"])
+    assert 'option "Japan" [selected]' in section(text, "Snapshot")
+    text = await browse.text(
+        "select_option", target=await browse.ref("Sports"), values=["Rowing", "Chess"]
+    )
+    assert "select_option(['Rowing', 'Chess'])" in text
+    found = "() => [...document.querySelector('[name=sports]').selectedOptions].map(o => o.text)"
+    assert await browse.value(found) == ["Rowing", "Chess"]
+
+
+async def test_a_missing_option_is_answered_with_those_there_are(browse: Browse, lab: str) -> None:
+    browse.connection.session.config = browse.service.config.model_copy(
+        update={"action_seconds": 0.3}
+    )
+    await browse.text("navigate", url=f"{lab}/form")
+    text = await browse.error("select_option", target="[name=country]", values=["Atlantis"])
+    assert "there are: 'Norway', 'Portugal', 'Japan', 'Peru'" in section(text, "Error")
+
+
+async def test_a_form_is_filled_in_one_call(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    given = {
+        "First name": ("textbox", "[name=first]", "Ada"),
+        "Level": ("slider", "[name=level]", "70"),
+        "Country": ("combobox", "[name=country]", "Peru"),
+        "Outside": ("radio", "[value=outside]", "true"),
+        "News": ("checkbox", "[name=news]", "true"),
+        "Terms": ("checkbox", "[name=terms]", "false"),
+    }
+    fields = [
+        {"name": name, "type": kind, "target": target, "value": value}
+        for name, (kind, target, value) in given.items()
+    ]
+    text = await browse.text("fill_form", fields=fields)
+    assert text.count("await page.") == 6
+    sent = await browse.value("() => [...new FormData(document.forms[0])].map(p => p.join('='))")
+    assert {"first=Ada", "level=70", "country=Peru", "berth=outside", "news=on"} <= set(sent)
+    assert "terms=on" not in sent
+
+
+async def test_a_form_stops_at_the_field_that_fails_and_says_which_were_filled(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    fields = [
+        {"name": "First name", "type": "textbox", "target": "[name=first]", "value": "Ada"},
+        {"name": "Nothing", "type": "textbox", "target": "e999", "value": "x"},
+        {"name": "Last name", "type": "textbox", "target": "[name=last]", "value": "L"},
+    ]
+    text = await browse.error("fill_form", fields=fields)
+    assert "Nothing: Ref e999" in section(text, "Error")
+    assert "Filled in before it: First name" in section(text, "Error")
+    assert 'textbox "First name"' in section(text, "Snapshot")
+    assert await browse.value("() => document.querySelector('[name=last]').value") == ""
+
+
+async def test_a_checkbox_takes_true_or_false_and_a_radio_button_only_true(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    field = {"name": "News", "type": "checkbox", "target": "[name=news]", "value": "yes"}
+    assert "true or false" in await browse.error("fill_form", fields=[field])
+    field = {"name": "Berth", "type": "radio", "target": "[value=inside]", "value": "false"}
+    assert "goes out only when another" in await browse.error("fill_form", fields=[field])

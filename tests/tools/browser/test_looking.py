@@ -1,0 +1,170 @@
+"""Snapshots, searches, pictures and values."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from typing import Any
+
+import pytest
+from browsing import Browse, section
+
+from statehold.sessions.errors import InvalidArgument
+from statehold.tools.browser.tools import looking
+
+pytestmark = pytest.mark.peer
+
+
+async def test_a_snapshot_may_be_of_one_element_less_deep_or_with_places(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    part = section(await browse.text("snapshot", target=await browse.ref("Berth")), "Snapshot")
+    assert part.splitlines()[1].startswith('- group "Berth"')
+    assert "First name" not in part
+    shallow = section(await browse.text("snapshot", depth=1), "Snapshot")
+    assert "textbox" not in shallow
+    whole = section(await browse.text("snapshot", depth=0), "Snapshot")
+    assert "textbox" in whole
+    assert "[box=" in await browse.text("snapshot", boxes=True)
+    assert "Ref e999" in await browse.error("snapshot", target="e999")
+
+
+async def test_output_goes_into_a_file_of_the_session_where_wanted(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    result = await browse.call("snapshot", filename="../../snap.yml")
+    assert "textbox" not in result.payload["content"][0]["text"]
+    link = result.payload["content"][1]
+    assert (link["type"], link["uri"]) == ("resource_link", "files/snap.yml")
+    read = await browse.connection.request("resources/read", {"uri": link["uri"]}, browse.ctx)
+    assert 'textbox "First name"' in read["contents"][0]["text"]
+    assert [path.name for path in browse.connection.session.files.folder.iterdir()] == ["snap.yml"]
+
+
+async def test_find_shows_what_matches_below_what_it_is_in(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    text = section(await browse.text("find", text="BERTH"), "Result")
+    lines = text.splitlines()
+    assert lines[0] == "1 line matches 'BERTH':"
+    assert lines[2].startswith("- main [ref=")
+    assert any('group "Berth" [ref=' in line for line in lines)
+    assert "First name" not in text
+    two = section(await browse.text("find", regex="/first NAME|notes/i"), "Result")
+    assert two.startswith("4 lines match /first NAME|notes/i:")
+    assert "\n----\n" in two
+
+
+async def test_find_says_when_nothing_matches_and_what_it_needs(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    assert "Nothing matches 'zzz'." in await browse.text("find", text="zzz")
+    assert "Nothing matches /Zzz/." in await browse.text("find", regex="Zzz")
+    assert "either a text or a regex" in await browse.error("find")
+    assert "either a text or a regex" in await browse.error("find", text="a", regex="b")
+    assert "no regular expression" in await browse.error("find", regex="(")
+
+
+async def test_an_endless_regular_expression_holds_up_nobody(
+    browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("statehold.tools.browser.node.MATCH_SECONDS", 0.5)
+    await browse.text("navigate", url=f"{lab}/frame?name={'a' * 60}!")
+    assert "takes too long" in await browse.error("find", regex="(a+)+$")
+    assert "Frame" in await browse.text("snapshot")
+
+
+async def test_a_picture_is_shown_and_kept_as_a_file(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    result = await browse.call("take_screenshot")
+    text, link, image = result.payload["content"]
+    assert section(text["text"], "Result") == "- [Screenshot of viewport](files/page.png)"
+    assert (link["type"], link["mimeType"]) == ("resource_link", "image/png")
+    data = base64.b64decode(image["data"])
+    assert struct.unpack(">II", data[16:24]) == (1280, 720)
+    assert (browse.connection.session.files.folder / "page.png").read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mime", "begins"),
+    [
+        ({"type": "jpeg"}, "image/jpeg", b"\xff\xd8"),
+        ({"filename": "a.jpg", "fullPage": True}, "image/jpeg", b"\xff\xd8"),
+        ({"filename": "a.webp", "scale": "device"}, "image/webp", b"RIFF"),
+        ({"target": "button >> text=Send", "element": "send"}, "image/png", b"\x89PNG"),
+    ],
+)
+async def test_pictures_of_other_kinds_and_parts(
+    browse: Browse, lab: str, arguments: dict[str, Any], mime: str, begins: bytes
+) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    result = await browse.call("take_screenshot", **arguments)
+    image = result.payload["content"][-1]
+    assert (image["type"], image["mimeType"]) == ("image", mime)
+    assert base64.b64decode(image["data"]).startswith(begins)
+
+
+async def test_a_page_longer_than_a_picture_may_be_is_cut_and_that_is_said(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/many?refs=1600")
+    result = await browse.call("take_screenshot", fullPage=True)
+    assert "it shows the upper part" in result.payload["content"][0]["text"]
+    image = result.payload["content"][-1]
+    sides = struct.unpack(">II", base64.b64decode(image["data"])[16:24])
+    assert sides == (1280, looking.LONGEST)
+
+
+async def test_a_picture_too_large_to_show_is_in_the_file_alone(
+    browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looking, "INLINE_BYTES", 1000)
+    await browse.text("navigate", url=f"{lab}/form")
+    result = await browse.call("take_screenshot")
+    assert [block["type"] for block in result.payload["content"]] == ["text", "resource_link"]
+    assert "too large" in result.payload["content"][0]["text"]
+
+
+async def test_a_picture_cannot_be_of_everything_and_one_element(browse: Browse, lab: str) -> None:
+    assert "leave out one" in await browse.error("take_screenshot", fullPage=True, target="e1")
+    with pytest.raises(InvalidArgument):
+        await browse.call("take_screenshot", type="gif")
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("() => document.title", '"Counter - Lab"'),
+        ("1 + 1", "2"),
+        ("() => ({a: [1, null]})", '{\n  "a": [\n    1,\n    null\n  ]\n}'),
+        ("async () => 'later'", '"later"'),
+        ("() => undefined", "null"),
+        ("() => new Date(0)", '"1970-01-01 00:00:00+00:00"'),
+        ("() => { const a = {}; a.a = a; return a; }", "{'a': {...}}"),
+        ("() => window", '"ref: <Window>"'),
+    ],
+)
+async def test_a_script_answers_with_its_value(
+    browse: Browse, lab: str, function: str, said: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    text = await browse.text("evaluate", function=function)
+    assert section(text, "Result") == said
+    assert "### Page" not in text
+
+
+async def test_a_script_on_an_element_and_one_that_fails(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    target = await browse.ref("Increment")
+    text = await browse.text("evaluate", function="e => e.textContent", target=target)
+    assert section(text, "Result") == '"Increment"'
+    text = await browse.error("evaluate", function="() => { throw new Error('bad') }")
+    assert section(text, "Error") == "bad"
+    result = await browse.call("evaluate", function="() => [1, 2]", filename="value.json")
+    assert result.payload["content"][1]["uri"] == "files/value.json"
+
+
+async def test_a_script_that_leads_elsewhere_is_waited_for(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    text = await browse.text("evaluate", function="() => { location.href = '/frame?name=next' }")
+    assert section(text, "Page").startswith(f"- Page URL: {lab}/frame?name=next")

@@ -1,0 +1,192 @@
+"""Going places, and waiting there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from browsing import Browse, section
+from lab import Lab
+from later import Later
+
+from statehold.sessions.errors import InvalidArgument
+from statehold.tools.upstream.recipe import Quiet
+
+pytestmark = pytest.mark.peer
+
+
+class Listener(Quiet):
+    """A caller who wants to know how far its call is."""
+
+    wants_progress = True
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[float, float | None, str | None]] = []
+        self.told = anyio.Event()
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        self.heard.append((progress, total, message))
+        self.told.set()
+        self.told = anyio.Event()
+
+
+async def test_navigating_answers_with_the_page_and_its_snapshot(browse: Browse, lab: str) -> None:
+    text = await browse.text("navigate", url=f"{lab}/counter")
+    assert section(text, "Page") == f"- Page URL: {lab}/counter\n- Page Title: Counter - Lab"
+    assert 'button "Increment" [ref=e4]' in section(text, "Snapshot")
+    assert (
+        section(text, "Ran Playwright code").splitlines()[1] == f"await page.goto('{lab}/counter')"
+    )
+
+
+async def test_a_url_without_a_scheme_is_understood(browse: Browse, lab: str) -> None:
+    text = await browse.text("navigate", url=f"{lab.removeprefix('http://')}/frame")
+    assert "Frame plain" in text
+
+
+async def test_a_page_that_cannot_be_opened_is_said_and_the_next_can_be(
+    browse: Browse, lab: str
+) -> None:
+    assert "ERR_TOO_MANY_REDIRECTS" in await browse.error("navigate", url=f"{lab}/loop")
+    # The error page of the first arrives while the second begins.
+    for path, words in (("status/404", "This is 404"), ("status/500", "This is 500")):
+        assert words in await browse.text("navigate", url=f"{lab}/{path}")
+    assert "redirected" in await browse.text("navigate", url=f"{lab}/redirect?times=2")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/passwd",
+        "FILE:///etc/passwd",
+        "view-source:file:///etc/passwd",
+        "chrome://version",
+        "javascript:alert(1)",
+        "about:settings",
+        " \tfile:///etc/passwd",
+    ],
+)
+async def test_only_pages_of_the_web_are_opened(browse: Browse, url: str) -> None:
+    await browse.text("navigate", url="about:blank")
+    for text in (
+        await browse.error("navigate", url=url),
+        await browse.error("tabs", action="new", url=url),
+    ):
+        assert "may not be opened" in text
+        assert "Page URL: about:blank" in text
+        assert "root:" not in text
+
+
+async def test_a_page_of_another_scheme_is_left_and_not_shown(browse: Browse) -> None:
+    await browse.text("navigate", url="about:blank")
+    tab = browse.connection.session.tabs.current
+    assert tab is not None
+    await tab.page.goto("file:///etc/hostname")
+    text = await browse.error("evaluate", function="() => document.body.innerText")
+    assert "### Result" not in text
+    assert "Pages of file: may not be opened." in text
+    assert tab.page.url == "about:blank"
+
+
+async def test_back_goes_to_the_page_before(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/frame?name=one")
+    await browse.text("navigate", url=f"{lab}/frame?name=two")
+    assert "Frame one" in section(await browse.text("navigate_back"), "Snapshot")
+
+
+async def test_back_within_a_page_that_routes_itself(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/routes")
+    assert "View detail?id=7" in await browse.text("click", target="text=Detail")
+    text = await browse.text("navigate_back")
+    assert "View start" in text
+    assert f"- Page URL: {lab}/routes\n" in text
+
+
+async def test_waiting_for_a_text_ends_when_it_is_there(browse: Browse, lab_site: Lab) -> None:
+    await browse.text("navigate", url=f"{lab_site.url}/slow")
+    await browse.value("() => { load('/api/gate/fetch'); }")
+    texts: list[str] = []
+
+    async def wait() -> None:
+        texts.append(await browse.text("wait_for", text="through the gate"))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        lab_site.open("fetch")
+    assert section(texts[0], "Result") == "Waited for through the gate"
+    assert "loaded through the gate" in section(texts[0], "Snapshot")
+
+
+async def test_waiting_for_a_text_to_go(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/slow")
+    await browse.text("click", target="text=Draw later")
+    text = await browse.text("wait_for", text="drawn", textGone="never there")
+    assert section(text, "Result") == "Waited for never there\nWaited for drawn"
+
+
+async def test_a_text_that_never_comes_is_said_with_a_snapshot(
+    browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        browse.connection.session,
+        "config",
+        browse.service.config.model_copy(update={"action_seconds": 0.2}),
+    )
+    await browse.text("navigate", url=f"{lab}/slow")
+    text = await browse.error("wait_for", text="never comes")
+    assert "'never comes' is not on the page after 0.2 seconds" in section(text, "Error")
+    assert "Fetch twice" in section(text, "Snapshot")
+
+
+@pytest.mark.parametrize("arguments", [{}, {"text": None}])
+async def test_waiting_for_nothing_is_refused(browse: Browse, arguments: dict[str, Any]) -> None:
+    assert "what to wait for" in await browse.error("wait_for", **arguments)
+
+
+async def test_waiting_tells_each_second_how_far_it_is(
+    browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await browse.text("navigate", url="about:blank")
+    listener, later = Listener(), Later(monkeypatch)
+    browse.ctx = listener
+    results: list[str] = []
+
+    async def wait() -> None:
+        results.append(await browse.text("wait_for", time=3.5))
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            for _ in range(3):
+                told = listener.told
+                await later.by(1.0)
+                await told.wait()
+            await later.by(1.0)
+    assert [heard[:2] for heard in listener.heard[:3]] == [(1.0, 3.5), (2.0, 3.5), (3.0, 3.5)]
+    assert section(results[0], "Result") == "Waited for 3.5 seconds"
+
+
+async def test_any_long_call_tells_how_far_it_is(browse: Browse, lab_site: Lab) -> None:
+    browse.ctx = listener = Listener()
+    browse.connection.progress_seconds = 0.01
+    told = listener.told
+    async with anyio.create_task_group() as tasks:
+
+        async def navigate() -> None:
+            await browse.text("navigate", url=f"{lab_site.url}/frame?gate=late")
+
+        tasks.start_soon(navigate)
+        await told.wait()
+        lab_site.open("late")
+    assert listener.heard[0][1] is None
+    assert "Navigate to a URL" in str(listener.heard[0][2])
+
+
+async def test_an_unknown_argument_is_refused_with_those_that_are_known(browse: Browse) -> None:
+    with pytest.raises(InvalidArgument, match=r"no argument 'link'; it takes: url"):
+        await browse.call("navigate", url="about:blank", link="x")
+    with pytest.raises(InvalidArgument, match="url"):
+        await browse.call("navigate")

@@ -1,0 +1,107 @@
+"""Clicking, hovering, dragging and dropping."""
+
+from __future__ import annotations
+
+import pytest
+from browsing import Browse, section
+
+pytestmark = pytest.mark.peer
+
+
+async def test_a_click_by_ref_answers_with_what_it_changed(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    text = await browse.text("click", element="the button", target=await browse.ref("Increment"))
+    assert 'status [ref=e11]: "1"' in section(text, "Snapshot")
+    assert 'await page.get_by_role("button", name="Increment").click()' in text
+
+
+async def test_a_click_has_buttons_modifiers_and_a_second_click(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/pad")
+    await browse.text("click", target="#pad", doubleClick=True, modifiers=["Shift"])
+    text = await browse.text("click", target="#pad", button="right")
+    assert "dblclick" in text
+    assert "contextmenu" in text
+    assert "click(button='right')" in text
+
+
+async def test_a_selector_has_to_match_one_element(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    many = await browse.error("click", target="button")
+    assert "matches 6 elements" in many
+    assert "Increment" in section(many, "Snapshot")
+    assert "matches no element" in await browse.error("click", target="#nothing")
+    assert "no selector" in await browse.error("click", target="[[")
+
+
+async def test_a_ref_that_is_gone_is_answered_at_once_with_a_fresh_snapshot(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    old = await browse.ref("Old")
+    await browse.text("click", target="text=Redraw")
+    browse.connection.session.config = browse.service.config.model_copy(
+        update={"action_seconds": 1000.0}
+    )
+    text = await browse.error("click", target=old, element="the old button")
+    assert f"Ref {old} (the old button) is not on the page any more" in section(text, "Error")
+    assert 'button "Fresh"' in section(text, "Snapshot")
+
+
+async def test_a_ref_of_the_page_before_is_no_ref_of_this_one(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    old = await browse.ref("Increment")
+    await browse.text("navigate", url=f"{lab}/form")
+    assert "is not on the page any more" in await browse.error("click", target=old)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("Disabled", "not enabled"), ("Outside", "outside of the viewport")]
+)
+async def test_an_element_that_cannot_be_clicked_says_why(
+    browse: Browse, lab: str, name: str, reason: str
+) -> None:
+    browse.connection.session.config = browse.service.config.model_copy(
+        update={"action_seconds": 0.3}
+    )
+    await browse.text("navigate", url=f"{lab}/counter")
+    text = await browse.error("click", target=f"text={name}")
+    assert reason in section(text, "Error")
+    assert "Call log" not in text
+
+
+async def test_hovering_opens_a_menu(browse: Browse, lab: str) -> None:
+    before = await browse.text("navigate", url=f"{lab}/hover")
+    assert "Second" not in before
+    text = await browse.text("hover", target=await browse.ref("Menu"))
+    assert 'link "Second"' in section(text, "Snapshot")
+
+
+async def test_dragging_one_element_onto_another(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/drag")
+    start, end = await browse.ref("Parcel"), await browse.ref("Shelf")
+    text = await browse.text(
+        "drag", startTarget=start, endTarget=end, startElement="parcel", endElement="shelf"
+    )
+    assert "dropped parcel" in section(text, "Snapshot")
+    assert ".drag_to(page.get_by_role(" in text
+
+
+async def test_dropping_texts_and_files_of_the_session(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/drag")
+    text = await browse.text("drop", target="#to", data={"text/plain": "a word"})
+    assert "dropped a word" in text
+    await browse.connection.session.files.write("note.txt", b"12345")
+    text = await browse.text("drop", target="#to", paths=["note.txt"])
+    assert "note.txt: 5" in section(text, "Snapshot")
+    assert "Give paths or data" in await browse.error("drop", target="#to")
+    assert "no file of this session" in await browse.error(
+        "drop", target="#to", paths=["/etc/hosts"]
+    )
+
+
+async def test_frames_and_shadow_roots_are_within_reach(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/iframes")
+    await browse.text("type", target=await browse.ref("Word"), text="hi")
+    assert "heard hi" in await browse.text("click", target=await browse.ref("Tell"))
+    await browse.text("navigate", url=f"{lab}/shadow")
+    assert "deeper" in await browse.text("click", target=await browse.ref("Press deeper"))

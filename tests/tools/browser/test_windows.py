@@ -1,0 +1,99 @@
+"""Tabs, closing, sizes and media."""
+
+from __future__ import annotations
+
+import pytest
+from browsing import Browse, opened, running, section
+
+from statehold.sessions.errors import InvalidArgument
+
+pytestmark = pytest.mark.peer
+
+
+async def test_tabs_are_opened_listed_selected_and_closed(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/frame?name=one")
+    text = await browse.text("tabs", action="new", url=f"{lab}/frame?name=two")
+    assert "A new tab opened" not in text
+    assert section(text, "Open tabs").splitlines() == [
+        f"- 0: [Frame one - Lab]({lab}/frame?name=one)",
+        f"- 1: (current) [Frame two - Lab]({lab}/frame?name=two)",
+    ]
+    assert "Frame two" in section(text, "Snapshot")
+    await browse.text("tabs", action="select", index=0)
+    assert "Frame one" in section(await browse.text("snapshot"), "Snapshot")
+    text = await browse.text("tabs", action="close", index=1)
+    assert section(text, "Result") == f"- 0: (current) [Frame one - Lab]({lab}/frame?name=one)"
+    assert "No open tabs" in await browse.text("tabs", action="close")
+
+
+async def test_a_tab_that_is_not_there_is_said(browse: Browse) -> None:
+    await browse.text("tabs", action="list")
+    assert "There is no tab 7" in await browse.error("tabs", action="select", index=7)
+    assert "There is no tab -1" in await browse.error("tabs", action="close", index=-1)
+    assert "Give the index" in await browse.error("tabs", action="select")
+    with pytest.raises(InvalidArgument):
+        await browse.call("tabs", action="nonsense")
+
+
+async def test_a_popup_is_a_tab_beside_the_current_one(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/popup")
+    text = await browse.text("click", target="text=Open popup")
+    assert "- 1: [Frame popup - Lab]" in section(text, "Open tabs")
+    assert "A new tab opened (1)." in section(text, "Events")
+    assert f"- Page URL: {lab}/popup\n" in section(text, "Page") + "\n"
+
+
+async def test_a_storm_of_popups_is_capped_and_told_once(
+    tmp_path_factory: pytest.TempPathFactory, shell: str, lab: str
+) -> None:
+    async with (
+        running(tmp_path_factory.mktemp("data"), shell, tabs=4, action_seconds=30.0) as service,
+        opened(service) as browse,
+    ):
+        await browse.text("navigate", url=f"{lab}/popups")
+        text = await browse.text("click", target="button")
+        assert len(browse.connection.session.tabs) == 4
+        assert section(text, "Events").count("more than 4 tabs") == 1
+        assert "at most 4 tabs" in await browse.error("tabs", action="new")
+        await browse.text("tabs", action="close", index=3)
+        await browse.text("tabs", action="new")
+
+
+async def test_closing_keeps_the_session_and_the_next_call_says_that_its_page_is_new(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/logins")
+    await browse.text("click", target="text=By cookie")
+    assert "No open tabs" in section(await browse.text("close"), "Result")
+    text = await browse.text("snapshot")
+    assert "All pages were closed; this is a new, empty one." in section(text, "Events")
+    assert "Page URL: about:blank" in text
+    assert "All pages" not in await browse.text("navigate", url=f"{lab}/logins")
+    assert "ada" in await browse.text("wait_for", text="ada")
+
+
+async def test_the_page_has_the_size_and_the_media_that_were_asked_for(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/media")
+    await browse.text("resize", width=800, height=500)
+    await browse.text("emulate_media", colorScheme="dark", reducedMotion="reduce")
+    await browse.text("emulate_media", media="print")
+    said = "() => document.getElementById('said').textContent"
+    assert await browse.value("() => [innerWidth, innerHeight]") == [800, 500]
+    assert await browse.value("() => matchMedia('(prefers-color-scheme: dark)').matches")
+    assert await browse.value("() => matchMedia('print').matches")
+    text = await browse.text("emulate_media", colorScheme=None)
+    assert "emulate_media(color_scheme='null')" in text
+    assert not await browse.value("() => matchMedia('(prefers-color-scheme: dark)').matches")
+    assert await browse.value("() => matchMedia('(prefers-reduced-motion: reduce)').matches")
+    assert "800x500" in await browse.value(said)
+
+
+async def test_sizes_and_media_that_cannot_be_are_refused(browse: Browse) -> None:
+    for arguments in ({"width": -1, "height": 5}, {"width": 10, "height": 10**9}, {"width": 10}):
+        with pytest.raises(InvalidArgument):
+            await browse.call("resize", **arguments)
+    with pytest.raises(InvalidArgument):
+        await browse.call("emulate_media", colorScheme="pink")
+    assert "at least one" in await browse.error("emulate_media")
