@@ -21,8 +21,8 @@ CLOSE_SECONDS: Final = 2.0
 
 
 @asynccontextmanager
-async def blank(page: Page, url: str) -> AsyncGenerator[None]:
-    """Put a page on an empty document of `url`, without network. Inside, the document stays; afterwards the page is free."""
+async def nowhere(page: Page) -> AsyncGenerator[None]:
+    """Answer everything that a page asks for with an empty document, so that no request leaves; then let it go."""
 
     async def answer(route: Route) -> None:
         with suppress(Exception):
@@ -30,11 +30,15 @@ async def blank(page: Page, url: str) -> AsyncGenerator[None]:
 
     await page.route("**/*", answer)
     try:
-        await page.goto(url, wait_until="commit")
         yield
     finally:
         with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
             await page.unroute("**/*", answer)
+
+
+async def stand(page: Page, url: str) -> None:
+    """Let a page that is nowhere show the empty document of an address."""
+    await page.goto(url, wait_until="commit")
 
 
 class Doorstep:
@@ -91,4 +95,4 @@ async def _close(page: Page) -> None:
         logger.warning("an empty page did not close within %g seconds", CLOSE_SECONDS)
 
 
-__all__ = ["Doorstep", "blank"]
+__all__ = ["Doorstep", "nowhere", "stand"]

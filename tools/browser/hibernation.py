@@ -28,6 +28,7 @@ VERSION: Final = 1
 PROBE_SECONDS: Final = 2.0
 """A page that does not answer for so long is saved by its address alone."""
 HISTORY: Final = 50
+ADDRESS: Final = 32 * 2**10
 KIB: Final = 2**10
 MIB: Final = 2**20
 SNAPSHOT_BYTES: Final = 64 * MIB
@@ -200,9 +201,11 @@ class _Reading:
         first = max(0, index - HISTORY)
         addresses = [str(entry["url"]) for entry in entries[first : index + HISTORY]]
         here = addresses[index - first]
-        before = [url for url in addresses[: index - first] if origin_of(url)]
-        after = [url for url in addresses[index - first + 1 :] if origin_of(url)]
+        before = [url for url in addresses[: index - first] if _replayable(url)]
+        after = [url for url in addresses[index - first + 1 :] if _replayable(url)]
         viewport = page.viewport_size
+        if len(here) > ADDRESS:
+            return SavedTab("about:blank", lost=["the page (its address is too long)"])
         return SavedTab(
             url=here,
             title=str(entries[index].get("title", ""))[:300],
@@ -233,7 +236,15 @@ class _Reading:
             if before is None or before.url != tab.url:
                 return tab
             return replace(tab, page=before.page, entry=before.entry)
-        return replace(tab, page=found["page"], entry=found["entry"], lost=_missing(found))
+        # The page may have moved on since the browser was asked.
+        here = str(found["url"])
+        return replace(
+            tab, url=here, page=found["page"], entry=found["entry"], lost=_missing(found)
+        )
+
+
+def _replayable(url: str) -> bool:
+    return len(url) <= ADDRESS and origin_of(url) is not None
 
 
 def _missing(found: JSON) -> list[str]:

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-from .doorstep import blank
+from .doorstep import nowhere, stand
 from .gate import Gate
 from .watch import Watch
 from .world import WorldError
@@ -82,7 +82,8 @@ class Origins:
             if page is not None:
                 await self._restore(origin, page)
             else:
-                async with self._empty_page() as own, blank(own, origin + "/"):
+                async with self._empty_page() as own:
+                    await stand(own, origin + "/")
                     await self._restore(origin, own)
             self.asleep.discard(origin)
         if self._gate is not None:
@@ -90,7 +91,8 @@ class Origins:
 
     async def _restore(self, origin: str, page: Page) -> None:
         world = await self.watch.world(page)
-        failed = await world.run("restoreStorage", self.known[origin], DATABASE_SECONDS * 1000)
+        milliseconds = DATABASE_SECONDS * 1000
+        failed = await world.run("restoreStorage", origin, self.known[origin], milliseconds)
         self.trouble += [f"{what} of {origin}" for what in failed]
 
     @asynccontextmanager
@@ -100,7 +102,8 @@ class Origins:
         async with self.watch.doorstep.open(browser, self._context_id) as page:
             # Otherwise a worker of the site would answer instead of us.
             await (await self.watch.world(page)).bypass_workers()
-            yield page
+            async with nowhere(page):
+                yield page
 
     def take_trouble(self) -> list[str]:
         found, self.trouble = self.trouble, []
@@ -151,9 +154,9 @@ class Origins:
             logger.debug("the storage of sites was not read", exc_info=True)
 
     async def _read(self, origin: str, page: Page, limits: Mapping[str, Any]) -> None:
-        async with blank(page, origin + "/"):
-            storage = await (await self.watch.world(page)).run("savedStorage", dict(limits))
-        if storage is not None:
+        await stand(page, origin + "/")
+        storage = await (await self.watch.world(page)).run("savedStorage", dict(limits))
+        if storage is not None and storage["origin"] == origin:
             self.note(storage, whole=True)
         self.watch.touched.discard(origin)
 

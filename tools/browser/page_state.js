@@ -259,8 +259,14 @@
     });
   }
 
+  // The browser may have turned the address into another one, such as http into https.
+  function insist(expected) {
+    if (origin !== expected) throw new Error(`this is ${origin}, not ${expected}`);
+  }
+
   // Returns what could not be put back.
-  async function restoreStorage(text, milliseconds) {
+  async function restoreStorage(expected, text, milliseconds) {
+    insist(expected);
     const { items, databases } = JSON.parse(text);
     const cut = [];
     try { restoreItems(localStorage, items); } catch { cut.push("local storage"); }
@@ -417,7 +423,7 @@
     if (state === null) cut.push("history state");
     const { fields, scrolled, withheld, files } = survey;
     return {
-      origin, title: document.title.slice(0, 300), fields: fields.length, withheld, files, cut,
+      origin, url: location.href, fields: fields.length, withheld, files, cut,
       page: fields.length || scrolled.length ? JSON.stringify({ fields, scrolled }) : null,
       entry: session.length || (state ?? "null") !== "null" ? JSON.stringify({ session, state: state ?? "null" }) : null,
       storage: limits.storage ? await savedStorage(limits.storage) : null,
@@ -425,7 +431,8 @@
   }
 
   // Puts session storage and history state back, before the page itself is loaded.
-  function restoreEntry(text) {
+  function restoreEntry(expected, text) {
+    insist(expected);
     const { session, state } = JSON.parse(text);
     const cut = [];
     try { restoreItems(sessionStorage, session); } catch { cut.push("session storage"); }

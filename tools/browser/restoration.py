@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anyio
 
 from ...sessions.services import JSON, Restored
-from .doorstep import blank
+from .doorstep import nowhere, stand
 from .hibernation import Hibernated, SavedTab
 from .origins import Origins
 from .world import WorldError, origin_of
@@ -204,6 +204,8 @@ async def _loaded(
 
 async def _prepared(saved: SavedTab, page: Page, origins: Origins, report: Report) -> None:
     """Bring back what has to be there before the page loads, on an empty document in its place."""
+    from playwright.async_api import Error
+
     if saved.viewport is not None:
         width, height = saved.viewport
         if page.viewport_size not in (None, {"width": width, "height": height}):
@@ -213,12 +215,16 @@ async def _prepared(saved: SavedTab, page: Page, origins: Origins, report: Repor
     if saved.entry is None and origin not in origins.asleep:
         return
     try:
-        async with blank(page, saved.url):
+        async with nowhere(page):
+            await stand(page, saved.url)
             await origins.wake(origin, page)
             if saved.entry is not None:
                 world = await origins.watch.world(page)
-                report.lost += await world.run("restoreEntry", saved.entry)
-    except WorldError:
+                report.lost += await world.run("restoreEntry", origin, saved.entry)
+    except (Error, WorldError):
+        if page.is_closed():
+            raise
+        # The page may load all the same; what its origin stored gets a second chance at the gate.
         logger.warning("storage of a tab was not restored", exc_info=True)
         report.lost.append(f"what {origin} had stored")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncGenerator, Generator
+from functools import partial
 from typing import Any
 
 import anyio
@@ -22,7 +23,7 @@ from hibernating import (
     save,
 )
 from keeping import Keeping
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Error, Page, Route, async_playwright
 
 from statehold.sessions.errors import ConnectionLost
 from statehold.sessions.services import Snapshot
@@ -191,7 +192,7 @@ async def test_two_sessions_of_one_browser_wake_only_their_own_sites(
     async with resumed(browser) as stranger:
         page = await visit(stranger, "address", site.at(1), site.at(2) + "/account")
         assert (await logged_in(page))["local"] is None
-    assert "origins=0" in repr(Gate.of(browser))
+    await gone_from_the_gate(browser)
 
 
 async def test_answers_to_forms_are_said_not_sent_again(browser: Browser, site: Keeping) -> None:
@@ -354,3 +355,78 @@ async def test_what_cannot_be_read_brings_nothing_back_and_says_so(
         assert after.context.pages == []
         assert after.report.restored == ""
         assert "everything" in after.report.lost
+
+
+async def test_rules_of_the_session_about_requests_hold_and_do_not_hinder(
+    browser: Browser, site: Keeping
+) -> None:
+    async def only_the_first(route: Route) -> None:
+        await (route.continue_() if "127.0.0.1:" in route.request.url else route.abort())
+
+    async def prepare(context: BrowserContext, origins: Origins) -> None:
+        await context.route("**/*", only_the_first)
+
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await log_in(before.context, page, site.at(2), "somebody")
+        await page.goto(site.at(1) + "/plain")
+        given = await save(before, page)
+    site.hits.clear()
+
+    async with resumed(browser, given, prepare=prepare) as after:
+        with pytest.raises(Error, match="ERR_FAILED"):
+            await page_of(after).goto(site.at(2) + "/account")
+        await after.origins.wake(site.at(2))
+        assert after.origins.asleep == set()
+        assert (await save(after)).origins == given.origins
+    assert site.hits == ["GET 127.0.0.1/plain"]
+
+
+async def test_a_frame_of_a_sleeping_site_waits_for_it(browser: Browser, site: Keeping) -> None:
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await log_in(before.context, page, site.at(2), "somebody")
+        await page.goto(site.at(1) + "/plain")
+        given = await save(before, page)
+
+    async with resumed(browser, given) as after:
+        page = page_of(after)
+        frame = "url => { document.body.append(Object.assign(document.createElement('iframe'), {src: url})) }"
+        async with page.expect_event("framenavigated", lambda f: f.parent_frame is not None):
+            await page.evaluate(frame, site.at(2) + "/plain")
+        with anyio.fail_after(10):
+            while after.origins.asleep:  # noqa: ASYNC110 - the gate tells nobody
+                await anyio.sleep(0.02)
+
+
+async def test_saving_and_resuming_again_and_again_leaves_nothing_behind(
+    browser: Browser, site: Keeping, leaks: Any
+) -> None:
+    given: Hibernated | None = None
+    open_before = len(browser.contexts)
+    for _ in range(5):
+        async with resumed(browser, given) as found:
+            if given is None:
+                page = await found.context.new_page()
+                await log_in(found.context, page, site.at(2), "somebody")
+                await log_in(found.context, page, site.at(1), "somebody")
+            async with anyio.create_task_group() as tasks:
+                for light in (True, False, False):
+                    tasks.start_soon(partial(save, found, page_of_or_first(found), light=light))
+            given = await save(found, page_of_or_first(found))
+            assert len(found.context.pages) == 1
+    assert sorted(given.origins if given else ()) == [site.at(1), site.at(2)]
+    assert len(browser.contexts) == open_before
+    await gone_from_the_gate(browser)
+    await leaks.check()
+
+
+async def gone_from_the_gate(browser: Browser) -> None:
+    with anyio.fail_after(5):
+        # The event of a closed context comes after close() has returned.
+        while repr(Gate.of(browser)) != "<Gate contexts=0 origins=0>":  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+
+
+def page_of_or_first(found: Resumed) -> Page:
+    return page_of(found) if found.tabs else found.context.pages[0]
