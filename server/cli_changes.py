@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Collection
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -48,8 +49,8 @@ class Changer:
     """Makes the changes of one command. It becomes a node of its own when it has to own a session, and ends with it."""
 
     def __init__(self, config: Config, store: SQLStore) -> None:
-        self._config = config
-        self._store = store
+        self.config = config
+        self.store = store
         self._stack = AsyncExitStack()
         self._node: Node | None = None
 
@@ -75,37 +76,76 @@ class Changer:
             told = await self._ask(record, record.node, action, force)
             if told is not None:
                 return told
-            record = await self._take_off(record)
+            record = await self.take_off(record)
         return await self._change_free(action, record)
 
     # A session that a running process holds.
 
     async def _ask(self, record: SessionRecord, node: str, action: str, force: bool) -> JSON | None:
-        request = {"op": action, "session": record.id, "owner": record.owner, "force": force}
+        answer = await self.ask(record, node, action, force=force)
+        if answer is None:
+            return None
+        session: JSON = answer.get("session", {})
+        status = str(session.get("status", record.status.value))
+        return _done(record, status, changed=status != record.status.value)
+
+    async def ask(
+        self, record: SessionRecord, node: str, action: str, **details: Any
+    ) -> JSON | None:
+        """Have a process do something to a session. Returns None when it does not answer.
+
+        Raises:
+            Refused: it does not do it.
+        """
+        request = {"op": action, "session": record.id, "owner": record.owner, **details}
         try:
-            answer = await ask(self._config.data / "nodes", node, request)
+            return await ask(self.config.data / "nodes", node, request)
         except ControlUnavailable:
             return None
         except ControlRefused as error:
             codes = {"session_not_found": NOT_FOUND, "session_busy": BUSY}
             message = f"{record.id}: {error.message} {error.recovery}".strip()
             raise Refused(error.code, message, codes.get(error.code, FAILURE)) from None
-        session: JSON = answer.get("session", {})
-        status = str(session.get("status", record.status.value))
-        return _done(record, status, changed=status != record.status.value)
 
-    async def _take_off(self, record: SessionRecord) -> SessionRecord:
-        """Take a session off a node that does not answer, if it is proved dead."""
-        await (await self._joined()).recover()
-        fresh = await self._store.get(record.id)
+    async def ask_any(
+        self, record: SessionRecord, action: str, *, unless: Collection[str], **details: Any
+    ) -> JSON | None:
+        """Have any running process, the newest first, do something to a session that nobody holds.
+
+        Returns None when there is no such process, or each refuses with a code of `unless`.
+
+        Raises:
+            Refused: one refuses with another code.
+        """
+        for node in reversed(await self.store.nodes()):
+            if self._node is not None and node.id == self._node.id:
+                continue
+            try:
+                answer = await self.ask(record, node.id, action, **details)
+            except Refused as error:
+                if error.code not in unless:
+                    raise
+                continue
+            if answer is not None:
+                return answer
+        return None
+
+    async def take_off(self, record: SessionRecord) -> SessionRecord:
+        """Take a session off a node that does not answer, if it is proved dead.
+
+        Raises:
+            Refused: the node lives.
+        """
+        await (await self.joined()).recover()
+        fresh = await self.store.get(record.id)
         if fresh is None:
-            raise Refused.unknown(record.id, self._config.data)
+            raise Refused.unknown(record.id, self.config.data)
         if fresh.node is not None:
-            raise await self._busy(fresh)
+            raise await self.busy(fresh)
         return fresh
 
-    async def _busy(self, record: SessionRecord) -> Refused:
-        node = next((n for n in await self._store.nodes() if n.id == record.node), None)
+    async def busy(self, record: SessionRecord) -> Refused:
+        node = next((n for n in await self.store.nodes() if n.id == record.node), None)
         place = _place(node)
         message = f"{record.id} is open in {place}, which does not answer; end that process, then try again"
         return Refused("session_busy", message, BUSY)
@@ -126,28 +166,21 @@ class Changer:
 
     async def _resume_elsewhere(self, record: SessionRecord) -> JSON:
         """Have a running process open it: this one ends at once, and live connections with it."""
-        for node in reversed(await self._store.nodes()):
-            if self._node is not None and node.id == self._node.id:
-                continue
-            try:
-                told = await self._ask(record, node.id, "resume", False)
-            except Refused as error:
-                if error.exit_code != NOT_FOUND:
-                    raise
-                continue
-            if told is not None:
-                return told
+        answer = await self.ask_any(record, "resume", unless=("session_not_found",), force=False)
+        if answer is not None:
+            status = str(answer.get("session", {}).get("status", record.status.value))
+            return _done(record, status, changed=status != record.status.value)
         raise Refused(
             "service_unavailable",
             f"{record.id}: no Statehold that runs on this data folder opens it; it resumes by itself when called",
         )
 
     async def _claimed(self, record: SessionRecord) -> Session:
-        node = await self._joined()
-        loaded = await self._store.claim(record.id, node.id, time.time())
+        node = await self.joined()
+        loaded = await self.store.claim(record.id, node.id, time.time())
         if loaded is None:
-            raise await self._busy(await self._store.get(record.id) or record)
-        return _owned(loaded, self._store, node.id)
+            raise await self.busy(await self.store.get(record.id) or record)
+        return _owned(loaded, self.store, node.id)
 
     async def _paused(self, session: Session) -> JSON:
         session.apply(
@@ -160,7 +193,7 @@ class Changer:
         creating = session.status is Status.CREATING
         session.apply(Event.CLOSE_FORCED if creating else Event.CLOSE_REQUESTED, cause=CAUSE)
         session.apply(Event.RELEASED, cause=CAUSE)
-        now, retention = time.time(), self._config.timeouts.retention
+        now, retention = time.time(), self.config.timeouts.retention
         await self._save(
             session,
             status=Status.CLOSED,
@@ -174,7 +207,7 @@ class Changer:
     async def _save(self, session: Session, **columns: Any) -> None:
         bindings = [
             binding.model_copy(update={"status": BindingStatus.LOST})
-            for binding in await self._store.bindings(session.id)
+            for binding in await self.store.bindings(session.id)
             if binding.status in (BindingStatus.OPEN, BindingStatus.KEPT)
         ]
         try:
@@ -183,19 +216,20 @@ class Changer:
             raise Refused(error.code, f"{session.id}: {error.message}", BUSY) from None
 
     async def _purge(self, record: SessionRecord) -> JSON:
-        if not await self._store.purge(record.id):
-            if await self._store.get(record.id) is None:
-                raise Refused.unknown(record.id, self._config.data)
+        if not await self.store.purge(record.id):
+            if await self.store.get(record.id) is None:
+                raise Refused.unknown(record.id, self.config.data)
             raise Refused("session_busy", f"{record.id} is {record.status.value}; close it first")
-        work = self._config.data / "work" / plain(record.id)
+        work = self.config.data / "work" / plain(record.id)
         await anyio.to_thread.run_sync(partial(shutil.rmtree, work, ignore_errors=True))
         return _done(record, "purged", changed=True)
 
-    async def _joined(self) -> Node:
+    async def joined(self) -> Node:
+        """Become a node of the data folder, once; until the end of the command."""
         if self._node is None:
             starting = Node.start(
-                self._store,
-                self._config.data,
+                self.store,
+                self.config.data,
                 address=f"command line, pid {os.getpid()}",
                 clock=time.time,
             )

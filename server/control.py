@@ -33,7 +33,8 @@ JSON = dict[str, Any]
 Handler = Callable[[JSON], Awaitable[JSON]]
 """Gets a checked request and returns what the response holds besides `ok`. A SessionError becomes the `error`."""
 
-OPS = ("list", "show", "pause", "resume", "close")
+OPS = ("list", "show", "pause", "resume", "close", "screenshot")
+PICTURES = ("png", "jpeg", "webp")
 REQUEST_BYTES = 16 * 1024
 RESPONSE_BYTES = 32 * 1024 * 1024
 READ_SECONDS = 5.0
@@ -218,7 +219,17 @@ def _checked(request: JSON) -> JSON | SessionError:
         return InvalidArgument("session should be the id of a session.")
     if not isinstance(owner, str | None):
         return InvalidArgument("owner should be the key of a principal.")
-    return {"op": op, "session": session, "owner": owner, "force": force}
+    checked: JSON = {"op": op, "session": session, "owner": owner, "force": force}
+    return _checked_picture(request, checked) if op == "screenshot" else checked
+
+
+def _checked_picture(request: JSON, checked: JSON) -> JSON | SessionError:
+    kind, full_page = request.get("kind", "png"), request.get("full_page", False)
+    if kind not in PICTURES:
+        return InvalidArgument(f"kind should be one of {', '.join(PICTURES)}.")
+    if not isinstance(full_page, bool):
+        return InvalidArgument("full_page should be true or false.")
+    return {**checked, "kind": kind, "full_page": full_page}
 
 
 async def ask(folder: Path, node_id: str, request: JSON, *, seconds: float = 125.0) -> JSON:

@@ -12,6 +12,7 @@ from ..sessions.records import Principal
 from ..sessions.registry import Registry
 from ..sessions.services import JSON
 from .control import serve_control
+from .pictures import picture
 
 
 class Operator:
@@ -41,6 +42,11 @@ class Operator:
             force = bool(request.get("force"))
             found, _ = await self._registry.close(principal, session_id, force=force, reason="cli")
             return {"session": found}
+        if op == "screenshot":
+            kind, full_page = request["kind"], request["full_page"]
+            return await picture(
+                self._registry, principal, session_id, kind=kind, full_page=full_page
+            )
         return {"session": await self._registry.info(principal, session_id)}
 
     def _owner_of(self, request: JSON) -> Principal:

@@ -156,14 +156,14 @@ async def _taken(call: Call, given: TakeScreenshot, options: Any) -> tuple[bytes
         return await locator.screenshot(**options), given.element or "element", call.answer_code
     if not given.full_page:
         return await tab.page.screenshot(**options), "viewport", "page"
-    clip = await _clip(tab.page, given.scale)
+    clip = await clip_of(tab.page, given.scale)
     if clip is not None:
         options["clip"] = clip
         call.answer.result("The page is longer than a picture may be; it shows the upper part.")
     return await tab.page.screenshot(full_page=True, **options), "full page", "page"
 
 
-async def _clip(page: Page, scale: str) -> Any:
+async def clip_of(page: Page, scale: str) -> Any:
     """Return the part of a page that a picture can hold, None for all of it."""
     width, height, ratio = await page.evaluate(
         "() => { const e = document.documentElement;"
