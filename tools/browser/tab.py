@@ -76,8 +76,10 @@ class Tab:
         """Requests since the last call of watch()."""
         self.dialog: Dialog | None = None
         self.chooser: FileChooser | None = None
+        self.paused: str | None = None
+        """The action that Playwright's debugger holds back."""
         self.modal = anyio.Event()
-        """Set while a dialog or a file chooser waits for an answer."""
+        """Set while a dialog, a file chooser or an action that is held back waits for an answer."""
         self.news: list[str] = []
         """What happened and was not told yet, for the next result."""
         self.seen: str | None = None
@@ -104,6 +106,10 @@ class Tab:
         page.on("download", lambda download: self._on_download(self, download))
         page.on("crash", self._crash)
         page.on("close", self._close)
+
+    @property
+    def url(self) -> str:
+        return self.page.url
 
     # What an action causes.
 
@@ -206,9 +212,14 @@ class Tab:
         self.chooser = chooser
         self.modal.set()
 
+    def pause(self, action: str) -> None:
+        """Note that an action is held back, so that it does not end until somebody resumes it."""
+        self.paused = action
+        self.modal.set()
+
     def settle_modal(self) -> None:
-        """Note that the dialog or the file chooser was answered."""
-        self.dialog = self.chooser = None
+        """Note that what waited for an answer got one."""
+        self.dialog = self.chooser = self.paused = None
         self.modal = anyio.Event()
 
     @property
@@ -219,6 +230,8 @@ class Tab:
             return f'["{kind}" dialog with message "{message}"]: can be handled by browser_handle_dialog'
         if self.chooser is not None:
             return "[File chooser]: can be handled by browser_file_upload"
+        if self.paused is not None:
+            return f"[Held back: {self.paused[:500]}]: can be handled by browser_resume"
         return None
 
     def _crash(self, _: object) -> None:

@@ -19,7 +19,7 @@ from .settle import LOAD_SECONDS
 Kind = Literal["read", "act", "destroy"]
 """read: changes nothing. act: changes the page or what is behind it. destroy: also takes something away for good."""
 
-Modal = Literal["dialog", "chooser"]
+Modal = Literal["dialog", "chooser", "pause"]
 
 Patience = Literal["action", "navigation", "script", "wait"]
 """How long a tool may take: as the configuration says of such things, and a while for what they cause."""

@@ -8,7 +8,9 @@ from . import (
     answering,
     configuring,
     cookies,
+    debugging,
     filling,
+    filming,
     listening,
     looking,
     mocking,
@@ -24,7 +26,18 @@ from . import (
 )
 
 _CORE = (navigating, looking, pointing, filling, answering, windows, listening, running)
-_MORE = (cookies, web_storage, storage_state, mocking, printing, mousing, verifying, configuring)
+_MORE = (
+    cookies,
+    web_storage,
+    storage_state,
+    mocking,
+    printing,
+    mousing,
+    verifying,
+    filming,
+    debugging,
+    configuring,
+)
 
 
 def toolset(config: BrowserConfig) -> list[BrowserTool]:

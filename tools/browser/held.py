@@ -1,0 +1,58 @@
+"""What runs in a session until it is stopped, such as a trace, and keeps it from being paused meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import anyio
+
+LONGEST: Final = 1800.0
+"""After so many seconds it ends by itself: nobody pauses a session that is held, and what is recorded grows."""
+
+
+class Held:
+    """One such thing, on from begin() to end(). Ends by itself after `seconds`, by way of `expire`."""
+
+    def __init__(
+        self,
+        what: str,
+        holds: set[str],
+        *,
+        spawn: Callable[..., None],
+        expire: Callable[[], Awaitable[None]],
+        seconds: float = LONGEST,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        self.what = what
+        self.seconds = seconds
+        self._holds = holds
+        self._spawn = spawn
+        self._expire = expire
+        self._sleep = sleep
+        self._waiting: anyio.CancelScope | None = None
+
+    @property
+    def on(self) -> bool:
+        return self._waiting is not None
+
+    def begin(self) -> None:
+        self._waiting = anyio.CancelScope()
+        self._holds.add(self.what)
+        self._spawn(self._wait, self._waiting)
+
+    def end(self) -> None:
+        """Hold the session no longer. May be called twice."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+        self._holds.discard(self.what)
+
+    async def _wait(self, waiting: anyio.CancelScope) -> None:
+        with waiting:
+            await self._sleep(self.seconds)
+        if self._waiting is waiting:
+            await self._expire()
+
+
+__all__ = ["LONGEST", "Held"]
