@@ -16,7 +16,7 @@ from .tab import Tab
 from .tabs import Tabs
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Download, Request
+    from playwright.async_api import BrowserContext, Download, Page, Request
 
     from .files import Files
 
@@ -38,6 +38,7 @@ class BrowserSession:
         generation: int,
         files: Files,
         spawn: Callable[..., None],
+        hidden: Callable[[Page], bool] = lambda _: False,
     ) -> None:
         self.config = config
         self.context = context
@@ -53,11 +54,17 @@ class BrowserSession:
         self.holds: set[str] = set()
         """What keeps the session from being paused: a recording, a trace, mocked requests."""
         self.mocks = Mocks(context, self.holds)
-        self.tabs = Tabs(context, limit=config.tabs, spawn=spawn, on_download=self._downloading)
+        self.tabs = Tabs(
+            context,
+            limit=config.tabs,
+            spawn=spawn,
+            on_download=self._downloading,
+            hidden=hidden,
+        )
 
     async def current(self) -> Tab:
         """Return the current tab; one whose page crashed is replaced by an empty one at first use."""
-        if self.tabs.current is None and self._had_pages:
+        if not len(self.tabs) and self._had_pages:
             self.news.append("All pages were closed; this is a new, empty one.")
         tab = await self.tabs.ensure()
         self._had_pages = True
@@ -124,10 +131,10 @@ class BrowserSession:
 
     async def tab_lines(self) -> list[str]:
         lines: list[str] = []
-        for number, tab in enumerate(self.tabs):
+        for number, tab in enumerate(self.tabs.entries):
             mark = " (current)" if tab is self.tabs.current else ""
-            title = await self.title(tab)
-            lines.append(f"- {number}:{mark} [{title}]({tab.page.url})")
+            title = await self.title(tab) if isinstance(tab, Tab) else tab.title
+            lines.append(f"- {number}:{mark} [{title}]({tab.url})")
         return lines
 
     def take_news(self) -> list[str]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from .restoration import SleepingTab
 from .tab import Tab
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Download, Page
+
+Entry: TypeAlias = Tab | SleepingTab
+
+WAKE_SECONDS: Final = 10.0
 
 logger = logging.getLogger("statehold.browser")
 
@@ -19,7 +24,8 @@ class Tabs:
     """The tabs of a context, in the order in which they opened. Lives as long as the context.
 
     A page that a page opens becomes a tab, but not the current one: what the caller looks at changes by the caller's doing
-    only. Pages beyond `limit` are closed at once, and that is told.
+    only. Pages beyond `limit` are closed at once, and that is told. Tabs of a restored session are asleep until somebody
+    selects them: they count, but have no page yet. Iterating yields those that have one.
     """
 
     def __init__(
@@ -29,7 +35,9 @@ class Tabs:
         limit: int,
         spawn: Callable[..., None],
         on_download: Callable[[Tab, Download], None],
+        hidden: Callable[[Page], bool] = lambda _: False,
     ) -> None:
+        """`hidden` tells pages of the context that are nobody's tabs."""
         self.context = context
         self.current: Tab | None = None
         self.news: list[str] = []
@@ -38,26 +46,66 @@ class Tabs:
         self._spawn = spawn
         self._on_download = on_download
         self._opening = 0
-        self._tabs: list[Tab] = []
+        self._hidden = hidden
+        self._entries: list[Entry] = []
+        self._next: SleepingTab | None = None
+        """What becomes the current tab when there is none."""
         context.on("page", self._opened)
         for page in context.pages:
             self._opened(page)
 
     def __iter__(self) -> Iterator[Tab]:
-        return iter(self._tabs)
+        return (tab for tab in self._entries if isinstance(tab, Tab))
 
     def __len__(self) -> int:
-        return len(self._tabs)
+        return len(self._entries)
 
-    def __getitem__(self, index: int) -> Tab:
-        return self._tabs[index]
+    def __getitem__(self, index: int) -> Entry:
+        return self._entries[index]
 
-    def index(self, tab: Tab) -> int:
-        return self._tabs.index(tab)
+    @property
+    def entries(self) -> Sequence[Entry]:
+        return tuple(self._entries)
+
+    def index(self, tab: Entry) -> int:
+        return self._entries.index(tab)
+
+    @property
+    def place(self) -> int:
+        """The index of the current tab, 0 when there is none."""
+        current = self.current or self._next
+        return self._entries.index(current) if current in self._entries else 0
+
+    def adopt(self, entries: Sequence[Page | SleepingTab], current: int) -> None:
+        """Put what was restored into the order it had; what its pages opened meanwhile comes after it."""
+        wanted = [e if isinstance(e, SleepingTab) else self._of(e) for e in entries]
+        self._entries = [*wanted, *(tab for tab in self if tab not in wanted)]
+        found = wanted[current] if wanted else None
+        self.current = found if isinstance(found, Tab) else self.current
+        self.news.clear()
 
     async def ensure(self) -> Tab:
-        """Return the current tab, opening one when there is none."""
-        return self.current or await self.open()
+        """Return the current tab, waking or opening one when there is none."""
+        if self.current is not None:
+            return self.current
+        return await self.open() if self._next is None else await self.select(self._next)
+
+    async def select(self, tab: Entry) -> Tab:
+        """Make a tab the current one; what a sleeping one held is brought back, and what not is told."""
+        self.current = tab if isinstance(tab, Tab) else await self._woken(tab)
+        self._next = None
+        return self.current
+
+    async def _woken(self, sleeping: SleepingTab) -> Tab:
+        self._opening += 1
+        try:
+            tab = self._of(await sleeping.wake(seconds=WAKE_SECONDS))
+        finally:
+            self._opening -= 1
+        self._entries.remove(tab)
+        self._entries[self._entries.index(sleeping)] = tab
+        self.news += [f"Not restored: {what}." for what in sleeping.report.lost]
+        return tab
 
     async def open(self) -> Tab:
         """Open an empty tab and make it the current one.
@@ -65,64 +113,69 @@ class Tabs:
         Raises:
             IndexError: there may be no more.
         """
-        if len(self._tabs) >= self._limit:
+        if len(self._entries) >= self._limit:
             raise IndexError(f"there may be at most {self._limit} tabs; close one first")
         self._opening += 1
         try:
             page = await self.context.new_page()
         finally:
             self._opening -= 1
-        self.current = self._of(page)
-        return self.current
+        return await self.select(self._of(page))
 
-    async def close(self, tab: Tab) -> None:
+    async def close(self, tab: Entry) -> None:
         """Close a tab, also one whose page hangs; the one before it becomes the current one."""
-        with suppress(Exception):
-            await tab.page.close()
+        if isinstance(tab, Tab):
+            await self._close(tab.page)
         self._gone(tab)
 
+    async def _close(self, page: Page) -> None:
+        with suppress(Exception):
+            await page.close()
+
     def _of(self, page: Page) -> Tab:
-        found = next((tab for tab in self._tabs if tab.page == page), None)
+        found = next((tab for tab in self if tab.page == page), None)
         if found is None:
             found = Tab(page, on_download=self._on_download)
-            self._tabs.append(found)
+            self._entries.append(found)
             page.on("close", lambda _: self._gone(found))
         return found
 
     def _opened(self, page: Page) -> None:
-        known = any(tab.page == page for tab in self._tabs)
-        if not known and len(self._tabs) >= self._limit:
+        if self._hidden(page):
+            return
+        known = any(tab.page == page for tab in self)
+        if not known and not self._opening and len(self._entries) >= self._limit:
             self.refused += 1
             if self.refused == 1:
                 self.news.append(
                     f"A page tried to open more than {self._limit} tabs; the rest was closed."
                 )
-            self._spawn(self._close_quietly, page)
+            self._spawn(self._close, page)
             return
         tab = self._of(page)
-        if self.current is None:
+        if self.current is None and self._next is None:
             self.current = tab
         elif not known and not self._opening:
             self.news.append(f"A new tab opened ({self.index(tab)}).")
 
-    async def _close_quietly(self, page: Page) -> None:
-        with suppress(Exception):
-            await page.close()
-
-    def _gone(self, tab: Tab) -> None:
-        tab.closed = True
-        if tab not in self._tabs:
+    def _gone(self, tab: Entry) -> None:
+        if isinstance(tab, Tab):
+            tab.closed = True
+        if tab not in self._entries:
             return
-        at = self._tabs.index(tab)
-        self._tabs.remove(tab)
-        if self.current is tab:
-            self.current = self._tabs[min(at, len(self._tabs) - 1)] if self._tabs else None
-            if self.current is not None:
-                self.news.append("The current tab closed; another one is current now.")
+        at = self._entries.index(tab)
+        self._entries.remove(tab)
+        if tab not in (self.current, self._next):
+            return
+        after = self._entries[min(at, len(self._entries) - 1)] if self._entries else None
+        self.current = after if isinstance(after, Tab) else None
+        self._next = after if isinstance(after, SleepingTab) else None
+        if after is not None:
+            self.news.append("The current tab closed; another one is current now.")
 
     def take_news(self) -> list[str]:
         found, self.news, self.refused = self.news, [], 0
         return found
 
 
-__all__ = ["Tabs"]
+__all__ = ["Entry", "Tabs"]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ..call import Call, ToolFailed
-from ..tab import Tab
+from ..tabs import Entry
 from ..tool import Arguments, BrowserTool, Whole, tool
 from .navigating import address, go_to
 
@@ -38,7 +38,7 @@ async def tabs(call: Call, given: Tabs) -> None:
     else:
         if given.index is None:
             raise ToolFailed("Give the index of the tab to select.")
-        found.current = _numbered(call, given.index)
+        await found.select(_numbered(call, given.index))
     call.answer.result("\n".join(await call.session.tab_lines()) or NO_TABS)
 
 
@@ -53,7 +53,7 @@ async def _new(call: Call, url: str | None) -> None:
         await go_to(call, url)
 
 
-def _numbered(call: Call, index: int | None) -> Tab:
+def _numbered(call: Call, index: int | None) -> Entry:
     found = call.session.tabs
     if index is None and found.current is not None:
         return found.current
@@ -69,7 +69,7 @@ class Close(Arguments):
 @tool("browser_close", title="Close browser", kind="destroy")
 async def close(call: Call, given: Close) -> None:
     """Close all tabs. The session stays, with its logins; the next call opens an empty tab."""
-    for tab in list(call.session.tabs):
+    for tab in call.session.tabs.entries:
         await call.session.tabs.close(tab)
     call.session.tabs.take_news()
     call.answer.code("await page.close()")
