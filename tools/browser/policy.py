@@ -252,6 +252,15 @@ class NetworkPolicy(BaseModel):
         return f"{address} is {article} {kind} address"
 
 
+BROWSER_ARGS: Final = (
+    # WebRTC sends UDP past any proxy. The first is read by the headless shell, the second by whole browsers.
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+    # Names are the proxy's to resolve: a lookup by the browser would tell them to a name server, STUN hosts for one.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)
+"""What a browser has to be started with so that nothing gets around the proxy."""
+
 _PAGES_OF_OURS: Final = ("about:blank", "about:srcdoc", "chrome-error://chromewebdata/")
 
 
@@ -274,4 +283,4 @@ def scheme_allowed(url: str) -> bool:
     return bool(colon) and (scheme in _DEFAULT_PORTS or scheme == "data")
 
 
-__all__ = ["HostEntry", "NetworkPolicy", "Target", "scheme_allowed"]
+__all__ = ["BROWSER_ARGS", "HostEntry", "NetworkPolicy", "Target", "scheme_allowed"]

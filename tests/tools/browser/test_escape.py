@@ -1,0 +1,442 @@
+"""Ways in which a page might reach what its policy forbids, in real browsers. What counts is what the other side sees."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import shutil
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import anyio
+import pytest
+from anyio.abc import SocketStream
+from playwright.async_api import Browser, BrowserContext, Page, Route, async_playwright
+from playwright.async_api import Error as PlaywrightError
+from rawhttp import read_head, read_rest, site
+
+from statehold.tools.browser.policy import BROWSER_ARGS, NetworkPolicy, scheme_allowed
+from statehold.tools.browser.proxy import FilteringProxy, Grant
+
+pytestmark = pytest.mark.peer
+
+TYPES = {"/sw.js": "text/javascript", "/worker.js": "text/javascript"}
+WORKER = b"fetch(decodeURIComponent(location.search.slice(1)), {mode: 'no-cors'}).catch(() => 0)"
+
+
+fetched_ahead: set[str] = set()
+"""The URLs that stood beside a page which was fetched before anybody went there."""
+
+
+async def allowed_site(stream: SocketStream) -> None:
+    """Serve pages, scripts, redirects (`/to?URL`), large files and WebSockets."""
+    while True:
+        head = await read_head(stream)
+        path, _, query = head.split(b" ")[1].decode().partition("?")
+        if b"upgrade: websocket" in head.lower():
+            await websocket(stream, head)
+            return
+        if path == "/to":
+            await answer(stream, b"", f"Location: {unquote(query)}", status="302 Found")
+        elif path == "/next":
+            fetched_ahead.add(unquote(query))
+            await answer(stream, b"<title>next</title>", "Content-Type: text/html")
+        elif path == "/html":
+            await answer(stream, unquote(query).encode(), "Content-Type: text/html")
+        elif path == "/large":
+            await answer(
+                stream, b"x" * 200_000, "Content-Disposition: attachment; filename=large.bin"
+            )
+        else:
+            kind = TYPES.get(path, "text/html")
+            await answer(
+                stream, WORKER if path in TYPES else b"<title>here</title>", f"Content-Type: {kind}"
+            )
+
+
+async def answer(stream: SocketStream, body: bytes, *headers: str, status: str = "200 OK") -> None:
+    head = "".join(f"{h}\r\n" for h in (f"HTTP/1.1 {status}", *headers))
+    await stream.send(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+
+
+async def websocket(stream: SocketStream, head: bytes) -> None:
+    key = next(
+        line.split(b": ")[1]
+        for line in head.split(b"\r\n")
+        if line.lower().startswith(b"sec-websocket-key")
+    )
+    accept = base64.b64encode(
+        hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()
+    ).decode()
+    await stream.send(
+        f"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Accept: {accept}\r\n\r\n".encode()
+        + b"\x81\x05hello"
+    )
+    await read_rest(stream)
+
+
+@dataclass
+class Forbidden:
+    """The other side: every connection to it is an escape."""
+
+    port: int = 0
+    hits: int = 0
+    hit: anyio.Event = field(default_factory=anyio.Event)
+
+    async def serve(self, stream: SocketStream) -> None:
+        self.hits += 1
+        self.hit.set()
+        head = await read_head(stream)
+        if not head.startswith(b"\x16"):
+            await answer(stream, b"<title>there</title>", "Content-Type: text/html")
+
+
+@dataclass
+class World:
+    """A browser, two sites, and the proxy between them."""
+
+    browser: Browser
+    proxy: FilteringProxy
+    here: str
+
+    @asynccontextmanager
+    async def page(self, policy: NetworkPolicy | None) -> AsyncGenerator[Visit]:
+        """Open a page of the allowed site in a context of its own; without a policy there is no proxy."""
+        forbidden = Forbidden()
+        visit = Visit(self, forbidden)
+        async with site(forbidden.serve, "127.0.0.2") as port:
+            forbidden.port = port
+            options: Any = {}
+            if policy is not None:
+                visit.grant = grant = self.proxy.admit(policy, on_refused=visit.told)
+                options["proxy"] = {
+                    "server": grant.server,
+                    "username": grant.username,
+                    "password": grant.password,
+                }
+            context = await self.browser.new_context(**options)
+            try:
+                if policy is not None:
+                    await context.route("**/*", by_scheme)
+                visit.context = context
+                visit.tab = await context.new_page()
+                await visit.tab.goto(f"{self.here}/")
+                yield visit
+            finally:
+                await context.close()
+                if visit.grant is not None:
+                    visit.grant.revoke()
+
+    @property
+    def policy(self) -> NetworkPolicy:
+        return NetworkPolicy(allow=[self.here])
+
+
+class Visit:
+    """One page, what it must not reach, and what was refused."""
+
+    context: BrowserContext
+    tab: Page
+
+    def __init__(self, world: World, forbidden: Forbidden) -> None:
+        self.world = world
+        self.forbidden = forbidden
+        self.grant: Grant | None = None
+        self.refused = anyio.Event()
+
+    @property
+    def there(self) -> str:
+        return f"http://127.0.0.2:{self.forbidden.port}/there"
+
+    def told(self, host: str, reason: str) -> None:
+        if host.startswith("127.0.0.2"):
+            self.refused.set()
+
+    async def run(self, script: str) -> Any:
+        """Evaluate a script that knows `here` and `there`."""
+        return await self.tab.evaluate(
+            f"([here, there]) => {{ {script} }}", [self.world.here, self.there]
+        )
+
+    async def content(self) -> str:
+        """Return what the page shows when it has ceased to go elsewhere."""
+        while True:
+            with suppress(PlaywrightError):
+                return await self.tab.content()
+
+
+async def by_scheme(route: Route) -> None:
+    if scheme_allowed(route.request.url):
+        await route.fallback()
+    else:
+        await route.abort("blockedbyclient")
+
+
+def whole_browser() -> str | None:
+    for name in ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"):
+        if path := shutil.which(name):
+            return path
+    return None
+
+
+@pytest.fixture(scope="module", params=["shell", "whole"])
+def path(request: pytest.FixtureRequest, shell: str) -> str:
+    found = shell if request.param == "shell" else whole_browser()
+    if found is None:
+        pytest.skip("there is no whole Chromium here")
+    return found
+
+
+@asynccontextmanager
+async def opened(path: str, args: Sequence[str]) -> AsyncGenerator[World]:
+    async with AsyncExitStack() as stack:
+        port = await stack.enter_async_context(site(allowed_site))
+        proxy = await stack.enter_async_context(FilteringProxy())
+        playwright = await stack.enter_async_context(async_playwright())
+        root = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = await playwright.chromium.launch(executable_path=path, args=[*args, *root])
+        stack.push_async_callback(browser.close)
+        yield World(browser, proxy, f"http://127.0.0.1:{port}")
+
+
+@pytest.fixture(scope="module")
+async def world(anyio_backend: Any, path: str) -> AsyncGenerator[World]:
+    # Without the rule for names, which would hide what the proxy lets through: it makes all other hosts unknown.
+    async with opened(path, [arg for arg in BROWSER_ARGS if "resolver" not in arg]) as found:
+        yield found
+
+
+ELEMENT = "const e = document.createElement('{0}'); {1}; document.documentElement.append(e);"
+
+SPECULATION = "speculation rules"
+
+SCRIPTS = {
+    "navigation by script": "location.href = there",
+    "form": "const f = document.createElement('form'); f.method = 'post'; f.action = there;"
+    " document.documentElement.append(f); f.submit()",
+    "popup": "window.open(there)",
+    "redirected popup": "window.open(`/to?${encodeURIComponent(there)}`)",
+    "frame": ELEMENT.format("iframe", "e.src = there"),
+    "image": ELEMENT.format("img", "e.src = there"),
+    "script": ELEMENT.format("script", "e.src = there"),
+    "style": ELEMENT.format("link", "e.rel = 'stylesheet'; e.href = there"),
+    "font": "new FontFace('x', `url(${there})`).load().catch(() => 0)",
+    "video": ELEMENT.format("video", "e.src = there"),
+    "object": ELEMENT.format("object", "e.data = there"),
+    "fetch": "fetch(there, {mode: 'no-cors'}).catch(() => 0)",
+    "redirected fetch": "fetch(`/to?${encodeURIComponent(there)}`, {mode: 'no-cors'}).catch(() => 0)",
+    "XMLHttpRequest": "const x = new XMLHttpRequest(); x.open('GET', there); x.send()",
+    "WebSocket": "new WebSocket(there.replace('http', 'ws'))",
+    "event source": "new EventSource(there)",
+    "beacon": "navigator.sendBeacon(there, 'x')",
+    "link prefetch": ELEMENT.format("link", "e.rel = 'prefetch'; e.href = there"),
+    SPECULATION: ELEMENT.format(
+        "script",
+        "e.type = 'speculationrules'; const redirected = `${here}/to?${encodeURIComponent(there)}`;"
+        " const next = `${here}/next?${encodeURIComponent(there)}`;"
+        " e.textContent = JSON.stringify({prefetch: [{source: 'list', urls: [there, redirected, next],"
+        " eagerness: 'immediate'}]})",
+    ),
+    "worker": "new Worker(`/worker.js?${encodeURIComponent(there)}`)",
+    "service worker": "navigator.serviceWorker.register(`/sw.js?${encodeURIComponent(there)}`).catch(() => 0)",
+    "download": ELEMENT.format("a", "e.download = 'x'; e.href = there") + " e.click()",
+    "ping": ELEMENT.format("a", "e.ping = there; e.href = '#'") + " e.click()",
+}
+"""Name to a script in the page."""
+
+
+async def navigate(visit: Visit) -> None:
+    await quietly_goto(visit, visit.there)
+
+
+async def redirected(visit: Visit) -> None:
+    await quietly_goto(visit, f"{visit.world.here}/to?{visit.there}")
+
+
+async def meta_refresh(visit: Visit) -> None:
+    page = f"<meta http-equiv='refresh' content='0;url={visit.there}'>"
+    await quietly_goto(visit, f"{visit.world.here}/html?{quote(page)}")
+
+
+async def keepalive(visit: Visit) -> None:
+    await visit.run(
+        "addEventListener('pagehide', () => fetch(there, {keepalive: true, mode: 'no-cors'}))"
+    )
+    await visit.tab.goto("about:blank")
+
+
+async def api_request(visit: Visit) -> None:
+    found = await visit.context.request.get(visit.there)
+    await found.dispose()
+
+
+async def quietly_goto(visit: Visit, url: str) -> None:
+    with suppress(PlaywrightError):
+        await visit.tab.goto(url)
+
+
+STEPS = {
+    "navigation": navigate,
+    "redirected navigation": redirected,
+    "meta refresh": meta_refresh,
+    "fetch at the end": keepalive,
+    "API request": api_request,
+}
+"""Name to what is done to the page from outside."""
+
+VECTORS = [*STEPS, *SCRIPTS]
+
+
+async def attempt(visit: Visit, vector: str) -> None:
+    if vector in STEPS:
+        await STEPS[vector](visit)
+    else:
+        # A script that leaves the page may take its own answer with it.
+        with suppress(PlaywrightError):
+            await visit.run(f"{SCRIPTS[vector]}; return null")
+
+
+@pytest.mark.parametrize("vector", VECTORS)
+async def test_a_page_does_not_reach_what_is_forbidden(world: World, vector: str) -> None:
+    async with world.page(world.policy) as visit:
+        with anyio.fail_after(20):
+            await attempt(visit, vector)
+            if vector == SPECULATION:
+                # Behind a proxy browsers fetch ahead from the same site only, so nothing is there to be refused.
+                while visit.there not in fetched_ahead:
+                    await visit.tab.evaluate("0")
+            else:
+                await visit.refused.wait()
+        assert visit.forbidden.hits == 0
+
+
+@pytest.mark.parametrize("path", ["shell"], indirect=True)
+@pytest.mark.parametrize("vector", VECTORS)
+async def test_without_the_proxy_each_way_leads_there(world: World, vector: str) -> None:
+    """The control: what never works proves nothing."""
+    async with world.page(None) as visit:
+        with anyio.fail_after(20):
+            await attempt(visit, vector)
+            await visit.forbidden.hit.wait()
+
+
+@pytest.mark.parametrize("prefix", ["file://", "FILE://", "view-source:file://"])
+async def test_a_file_is_not_shown(world: World, tmp_path: Path, prefix: str) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("a secret")
+    async with world.page(world.policy) as visit:
+        with anyio.fail_after(20):
+            await quietly_goto(visit, f"{prefix}{secret}")
+            assert "a secret" not in await visit.content() or not scheme_allowed(visit.tab.url)
+            await quietly_goto(visit, f"{world.here}/to?file://{secret}")
+            assert "a secret" not in await visit.content()
+
+
+@pytest.mark.parametrize("page", ["chrome://version", "about:version", "chrome://settings"])
+async def test_a_page_of_the_browser_is_not_taken_for_one_of_the_web(
+    world: World, page: str
+) -> None:
+    async with world.page(world.policy) as visit:
+        with anyio.fail_after(20):
+            await quietly_goto(visit, page)
+        shown = visit.tab.url
+        title = await visit.tab.title()
+        assert shown.startswith(("chrome-error://", world.here)) or not scheme_allowed(shown), title
+
+
+class Packets:
+    """A STUN server that only counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+async def test_webrtc_sends_nothing_past_the_proxy(world: World) -> None:
+    async with (
+        await anyio.create_udp_socket(local_host="127.0.0.2") as udp,
+        anyio.create_task_group() as tasks,
+        world.page(world.policy) as visit,
+    ):
+        packets = Packets()
+
+        async def count() -> None:
+            async for _ in udp:
+                packets.count += 1
+
+        tasks.start_soon(count)
+        port = udp.extra(anyio.abc.SocketAttribute.local_port)
+        with anyio.fail_after(20):
+            found = await visit.tab.evaluate(
+                """async ([stun, turn]) => {
+                    const connection = new RTCPeerConnection({iceServers: [
+                        {urls: stun}, {urls: turn, username: 'a', credential: 'b'}]});
+                    const found = [];
+                    connection.onicecandidate = e => e.candidate && found.push(e.candidate.candidate);
+                    connection.createDataChannel('x');
+                    const gathered = new Promise(resolve => connection.onicegatheringstatechange =
+                        () => connection.iceGatheringState === 'complete' && resolve());
+                    await connection.setLocalDescription(await connection.createOffer());
+                    await gathered;
+                    return found;
+                }""",
+                [
+                    f"stun:127.0.0.2:{port}",
+                    f"turn:127.0.0.2:{visit.forbidden.port}?transport=tcp",
+                ],
+            )
+        assert found == []
+        assert packets.count == 0
+        assert visit.forbidden.hits == 0
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_browser_itself_looks_up_no_name_and_dials_no_address(path: str) -> None:
+    async with opened(path, BROWSER_ARGS) as world:
+        port = world.here.rpartition(":")[2]
+        with anyio.fail_after(20):
+            async with world.page(NetworkPolicy(private=True)) as visit:
+                found = await visit.tab.goto(f"http://by-name.localhost:{port}/")
+                assert found is not None
+                assert found.status == 200
+            async with world.page(None) as visit:
+                with pytest.raises(PlaywrightError, match="ERR_NAME_NOT_RESOLVED"):
+                    await visit.tab.goto(visit.there)
+
+
+async def test_websockets_work_and_end_with_the_grant(world: World) -> None:
+    async with world.page(world.policy) as visit:
+        with anyio.fail_after(20):
+            said = await visit.run(
+                "window.socket = new WebSocket(here.replace('http', 'ws'));"
+                " window.ended = new Promise(done => socket.onclose = () => done('ended'));"
+                " return new Promise(done => { socket.onmessage = e => done(e.data) })"
+            )
+            assert said == "hello"
+            assert visit.grant is not None
+            visit.grant.revoke()
+            assert await visit.run("return window.ended") == "ended"
+
+
+async def test_a_download_that_is_too_large_does_not_arrive(world: World) -> None:
+    policy = NetworkPolicy(allow=[world.here], response_bytes=100_000)
+    async with world.page(policy) as visit:
+        with anyio.fail_after(20):
+            found = await visit.tab.goto(f"{world.here}/large")
+        assert found is not None
+        assert found.status == 403
+        assert "larger than the 100000 bytes allowed" in await visit.tab.content()
+
+
+async def test_a_refusal_can_be_read_in_the_page(world: World) -> None:
+    async with world.page(world.policy) as visit:
+        found = await visit.tab.goto(visit.there)
+        assert found is not None
+        assert found.status == 403
+        assert await visit.tab.title() == "Refused by Statehold's network policy"
+        assert "is not among the allowed hosts" in await visit.tab.inner_text("body")
