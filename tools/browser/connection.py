@@ -38,7 +38,7 @@ Saver = Callable[[BrowserSession, bool], Awaitable[Snapshot | None]]
 class BrowserConnection:
     """A connection to one context, open until aclose() or until the browser or its driver dies.
 
-    Its service lets one call run at a time. Everything a call may wait for is bounded; a page that never answers is
+    One call runs at a time. Everything a call may wait for is bounded; a page that never answers is
     closed, a driver that never answers is killed.
     """
 
@@ -49,20 +49,21 @@ class BrowserConnection:
         tools: Mapping[str, BrowserTool],
         *,
         save: Saver,
-        close: Callable[[], Awaitable[None]],
     ) -> None:
         self.session = session
         self.lost = anyio.Event()
         self.reason: str | None = None
         self.opened = Restored()
         self.unsaved = False
+        self.on_closed: list[Callable[[], None]] = []
+        """What is given back when it is closed, the last first."""
         self.progress_seconds = PROGRESS_SECONDS
         """How often a caller who wants to know is told that its call goes on."""
         self._process = process
         self._tools = tools
         self._save = save
-        self._close = close
         self._closed = False
+        self._turn = anyio.Lock()
         # What a page does by itself, such as logging in a moment after the click, has to be saved as well.
         session.context.on("requestfinished", self._changed)
         process.on_lost.append(self._lose)
@@ -87,13 +88,20 @@ class BrowserConnection:
     # Calls.
 
     async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
-        """Run one tool. A page that misbehaves makes an error result; raises as the contract of a connection says."""
-        if self.lost.is_set():
-            raise ConnectionLost(f"The browser is gone: {self.reason}.")
+        """Run one tool, after those called before it.
+
+        A page that misbehaves makes an error result; raises as the contract of a connection says.
+        """
         found = self._tools.get(tool)
         if found is None:
             raise InvalidArgument(f"There is no tool {tool[:100]!r}.")
         given = _checked(found, arguments)
+        async with self._turn:
+            return await self._call(found, given, ctx)
+
+    async def _call(self, found: BrowserTool, given: Any, ctx: CallContext) -> CallResult:
+        if self.lost.is_set():
+            raise ConnectionLost(f"The browser is gone: {self.reason}.")
         if found.kind != "read":
             self._changed()
         call = Call(self.session, ctx)
@@ -206,15 +214,7 @@ class BrowserConnection:
         Raises:
             InvalidArgument: there is no such resource, or no such method.
         """
-        files = self.session.files
-        if method == "resources/list":
-            return {"resources": [await files.resource(name) for name in await files.names()]}
-        if method == "resources/read":
-            try:
-                return {"contents": [await files.contents(str(params.get("uri")))]}
-            except FileNotFoundError:
-                raise InvalidArgument("The session has no such file.") from None
-        raise InvalidArgument(f"The browser has no {method}.")
+        return await self.session.files.answer(method, params)
 
     # Saving and closing.
 
@@ -228,6 +228,9 @@ class BrowserConnection:
 
     async def checkpoint(self) -> Snapshot | None:
         """Save open pages in passing; what others stored is taken over from what was read before. Raises as snapshot."""
+        if any(tab.modal_text is not None for tab in self.session.tabs):
+            # Its page does not answer, and the answer to what it asks must not wait for that.
+            return None
         return await self._saved(light=True)
 
     async def _saved(self, *, light: bool) -> Snapshot | None:
@@ -253,7 +256,8 @@ class BrowserConnection:
             if scope.cancelled_caught and not self._process.lost.is_set():
                 logger.warning("a context did not close within %g seconds", CLOSE_SECONDS)
         finally:
-            await self._close()
+            for give_back in reversed(self.on_closed):
+                give_back()
 
 
 def _checked(tool: BrowserTool, arguments: Mapping[str, Any]) -> Any:

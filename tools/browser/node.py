@@ -68,7 +68,9 @@ async def run_code(page: Page, code: str, *, seconds: float) -> str:
     browser = page.context.browser
     if browser is None:
         raise ToolFailed("Code cannot be run in a browser elsewhere.")
-    bound: Any = await browser.bind(f"statehold-{secrets.token_hex(4)}")
+    # Its address ends in a secret; the path of a socket would be too long for a deep data folder.
+    name = f"statehold-{secrets.token_hex(4)}"
+    bound: Any = await browser.bind(name, host="127.0.0.1", port=0)
     try:
         given = {"endpoint": bound["endpoint"], "guid": page._impl_obj._guid, "code": code}  # pyright: ignore
         found = await _node(_RUN, given | {"package": _package()}, seconds)

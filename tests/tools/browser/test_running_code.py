@@ -1,0 +1,54 @@
+"""Code of the caller's outside of the page, where the configuration lets it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from browsing import Browse, opened, running, section
+
+from statehold.sessions.errors import InvalidArgument
+
+pytestmark = pytest.mark.peer
+
+
+async def test_it_is_not_there_unless_it_was_turned_on(browse: Browse) -> None:
+    assert "browser_run_code_unsafe" not in [tool.name for tool in await browse.service.tools()]
+    with pytest.raises(InvalidArgument, match="no tool"):
+        await browse.call("run_code_unsafe", code="async page => 1")
+
+
+async def test_code_works_on_the_page_of_the_session(data: Path, shell: str, lab: str) -> None:
+    async with (
+        running(data, shell, caps=["unsafe"]) as service,
+        opened(service) as other,
+        opened(service) as browse,
+    ):
+        await other.text("navigate", url=f"{lab}/frame?name=other")
+        specs = {tool.name: tool.definition for tool in await service.tools()}
+        assert "Unsafe:" in specs["browser_run_code_unsafe"]["description"]
+        code = f"""async page => {{ await page.goto('{lab}/counter');
+            await page.getByRole('button', {{name: 'Increment'}}).click(); return await page.title(); }}"""
+        text = await browse.text("run_code_unsafe", code=code)
+        assert section(text, "Result") == '"Counter - Lab"'
+        assert 'status [ref=e11]: "1"' in section(text, "Snapshot")
+        assert section(text, "Ran Playwright code").startswith("```js\nasync page =>")
+        text = await browse.error("run_code_unsafe", code="async () => { throw new Error('no') }")
+        assert section(text, "Error") == "no"
+        assert "Unexpected token" in await browse.error("run_code_unsafe", code="async page => {")
+        await browse.connection.session.files.write("code.js", b"async page => page.url()")
+        text = await browse.text("run_code_unsafe", filename="code.js")
+        assert section(text, "Result") == f'"{lab}/counter"'
+        assert "no text file" in await browse.error("run_code_unsafe", filename="../x.js")
+        assert "Give the code" in await browse.error("run_code_unsafe")
+        assert "Frame other" in await other.text("snapshot")
+
+
+async def test_code_that_never_ends_is_stopped(data: Path, shell: str) -> None:
+    async with (
+        running(data, shell, caps=["unsafe"], script_seconds=5.0) as service,
+        opened(service) as browse,
+    ):
+        text = await browse.error("run_code_unsafe", code="async page => { for (;;); }")
+        assert "did not end within 5 seconds" in section(text, "Error")
+        assert "about:blank" in await browse.text("snapshot")

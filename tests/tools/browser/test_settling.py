@@ -1,0 +1,135 @@
+"""Waiting for what an action caused: all of it within a bound, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from browsing import Browse, section
+from lab import Lab
+
+pytestmark = pytest.mark.peer
+
+
+@pytest.fixture
+async def fired(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The delays of the timers of this process that ran out, which is what a pause is; those of bounds are cancelled."""
+    delays: list[float] = []
+    loop = asyncio.get_running_loop()
+    real = loop.call_at
+
+    def call_at(when: float, callback: Callable[..., object], *given: Any, **options: Any) -> Any:
+        delay = when - loop.time()
+
+        def run(*given: Any) -> None:
+            delays.append(delay)
+            callback(*given)
+
+        return real(when, run, *given, **options)
+
+    monkeypatch.setattr(loop, "call_at", call_at)
+    return delays
+
+
+async def test_what_a_click_fetches_is_part_of_its_answer(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/slow")
+    text = await browse.text("click", target="button >> text=/^Fetch$/")
+    assert "loaded slowly" in section(text, "Snapshot")
+
+
+async def test_a_fetch_after_a_fetch_is_waited_for_as_well(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/slow")
+    text = await browse.text("click", target="text=Fetch twice")
+    assert "loaded slowlyslowly" in section(text, "Snapshot")
+
+
+async def test_a_click_that_navigates_answers_with_the_page_it_leads_to(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/slow")
+    text = await browse.text("click", target="text=Go slowly")
+    assert f"- Page URL: {lab}/slow-page?ms=200" in section(text, "Page")
+    assert "The picture comes late." in section(text, "Snapshot")
+    found = "() => document.images[0].complete && document.images[0].naturalWidth"
+    assert await browse.value(found) == 1
+
+
+async def test_a_link_that_waits_for_its_server_is_waited_for(
+    browse: Browse, lab_site: Lab
+) -> None:
+    await browse.text("navigate", url=f"{lab_site.url}/frame")
+    await browse.value(
+        "() => { document.body.innerHTML = '<a href=\"/frame?name=late&gate=late\">Go</a>'; }"
+    )
+    texts: list[str] = []
+
+    async def click() -> None:
+        texts.append(await browse.text("click", target="text=Go"))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(click)
+        with anyio.fail_after(10):
+            while not any("gate=late" in hit for hit in lab_site.hits):  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        lab_site.open("late")
+    assert "Frame late" in section(texts[0], "Snapshot")
+
+
+async def test_routing_within_the_page_is_part_of_the_answer(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/routes")
+    text = await browse.text("click", target="text=Detail")
+    assert f"- Page URL: {lab}/routes/detail?id=7" in section(text, "Page")
+    assert "Page Title: detail - Lab" in section(text, "Page")
+    assert "View detail?id=7" in section(text, "Snapshot")
+
+
+async def test_a_fetch_that_never_ends_is_waited_for_within_the_bound(
+    browse: Browse, lab_site: Lab
+) -> None:
+    browse.connection.session.config = browse.service.config.model_copy(
+        update={"settle_seconds": 0.1}
+    )
+    await browse.text("navigate", url=f"{lab_site.url}/slow")
+    text = await browse.text("click", target="text=Fetch for ever")
+    assert "status [ref=e11]: loading" in section(text, "Snapshot")
+    lab_site.open("fetch")
+    assert "through the gate" in await browse.text("wait_for", text="through the gate")
+
+
+async def test_a_server_that_does_not_answer_a_click_is_said(browse: Browse, lab_site: Lab) -> None:
+    browse.connection.session.config = browse.service.config.model_copy(
+        update={"action_seconds": 1.0}
+    )
+    await browse.text("navigate", url=f"{lab_site.url}/downloads")
+    text = await browse.text("click", target="text=Late file")
+    gated = f"{lab_site.url}/file/late?gate=download"
+    assert f"It was done, but {gated} did not answer yet." in section(text, "Events")
+    assert f"({gated} did not answer yet)" in await browse.error("snapshot")
+    lab_site.open("download")
+
+
+async def test_a_page_that_never_rests_is_not_waited_for_longer_than_the_bound(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/endless")
+    with anyio.fail_after(20):
+        text = await browse.text("click", target="text=Tick for ever")
+    assert "status" in section(text, "Snapshot")
+
+
+async def test_what_causes_nothing_costs_no_pause(
+    browse: Browse, lab: str, fired: list[float]
+) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    target = await browse.ref("Increment")
+    fired.clear()
+    await browse.text("click", target=target)
+    await browse.text("hover", target=target)
+    await browse.text("evaluate", function="() => 1 + 1")
+    await browse.text("press_key", key="Tab")
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.text("snapshot")
+    assert fired == []

@@ -1,0 +1,96 @@
+"""What agents fall into with other browser servers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+from browsing import Browse, opened, running, section
+
+from statehold.tools.browser.service import BrowserService
+
+pytestmark = pytest.mark.peer
+
+
+async def test_two_calls_at_once_run_one_after_the_other(browse: Browse, lab: str) -> None:
+    texts: dict[str, str] = {}
+
+    async def navigate(name: str) -> None:
+        texts[name] = await browse.text("navigate", url=f"{lab}/frame?name={name}")
+
+    async with anyio.create_task_group() as tasks:
+        for name in ("one", "two", "three"):
+            tasks.start_soon(navigate, name)
+    assert list(texts) == ["one", "two", "three"]
+    for name, text in texts.items():
+        assert f"Frame {name}" in section(text, "Snapshot")
+
+
+async def test_a_cancelled_call_lets_the_next_one_go(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    with anyio.move_on_after(0.05) as scope:
+        await browse.call("wait_for", time=30)
+    assert scope.cancelled_caught
+    assert "Frame plain" in await browse.text("snapshot")
+
+
+async def test_a_download_is_a_file_of_the_session(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/downloads")
+    for link, name, content in (
+        ("Small file", "small.txt", "the small file\n"),
+        ("Blob", "blob.txt", "made by the page\n"),
+    ):
+        result = await browse.call("click", target=f"text={link}")
+        found = result.payload["content"][-1]
+        assert (found["type"], found["name"], found["size"]) == (
+            "resource_link",
+            name,
+            len(content),
+        )
+        assert f"Downloaded {name}" in result.payload["content"][0]["text"]
+        read = await browse.connection.request("resources/read", {"uri": found["uri"]}, browse.ctx)
+        assert read["contents"][0]["text"] == content
+
+
+async def test_navigating_to_a_download_keeps_the_page_and_says_so(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    text = await browse.text("navigate", url=f"{lab}/file/small")
+    assert "Downloaded small.txt (15 bytes): files/small.txt" in section(text, "Events")
+    assert "Increment" in section(text, "Snapshot")
+
+
+async def test_a_download_that_fails_or_never_ends_is_bounded_and_said(
+    tmp_path: Path, shell: str, lab: str
+) -> None:
+    async with (
+        running(tmp_path / "data", shell, download_bytes=1_000_000) as service,
+        opened(service) as browse,
+    ):
+        await browse.text("navigate", url=f"{lab}/downloads")
+        text = await browse.text("click", target="text=Broken file")
+        assert "The download of broken.txt failed" in section(text, "Events")
+        text = await browse.text("click", target="text=Endless file")
+        with anyio.fail_after(20):
+            while "download of endless.txt" not in text:
+                text = await browse.text("wait_for", time=0.05)
+        assert browse.connection.session.busy_with() is None
+        assert list(browse.connection.session.files.folder.iterdir()) == []
+
+
+async def test_two_sessions_work_at_the_same_time(service: BrowserService, lab: str) -> None:
+    async with opened(service) as one, opened(service) as two:
+        texts: dict[str, str] = {}
+
+        async def work(browse: Browse, name: str) -> None:
+            await browse.text("navigate", url=f"{lab}/frame?name={name}")
+            await browse.text("type", target="#word", text=name)
+            texts[name] = await browse.text("click", target="text=Tell")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(work, one, "ann")
+            tasks.start_soon(work, two, "bob")
+        assert "heard ann" in texts["ann"]
+        assert "heard bob" in texts["bob"]
