@@ -89,6 +89,18 @@ class Origins:
         if self._gate is not None:
             await self._gate.changed()
 
+    async def wake_all(self) -> None:
+        """Put back everything, one origin after the other, so that the gate can go. For when nothing else is to be done.
+
+        Costs a renderer process for each origin. May be cancelled at any time.
+        """
+        if not self.asleep or self._gate is None:
+            return
+        async with self._empty_page() as page:
+            for origin in sorted(self.asleep):
+                await stand(page, origin + "/")
+                await self.wake(origin, page)
+
     async def _restore(self, origin: str, page: Page) -> None:
         world = await self.watch.world(page)
         milliseconds = DATABASE_SECONDS * 1000

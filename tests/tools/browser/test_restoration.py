@@ -399,6 +399,25 @@ async def test_a_frame_of_a_sleeping_site_waits_for_it(browser: Browser, site: K
                 await anyio.sleep(0.02)
 
 
+async def test_all_sites_can_be_woken_at_leisure(browser: Browser, site: Keeping) -> None:
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        for number in (2, 3, 4):
+            await log_in(before.context, page, site.at(number), f"user {number}")
+        await page.goto(site.at(1) + "/plain")
+        given = await save(before, page)
+    site.hits.clear()
+
+    async with resumed(browser, given) as after:
+        await after.origins.wake_all()
+        await after.origins.wake_all()
+        assert site.hits == ["GET 127.0.0.1/plain"]
+        await gone_from_the_gate(browser, contexts=1)
+        assert len(after.context.pages) == 1
+        await page_of(after).goto(site.at(3) + "/account")
+        assert (await logged_in(page_of(after)))["local"] == "user 3"
+
+
 async def test_saving_and_resuming_again_and_again_leaves_nothing_behind(
     browser: Browser, site: Keeping, leaks: Any
 ) -> None:
@@ -421,10 +440,10 @@ async def test_saving_and_resuming_again_and_again_leaves_nothing_behind(
     await leaks.check()
 
 
-async def gone_from_the_gate(browser: Browser) -> None:
+async def gone_from_the_gate(browser: Browser, *, contexts: int = 0) -> None:
     with anyio.fail_after(5):
         # The event of a closed context comes after close() has returned.
-        while repr(Gate.of(browser)) != "<Gate contexts=0 origins=0>":  # noqa: ASYNC110
+        while repr(Gate.of(browser)) != f"<Gate contexts={contexts} origins=0>":  # noqa: ASYNC110
             await anyio.sleep(0.01)
 
 
