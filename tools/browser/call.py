@@ -126,6 +126,7 @@ class Call:
         self.shows_page = self.shows_page or snapshot
         self.shows_snapshot = self.shows_snapshot or snapshot
         started, downloads, found = tab.watch(), self.session.downloads_begun, None
+        await self.session.hold_back()
         try:
             found = await self.session.unless_modal(tab, action)
         except Error as error:

@@ -11,9 +11,11 @@ import anyio
 
 from .call import ToolFailed, first_line
 from .config import BrowserConfig
+from .films import Films
 from .mocks import Mocks
 from .tab import Tab
 from .tabs import Tabs
+from .trace import Trace
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Download, Page, Request
@@ -25,6 +27,7 @@ T = TypeVar("T")
 logger = logging.getLogger("statehold.browser")
 
 TITLE_SECONDS: Final = 1.0
+STEPPING: Final = "a pause before the next action"
 
 
 class BrowserSession:
@@ -53,7 +56,12 @@ class BrowserSession:
         self._had_pages = False
         self.holds: set[str] = set()
         """What keeps the session from being paused: a recording, a trace, mocked requests."""
+        self.stepping = False
         self.mocks = Mocks(context, self.holds)
+        self.trace = Trace(context, files, self.holds, spawn=spawn, tell=self.tell)
+        self.films = Films(context, files, self.holds, spawn=spawn, tell=self.tell, hidden=hidden)
+        context.on("close", lambda _: self._end())
+        context.debugger.on("pausedstatechanged", self._paused)
         self.tabs = Tabs(
             context,
             limit=config.tabs,
@@ -61,6 +69,7 @@ class BrowserSession:
             on_download=self._downloading,
             hidden=hidden,
         )
+        self.tabs.before_close = self.films.stop_of
 
     async def current(self) -> Tab:
         """Return the current tab; one whose page crashed is replaced by an empty one at first use."""
@@ -137,6 +146,10 @@ class BrowserSession:
             lines.append(f"- {number}:{mark} [{title}]({tab.url})")
         return lines
 
+    def tell(self, line: str) -> None:
+        """Have something told with the next result."""
+        self.news.append(line)
+
     def take_news(self) -> list[str]:
         found, self.news = [*self.news, *self.tabs.take_news(), *self.files.take_news()], []
         return found
@@ -161,6 +174,34 @@ class BrowserSession:
                 while self.downloads:
                     await self._downloads_over.wait()
 
+    async def hold_back(self) -> None:
+        """Have the action that follows held back, where stepping was asked for."""
+        if self.stepping:
+            # Not sooner: what is asked of the page to prepare the action would be held back.
+            self.stepping = False
+            await self.context.debugger.request_pause()
+
+    def step(self) -> None:
+        """Hold back the next action until it is resumed, and the session meanwhile."""
+        self.stepping = True
+        self.holds.add(STEPPING)
+
+    def _paused(self, _: object = None) -> None:
+        details = self.context.debugger.paused_details
+        if details is not None:
+            if self.tabs.current is not None:
+                self.tabs.current.pause(details["title"])
+            return
+        self.holds.discard(STEPPING)
+        for tab in self.tabs:
+            if tab.paused is not None:
+                tab.settle_modal()
+
+    def _end(self) -> None:
+        """Forget what was on, when the context is closed."""
+        self.trace.held.end()
+        self.films.held.end()
+
     def _downloading(self, tab: Tab, download: Download) -> None:
         self.downloads += 1
         self.downloads_begun += 1
@@ -180,4 +221,4 @@ class BrowserSession:
                 self._downloads_over = anyio.Event()
 
 
-__all__ = ["BrowserSession", "ToolFailed"]
+__all__ = ["STEPPING", "BrowserSession", "ToolFailed"]
