@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -42,6 +42,8 @@ class Tabs:
         self.current: Tab | None = None
         self.news: list[str] = []
         self.refused = 0
+        self.before_close: Callable[[Page], Awaitable[None]] = _nothing
+        """Called with each page that close() closes, while it is there."""
         self._limit = limit
         self._spawn = spawn
         self._on_download = on_download
@@ -75,6 +77,11 @@ class Tabs:
         """The index of the current tab, 0 when there is none."""
         current = self.current or self._next
         return self._entries.index(current) if current in self._entries else 0
+
+    @property
+    def pages(self) -> list[Page | SleepingTab]:
+        """What saving a session works with."""
+        return [tab.page if isinstance(tab, Tab) else tab for tab in self._entries]
 
     def adopt(self, entries: Sequence[Page | SleepingTab], current: int) -> None:
         """Put what was restored into the order it had; what its pages opened meanwhile comes after it."""
@@ -125,6 +132,8 @@ class Tabs:
     async def close(self, tab: Entry) -> None:
         """Close a tab, also one whose page hangs; the one before it becomes the current one."""
         if isinstance(tab, Tab):
+            with suppress(Exception):
+                await self.before_close(tab.page)
             await self._close(tab.page)
         self._gone(tab)
 
@@ -176,6 +185,10 @@ class Tabs:
     def take_news(self) -> list[str]:
         found, self.news, self.refused = self.news, [], 0
         return found
+
+
+async def _nothing(page: Page) -> None:
+    """Most pages can be closed as they are."""
 
 
 __all__ = ["Entry", "Tabs"]
