@@ -9,7 +9,10 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from .addresses import parse_host
+from .egress.upstream import UpstreamProxy
 from .policy import HostEntry
+from .sealing import LEAST_KEY
 
 Capability = Literal[
     "core", "config", "network", "storage", "testing", "vision", "pdf", "devtools", "unsafe"
@@ -133,6 +136,16 @@ class BrowserConfig(BaseModel):
         return self.cdp_endpoint is not None or self.ws_endpoint is not None
 
     @property
+    def elsewhere(self) -> bool:
+        """Whether the browser runs on another machine, so that its network is another one."""
+        endpoint = self.cdp_endpoint or self.ws_endpoint
+        host = None if endpoint is None else urlsplit(endpoint).hostname
+        if host is None:
+            return False
+        address = parse_host(host)
+        return host != "localhost" and (address is None or not address.is_loopback)
+
+    @property
     def place(self) -> str:
         """Where the browser is, without what may be secret in an address."""
         endpoint = self.cdp_endpoint or self.ws_endpoint
@@ -157,18 +170,32 @@ class BrowserConfig(BaseModel):
             yield "", "names a browser here and one elsewhere; keep `executable` or the endpoint"
         if self.executable is not None and self.channel is not None:
             yield "channel", "excludes `executable`; keep one of the two"
-        schemes = {"cdp_endpoint": _CDP, "ws_endpoint": _WS, "proxy": _PROXY}
-        for field, (allowed, example) in schemes.items():
+        for field, (allowed, example) in {"cdp_endpoint": _CDP, "ws_endpoint": _WS}.items():
             value: Any = getattr(self, field)
             if value is not None and not _is_address(value, allowed):
                 yield field, f"is no address such as {example}; correct it"
-        if self.key is not None and not self.key.strip():
-            yield "key", "is empty; give a key, or leave it out"
+        if self.proxy is not None:
+            try:
+                UpstreamProxy.parse(self.proxy)
+            except PydanticCustomError as error:
+                yield "proxy", error.message()
+        if self.key is not None and len(self.key) < LEAST_KEY:
+            yield (
+                "key",
+                f"is shorter than {LEAST_KEY} characters; make one with: openssl rand -base64 32",
+            )
+        yield from self._problems_elsewhere() if self.elsewhere else ()
+
+    def _problems_elsewhere(self) -> Generator[tuple[str, str]]:
+        held = ("allow", "block", "bytes_per_second", "proxy")
+        for field in (*held, *(("private",) if self.private is False else ())):
+            value: Any = getattr(self, field)
+            if value or value is False:
+                yield field, "cannot be held for a browser on another machine; set it there"
 
 
 _CDP = (("http", "https", "ws", "wss"), "http://127.0.0.1:9222")
 _WS = (("ws", "wss"), "ws://127.0.0.1:3000/")
-_PROXY = (("http",), "http://127.0.0.1:3128 or http://user:password@proxy.example:3128")
 
 
 def _is_address(text: str, schemes: tuple[str, ...]) -> bool:

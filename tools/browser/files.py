@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
+from ...sessions.errors import InvalidArgument
 from ...sessions.services import JSON
 from ..upstream.places import private_folder
 
@@ -123,6 +124,21 @@ class Files:
             except UnicodeDecodeError:
                 pass
         return {"uri": uri, "mimeType": mime, "blob": base64.b64encode(data).decode()}
+
+    async def answer(self, method: str, params: JSON) -> JSON:
+        """Answer resources/list and resources/read.
+
+        Raises:
+            InvalidArgument: there is no such file, or no such method.
+        """
+        if method == "resources/list":
+            return {"resources": [await self.resource(name) for name in await self.names()]}
+        if method != "resources/read":
+            raise InvalidArgument(f"The browser has no {method}.")
+        try:
+            return {"contents": [await self.contents(str(params.get("uri")))]}
+        except FileNotFoundError:
+            raise InvalidArgument("The session has no such file.") from None
 
     async def keep_download(self, download: Download) -> None:
         """Save a download when it is over; one that grows too large is ended."""

@@ -7,30 +7,31 @@ import logging
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from ...sessions.errors import ServiceUnavailable, SessionError
-from ...sessions.services import JSON, PausePolicy, Restored, SessionView, Snapshot, ToolSpec
+from ...sessions.services import JSON, PausePolicy, SessionView, Snapshot, ToolSpec
 from ..upstream.ledger import Ledger
 from ..upstream.places import plain
 from ..upstream.service import Check
 from .config import BrowserConfig
 from .connection import BrowserConnection
 from .files import Files
+from .hibernation import Hibernated
+from .launching import Launcher
+from .opening import Opening
+from .outlet import Outlet
 from .pool import Pool
-from .session import BrowserSession
+from .sealing import Seal
 from .tools import toolset
-
-if TYPE_CHECKING:
-    from playwright.async_api import Browser, Playwright
 
 logger = logging.getLogger("statehold.browser")
 
@@ -47,6 +48,8 @@ class BrowserService:
     scope: Literal["session", "shared"] = "session"
     concurrency = 1
     transport = "browser"
+    capabilities: Collection[str] = frozenset({"resources"})
+    prompts: Sequence[JSON] = ()
 
     def __init__(
         self,
@@ -75,7 +78,9 @@ class BrowserService:
         self._data = data
         self._folder = Path() if data is None else data / "browser"
         self._ledger = ledger
+        self._sealed: Seal | None = None
         self._tasks: TaskGroup | None = None
+        self._outlet: Outlet | None = None
         self._pool: Pool | None = None
 
     def __repr__(self) -> str:
@@ -85,8 +90,11 @@ class BrowserService:
         if self._data is None:
             self._folder = Path(tempfile.mkdtemp(prefix="statehold-browser-"))
         self._tasks = await anyio.create_task_group().__aenter__()
+        self._outlet = Outlet(self.config, private=self._private, tasks=self._tasks)
+        # A little less than the core allows, so that the cause is told instead of cut off.
+        seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)
         self._pool = Pool(
-            self._launch,
+            Launcher(self.config, seconds=seconds, spawn=self._spawn),
             folder=self._folder / "temporary",
             ledger=self._ledger,
             keep_seconds=self.config.keep_seconds,
@@ -106,7 +114,7 @@ class BrowserService:
         await self._pool.__aexit__(kind, error, traceback)
         self._tasks.cancel_scope.cancel()
         await self._tasks.__aexit__(None, None, None)
-        self._tasks = self._pool = None
+        self._tasks = self._outlet = self._pool = None
         if self._data is None:
             with anyio.CancelScope(shield=True):
                 await _removed(self._folder)
@@ -145,10 +153,19 @@ class BrowserService:
 
     async def forget(self, session_id: str) -> None:
         """Remove the files of a session that was purged."""
-        await _removed(self._files(session_id))
+        await _removed(self._files_of(session_id).folder)
 
-    def _files(self, session_id: str) -> Path:
-        return self._folder / "files" / plain(session_id)
+    async def answer(self, session: SessionView, method: str, params: JSON) -> JSON:
+        """Answer resources/list and resources/read with the files of a session, which needs no browser for that.
+
+        Raises:
+            InvalidArgument: there is no such file, or no such method.
+        """
+        return await self._files_of(session.id).answer(method, params)
+
+    def _files_of(self, session_id: str) -> Files:
+        folder = self._folder / "files" / plain(session_id)
+        return Files(folder, largest=self.config.download_bytes)
 
     # Its connections.
 
@@ -156,48 +173,28 @@ class BrowserService:
         """Open a context for a session and bring back what the snapshot holds.
 
         Raises:
-            ServiceUnavailable: no browser can be had.
+            ServiceUnavailable: no browser can be had, or the snapshot cannot be decrypted.
         """
-        pool = self._pool
-        if pool is None:
+        if self._pool is None or self._outlet is None:
             raise ServiceUnavailable("The browser service is not running.")
-        process = await pool.acquire(session.owner)
+        seal = await self._seal()
+        hibernated = None if snapshot is None else Hibernated.of(snapshot, seal)
+        process = await self._pool.acquire(session.owner)
+        opening = Opening(self.config, session, self._files_of(session.id), spawn=self._spawn)
         try:
-            context = await process.browser.new_context(**self._context_options())
-            own = BrowserSession(
-                self.config,
-                context,
-                generation=session.generation,
-                files=Files(self._files(session.id), largest=self.config.download_bytes),
-                spawn=self._spawn,
+            connection = await opening.connection(
+                process, self._outlet, hibernated, self._tools, seal=seal
             )
         except BaseException:
-            pool.release(session.owner, process)
+            self._pool.release(session.owner, process)
             raise
-
-        async def close() -> None:
-            pool.release(session.owner, process)
-
-        connection = BrowserConnection(own, process, self._tools, save=_nothing, close=close)
-        connection.opened = Restored()
+        connection.on_closed.append(partial(self._pool.release, session.owner, process))
         return connection
 
-    def _context_options(self) -> dict[str, Any]:
-        config = self.config
-        options: dict[str, Any] = {
-            "viewport": {"width": config.viewport[0], "height": config.viewport[1]},
-            "user_agent": config.user_agent,
-            "locale": config.locale,
-            "timezone_id": config.timezone,
-            "permissions": config.permissions or None,
-            "ignore_https_errors": config.ignore_https_errors or None,
-        }
-        return {key: value for key, value in options.items() if value is not None}
-
-    async def _launch(self, playwright: Playwright) -> Browser:
-        return await playwright.chromium.launch(
-            executable_path=self.config.executable, headless=True, chromium_sandbox=False
-        )
+    async def _seal(self) -> Seal | None:
+        if self.config.key is not None and self._sealed is None:
+            self._sealed = await anyio.to_thread.run_sync(Seal, self.config.key)
+        return self._sealed
 
     def _spawn(self, work: Callable[..., Any], *args: object) -> None:
         assert self._tasks is not None, "the browser service is not running"
@@ -213,10 +210,6 @@ async def _guarded(work: Callable[..., Any], *args: object) -> None:
         await work(*args)
     except Exception:
         logger.debug("background work of a browser failed", exc_info=True)
-
-
-async def _nothing(session: BrowserSession, light: bool) -> Snapshot | None:
-    return None
 
 
 __all__ = ["BrowserService"]

@@ -1,0 +1,175 @@
+"""Opening the browser of one session: its context, its way out, what is brought back, and how it is saved again."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ...sessions.errors import ServiceUnavailable
+from ...sessions.services import Restored, SessionView, Snapshot
+from .config import BrowserConfig
+from .connection import BrowserConnection
+from .files import Files
+from .hibernation import Hibernated, saved
+from .outlet import Outlet, refuse_schemes
+from .restoration import Resumed, restored
+from .sealing import Seal
+from .session import BrowserSession
+from .tool import BrowserTool
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext
+
+    from .origins import Origins
+    from .pool import BrowserProcess
+    from .proxy import Grant
+
+logger = logging.getLogger("statehold.browser")
+
+SAVE_SECONDS: Final = 15.0
+CHECKPOINT_SECONDS: Final = 4.0
+RESTORE_SECONDS: Final = 10.0
+"""How long the current page may take to load again; the tab is there all the same."""
+NEWS: Final = 50
+"""How much may wait to be told with the next result."""
+
+NEVER_SAVED: Final = Restored(lost="the tabs and logins (nothing had been saved yet)")
+
+
+class Opening:
+    """One opening. It ends with the connection, which owns everything that was opened."""
+
+    def __init__(
+        self,
+        config: BrowserConfig,
+        view: SessionView,
+        files: Files,
+        *,
+        spawn: Callable[..., None],
+    ) -> None:
+        self._config = config
+        self._view = view
+        self._files = files
+        self._spawn = spawn
+        self._session: BrowserSession | None = None
+        self._early: list[str] = []
+
+    async def connection(
+        self,
+        process: BrowserProcess,
+        outlet: Outlet,
+        hibernated: Hibernated | None,
+        tools: Mapping[str, BrowserTool],
+        *,
+        seal: Seal | None,
+    ) -> BrowserConnection:
+        """Open the context and bring back what was saved.
+
+        Raises:
+            ServiceUnavailable: the configuration asks for what the browser cannot be.
+            playwright's Error: the browser is gone.
+        """
+        grant = await outlet.admit(self._tell)
+        try:
+            resumed = await restored(
+                process.browser,
+                hibernated,
+                context_options=self._options(process, grant),
+                prepare=self._prepare,
+                seconds=min(RESTORE_SECONDS, self._config.connect_seconds / 3),
+            )
+        except BaseException:
+            if grant is not None:
+                grant.revoke()
+            raise
+        session = self._session
+        assert session is not None
+        session.tabs.adopt(resumed.tabs, resumed.current)
+        session.news[:0] = self._early
+        saver = _Saver(resumed, seal)
+        connection = BrowserConnection(session, process, tools, save=saver)
+        if grant is not None:
+            connection.on_closed.append(grant.revoke)
+        if hibernated is not None:
+            connection.opened = resumed.report
+        elif self._view.generation > 1:
+            connection.opened = NEVER_SAVED
+        return connection
+
+    def _options(self, process: BrowserProcess, grant: Grant | None) -> dict[str, Any]:
+        config = self._config
+        options: dict[str, Any] = {
+            "viewport": {"width": config.viewport[0], "height": config.viewport[1]},
+            **self._device(process),
+        }
+        wanted: dict[str, Any] = {
+            "user_agent": config.user_agent,
+            "locale": config.locale,
+            "timezone_id": config.timezone,
+            "permissions": config.permissions or None,
+            "ignore_https_errors": config.ignore_https_errors or None,
+        }
+        options |= {key: value for key, value in wanted.items() if value is not None}
+        if grant is not None:
+            options["proxy"] = {
+                "server": grant.server,
+                "username": grant.username,
+                "password": grant.password,
+            }
+        return options
+
+    def _device(self, process: BrowserProcess) -> Mapping[str, Any]:
+        """Return what a configured device adds."""
+        name = self._config.device
+        playwright: Any = process.driver.playwright
+        known: dict[str, dict[str, Any]] = playwright.devices
+        if name is None:
+            return {}
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ServiceUnavailable(f"There is no device {name!r} to be like.{hint}")
+        return {k: v for k, v in known[name].items() if k != "default_browser_type"}
+
+    async def _prepare(self, context: BrowserContext, origins: Origins) -> None:
+        self._session = BrowserSession(
+            self._config,
+            context,
+            generation=self._view.generation,
+            files=self._files,
+            spawn=self._spawn,
+            hidden=origins.watch.hidden,
+        )
+        await refuse_schemes(context)
+        if self._config.init_script is not None:
+            await context.add_init_script(path=self._config.init_script)
+
+    def _tell(self, line: str) -> None:
+        news = self._early if self._session is None else self._session.news
+        if line not in news and len(news) < NEWS:
+            news.append(line)
+
+
+class _Saver:
+    """Saves one session, and knows what was read of it before."""
+
+    def __init__(self, resumed: Resumed, seal: Seal | None) -> None:
+        self._origins = resumed.origins
+        self._seal = seal
+
+    async def __call__(self, session: BrowserSession, light: bool) -> Snapshot | None:
+        tabs = session.tabs
+        found = await saved(
+            session.context,
+            tabs.pages,
+            tabs.place,
+            light=light,
+            seconds=CHECKPOINT_SECONDS if light else SAVE_SECONDS,
+            origins=self._origins,
+        )
+        return found.snapshot(self._seal)
+
+
+__all__ = ["Opening"]

@@ -1,0 +1,80 @@
+"""The way out of the contexts of one service: the filtering proxy, which is started with the first of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+
+from .config import BrowserConfig
+from .egress.upstream import UpstreamProxy
+from .policy import NetworkPolicy, scheme_allowed
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Route
+
+    from .proxy import FilteringProxy, Grant
+
+_OTHER_SCHEMES: Final = re.compile(r"^(?!https?:)", re.IGNORECASE)
+
+
+class Outlet:
+    """Lets contexts out as the configuration allows. Lives as long as the task group it is given."""
+
+    def __init__(self, config: BrowserConfig, *, private: bool, tasks: TaskGroup) -> None:
+        self.policy = NetworkPolicy(
+            allow=config.allow,
+            block=config.block,
+            private=private,
+            bytes_per_second=config.bytes_per_second,
+        )
+        self._config = config
+        self._upstream = None if config.proxy is None else UpstreamProxy.parse(config.proxy)
+        self._tasks = tasks
+        self._starting = anyio.Lock()
+        self._proxy: FilteringProxy | None = None
+
+    async def admit(self, tell: Callable[[str], None]) -> Grant | None:
+        """Let a context out, None when its browser runs elsewhere, where the network is another one.
+
+        `tell` is called with each refusal, in words, and with what could not be reached. Revoke it when the context closes.
+        """
+        if self._config.elsewhere:
+            return None
+        async with self._starting:
+            proxy: FilteringProxy = self._proxy or await self._tasks.start(self._serve)
+        return proxy.admit(
+            self.policy,
+            on_refused=lambda host, why: tell(f"Not allowed to reach {host}: {why}."),
+            on_failed=lambda host, why: tell(f"Could not reach {host}: {why}."),
+            upstream=self._upstream,
+        )
+
+    async def _serve(self, *, task_status: TaskStatus[FilteringProxy]) -> None:
+        from .proxy import FilteringProxy
+
+        try:
+            async with FilteringProxy() as proxy:
+                self._proxy = proxy
+                task_status.started(proxy)
+                await anyio.sleep_forever()
+        finally:
+            self._proxy = None
+
+
+async def refuse_schemes(context: BrowserContext) -> None:
+    """Have a context refuse every request whose scheme the proxy does not see. All others do not pass here."""
+    await context.route(_OTHER_SCHEMES, _by_scheme)
+
+
+async def _by_scheme(route: Route) -> None:
+    end: Callable[[], Awaitable[None]] = route.fallback
+    if not scheme_allowed(route.request.url):
+        end = route.abort
+    await end()
+
+
+__all__ = ["Outlet", "refuse_schemes"]
