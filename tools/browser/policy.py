@@ -264,8 +264,12 @@ BROWSER_ARGS: Final = (
 _PAGES_OF_OURS: Final = ("about:blank", "about:srcdoc", "chrome-error://chromewebdata/")
 
 
+OTHER_SCHEMES: Final = re.compile(r"^(?!(?:https?|wss?|data|blob|about):)", re.IGNORECASE)
+"""The URLs a route has to abort. A pattern is matched beside the browser; a function would be asked for every request."""
+
+
 def scheme_allowed(url: str) -> bool:
-    """Whether a URL may be requested or shown, by its scheme: for a route that sees every request, and for `page.url`.
+    """Whether a URL may be requested or shown, by its scheme: to be asked of arguments, and of `page.url` after each call.
 
     Allowed are http, https, ws and wss, which the proxy judges; about:blank and about:srcdoc, the only about pages that are
     no chrome:// pages; the error page of a failed navigation; data: and blob:, which hold what a page made itself and reach
@@ -283,4 +287,11 @@ def scheme_allowed(url: str) -> bool:
     return bool(colon) and (scheme in _DEFAULT_PORTS or scheme == "data")
 
 
-__all__ = ["BROWSER_ARGS", "HostEntry", "NetworkPolicy", "Target", "scheme_allowed"]
+__all__ = [
+    "BROWSER_ARGS",
+    "HostEntry",
+    "NetworkPolicy",
+    "OTHER_SCHEMES",
+    "Target",
+    "scheme_allowed",
+]

@@ -20,7 +20,12 @@ from playwright.async_api import Browser, BrowserContext, Page, Route, async_pla
 from playwright.async_api import Error as PlaywrightError
 from rawhttp import read_head, read_rest, site
 
-from statehold.tools.browser.policy import BROWSER_ARGS, NetworkPolicy, scheme_allowed
+from statehold.tools.browser.policy import (
+    BROWSER_ARGS,
+    OTHER_SCHEMES,
+    NetworkPolicy,
+    scheme_allowed,
+)
 from statehold.tools.browser.proxy import FilteringProxy, Grant
 
 pytestmark = pytest.mark.peer
@@ -123,7 +128,7 @@ class World:
             context = await self.browser.new_context(**options)
             try:
                 if policy is not None:
-                    await context.route("**/*", by_scheme)
+                    await context.route(OTHER_SCHEMES, refuse)
                 visit.context = context
                 visit.tab = await context.new_page()
                 await visit.tab.goto(f"{self.here}/")
@@ -171,11 +176,8 @@ class Visit:
                 return await self.tab.content()
 
 
-async def by_scheme(route: Route) -> None:
-    if scheme_allowed(route.request.url):
-        await route.fallback()
-    else:
-        await route.abort("blockedbyclient")
+async def refuse(route: Route) -> None:
+    await route.abort("blockedbyclient")
 
 
 def whole_browser() -> str | None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from statehold.tools.browser.addresses import special
-from statehold.tools.browser.policy import NetworkPolicy, Target, scheme_allowed
+from statehold.tools.browser.policy import OTHER_SCHEMES, NetworkPolicy, Target, scheme_allowed
 
 
 def target(host: str, port: int = 443, *, tunnel: bool = True) -> Target:
@@ -319,3 +319,21 @@ def test_pages_of_the_web_and_of_nowhere_are_allowed(url: str) -> None:
 )
 def test_every_other_scheme_is_refused(url: str) -> None:
     assert not scheme_allowed(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "aborted"),
+    [
+        ("file:///etc/passwd", True),
+        ("FILE:///etc/passwd", True),
+        ("view-source:file:///etc/passwd", True),
+        ("chrome://version/", True),
+        ("httpsx://a.example/", True),
+        ("http://a.example/", False),
+        ("https://a.example/file:", False),
+        ("wss://a.example/", False),
+        ("about:blank", False),
+    ],
+)
+def test_the_pattern_of_a_route_finds_other_schemes(url: str, aborted: bool) -> None:
+    assert bool(OTHER_SCHEMES.search(url)) is aborted
