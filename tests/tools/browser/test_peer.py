@@ -1,0 +1,172 @@
+"""The core tools beside those of @playwright/mcp: the same names and arguments, sections and snapshots on the same pages."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+from typing import Any, TextIO
+
+import pytest
+from browsing import Browse, section, text_of
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from statehold.tools.browser.config import BrowserConfig
+from statehold.tools.browser.service import BrowserService
+
+pytestmark = pytest.mark.peer
+
+Step = tuple[str, dict[str, Any]]
+
+STEPS: list[Step] = [
+    ("snapshot", {}),
+    ("navigate", {"url": "/counter"}),
+    ("snapshot", {}),
+    ("click", {"target": "text=Increment", "element": "Increment"}),
+    ("click", {"target": "#list button", "doubleClick": True, "button": "right"}),
+    ("snapshot", {}),
+    ("evaluate", {"function": "() => document.title"}),
+    ("evaluate", {"function": "e => e.id", "target": "#said", "element": "status"}),
+    ("resize", {"width": 900, "height": 700}),
+    ("emulate_media", {"colorScheme": "dark"}),
+    ("navigate", {"url": "/form"}),
+    ("type", {"target": "[name=first]", "text": "Ada"}),
+    ("type", {"target": "[name=last]", "text": "L", "slowly": True}),
+    ("press_key", {"key": "Tab"}),
+    ("select_option", {"target": "[name=country]", "values": ["Japan"]}),
+    (
+        "fill_form",
+        {
+            "fields": [
+                {"target": "[name=email]", "name": "Email", "type": "textbox", "value": "a@b.c"},
+                {"target": "[name=terms]", "name": "Terms", "type": "checkbox", "value": "true"},
+            ]
+        },
+    ),
+    ("snapshot", {}),
+    ("snapshot", {"depth": 2}),
+    ("snapshot", {"target": "fieldset"}),
+    ("find", {"text": "name"}),
+    ("find", {"text": "nothing like it"}),
+    ("type", {"target": "[name=first]", "text": "Ada", "submit": True}),
+    ("snapshot", {}),
+    ("navigate_back", {}),
+    ("navigate", {"url": "/hover"}),
+    ("hover", {"target": "[role=button]"}),
+    ("snapshot", {}),
+    ("navigate", {"url": "/drag"}),
+    ("drag", {"startTarget": "#from", "endTarget": "#to"}),
+    ("drop", {"target": "#to", "data": {"text/plain": "a word"}}),
+    ("snapshot", {}),
+    ("navigate", {"url": "/iframes"}),
+    ("snapshot", {}),
+    ("navigate", {"url": "/shadow"}),
+    ("snapshot", {}),
+    ("navigate", {"url": "/many?refs=200"}),
+    ("snapshot", {}),
+    ("navigate", {"url": "/dialogs"}),
+    ("click", {"target": "text=Confirm"}),
+    ("handle_dialog", {"accept": True}),
+    ("snapshot", {}),
+    ("navigate", {"url": "/popup"}),
+    ("tabs", {"action": "list"}),
+    ("tabs", {"action": "new"}),
+    ("tabs", {"action": "select", "index": 0}),
+    ("snapshot", {}),
+    ("tabs", {"action": "close", "index": 1}),
+    ("wait_for", {"text": "New tab"}),
+    ("wait_for", {"time": 0.01}),
+    ("network_requests", {"static": True}),
+    ("network_request", {"index": 1}),
+    ("console_messages", {"level": "info"}),
+    ("take_screenshot", {"scale": "css"}),
+    ("close", {}),
+]
+
+
+@pytest.fixture
+def quiet() -> Generator[TextIO]:
+    with open(os.devnull, "w") as file:
+        yield file
+
+
+@pytest.fixture
+async def peer(
+    playwright_command: list[str], tmp_path: Path, quiet: TextIO
+) -> AsyncGenerator[ClientSession]:
+    command = StdioServerParameters(
+        command=playwright_command[0],
+        args=playwright_command[1:],
+        cwd=tmp_path,
+        env=dict(os.environ),
+    )
+    async with stdio_client(command, quiet) as streams, ClientSession(*streams) as session:
+        await session.initialize()
+        yield session
+
+
+async def ask(peer: ClientSession, tool: str, arguments: dict[str, Any]) -> str:
+    result = await peer.call_tool(f"browser_{tool}", arguments)
+    text = "\n".join(block.text for block in result.content if block.type == "text")
+    assert not result.is_error, text
+    # Ours tells of errors only, and has the others in browser_console_messages.
+    return re.sub(r"^### Events\n- New console entries: .*\Z", "", text, flags=re.M)
+
+
+def sections(text: str) -> list[str]:
+    found = re.findall(r"^### (.+)$", text, re.M)
+    # What waits for an answer is not described by ours; theirs links what it cannot have seen.
+    return [name for name in found if name != "Snapshot" or "Modal state" not in found]
+
+
+async def test_the_same_calls_answer_with_the_same_sections_and_snapshots(
+    peer: ClientSession, browse: Browse, lab: str
+) -> None:
+    for tool, given in STEPS:
+        arguments = given | ({"url": lab + given["url"]} if "url" in given else {})
+        theirs = await ask(peer, tool, arguments)
+        ours = text_of(await browse.call(tool, **arguments))
+        assert sections(ours) == sections(theirs), f"{tool} {given}\n{ours}\n---\n{theirs}"
+        if tool == "snapshot":
+            assert section(ours, "Snapshot") == section(theirs, "Snapshot"), (tool, given)
+        if "### Page" in theirs:
+            assert section(ours, "Page") == section(theirs, "Page"), (tool, given)
+
+
+def shape(part: dict[str, Any]) -> object:
+    """What a schema takes, without words, bounds and defaults."""
+    kept = ("type", "enum", "items", "properties", "anyOf", "additionalProperties")
+    found: dict[str, Any] = {}
+    for key in kept:
+        value = part.get(key)
+        if key == "properties" and value is not None:
+            found[key] = {name: shape(value[name]) for name in sorted(value)}
+        elif key == "anyOf" and value is not None:
+            found[key] = [shape(one) for one in value]
+        elif isinstance(value, dict):
+            found[key] = shape(value)  # pyright: ignore[reportUnknownArgumentType]
+        elif value is not None:
+            found[key] = value
+    return found
+
+
+async def test_the_core_tools_have_the_names_and_arguments_of_the_peer(peer: ClientSession) -> None:
+    listed = {tool.name: tool for tool in (await peer.list_tools()).tools}
+    theirs = {name: tool for name, tool in listed.items() if not re.search("cookie|storage", name)}
+    ours = {tool.name: tool for tool in await BrowserService("b", BrowserConfig()).tools()}
+    assert set(theirs) - set(ours) == {"browser_run_code_unsafe"}
+    assert not set(ours) - set(theirs)
+    for name, own in ours.items():
+        schema, wanted = own.definition["inputSchema"], theirs[name].input_schema
+        assert shape(schema) == shape(wanted | {"additionalProperties": False}), name
+        # They require what has a default.
+        needed = {
+            key for key in wanted.get("required", ()) if "default" not in wanted["properties"][key]
+        }
+        assert set(schema.get("required", ())) == needed, name
+        hints, their_hints = own.definition["annotations"], theirs[name].annotations
+        assert their_hints is not None
+        assert hints["readOnlyHint"] == their_hints.read_only_hint, name
+        assert hints["title"] == their_hints.title, name
