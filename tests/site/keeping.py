@@ -144,6 +144,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.answer(200, "<title>Answer</title><p>thank you</p>")
 
     def note(self) -> None:
+        if self.path == "/favicon.ico":
+            return
         host = self.headers.get("Host", "").partition(":")[0]
         self.server.site.hits.append(f"{self.command} {host}{self.path}")
 

@@ -47,7 +47,7 @@ STORAGE_LIMITS: Final[Mapping[str, Any]] = {
     "whole": True,
 }
 LIGHT_STORAGE_LIMITS: Final[Mapping[str, Any]] = {
-    "bytes": MIB,
+    "bytes": 2 * MIB,
     "milliseconds": 300,
     "whole": False,
 }
@@ -140,7 +140,9 @@ async def saved(
             await _read_left(origins, pages, reading.claimed)
     if reading.cookies is None:
         raise ConnectionLost("The browser does not answer, so that nothing could be saved.")
-    lost = origins.unread(but=reading.claimed) if not light else []
+    lost = origins.unsaved()
+    if not light:
+        lost += origins.unread(but=reading.claimed)
     kept, dropped = _bounded(origins.known, SNAPSHOT_BYTES)
     numbers = sorted(reading.tabs)
     return Hibernated(

@@ -135,14 +135,17 @@ class Origins:
             self.known.pop(origin, None)
         else:
             self.known[origin] = storage["text"]
-        if whole:
+        if whole or cut:
             self.remarks[origin] = [*cut, *storage["other"]]
 
+    def unsaved(self) -> list[str]:
+        """Say what of what was read is not in `known`."""
+        return [f"{what} of {origin}" for origin, cut in self.remarks.items() for what in cut]
+
     def unread(self, *, but: Collection[str]) -> list[str]:
-        """Say what is not as it is now in what was read, besides open pages."""
-        found = [f"{what} of {origin}" for origin, what in self.remarks.items() for what in what]
+        """Say which origins were visited since they were last read, besides those of open pages."""
         late = self.watch.touched - self.asleep - set(but)
-        return found + [f"the latest storage of {origin}" for origin in sorted(late)]
+        return [f"the latest storage of {origin}" for origin in sorted(late)]
 
     async def read_left(self, limits: Mapping[str, Any], *, but: Collection[str]) -> None:
         """Read origins that were visited since they were last read, but not those of open pages. May be cancelled."""

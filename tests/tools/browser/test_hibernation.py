@@ -211,6 +211,21 @@ async def test_a_checkpoint_takes_what_it_does_not_read_from_before(
         assert light.cookies == await before.context.cookies()
 
 
+async def test_storage_too_large_for_a_checkpoint_is_said_until_all_of_it_is_read(
+    browser: Browser, site: Keeping
+) -> None:
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await page.goto(site.at(1) + "/plain")
+        await page.evaluate("localStorage.setItem('large', 'x'.repeat(2500000))")
+        light = await save(before, page, light=True)
+        assert light.lost == [f"local storage of {site.at(1)}"]
+        full = await save(before, page)
+        assert full.lost == []
+        assert len(full.origins[site.at(1)]) > 2500000
+        assert (await save(before, page, light=True)).origins == full.origins
+
+
 async def test_a_page_that_never_answers_is_saved_by_its_address_and_disturbs_nothing(
     browser: Browser, site: Keeping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
