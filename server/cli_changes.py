@@ -141,13 +141,13 @@ class Changer:
         if fresh is None:
             raise Refused.unknown(record.id, self.config.data)
         if fresh.node is not None:
-            raise await self.busy(fresh)
+            raise await self.busy(fresh, "which does not answer; end that process, then try again")
         return fresh
 
-    async def busy(self, record: SessionRecord) -> Refused:
+    async def busy(self, record: SessionRecord, advice: str) -> Refused:
+        """Return what to say of a session that another process has."""
         node = next((n for n in await self.store.nodes() if n.id == record.node), None)
-        place = _place(node)
-        message = f"{record.id} is open in {place}, which does not answer; end that process, then try again"
+        message = f"{record.id} is open in {_place(node)}, {advice}"
         return Refused("session_busy", message, BUSY)
 
     # A session that nobody holds.
@@ -159,7 +159,7 @@ class Changer:
             return await self._resume_elsewhere(record)
         if action == "pause" and record.status is Status.PAUSED:
             return _done(record, Status.PAUSED, changed=False)
-        session = await self._claimed(record)
+        session = await self.claimed(record)
         if action == "pause":
             return await self._paused(session)
         return await self._closed(session)
@@ -175,11 +175,17 @@ class Changer:
             f"{record.id}: no Statehold that runs on this data folder opens it; it resumes by itself when called",
         )
 
-    async def _claimed(self, record: SessionRecord) -> Session:
+    async def claimed(self, record: SessionRecord) -> Session:
+        """Make a session that nobody holds this process's.
+
+        Raises:
+            Refused: another process was faster.
+        """
         node = await self.joined()
         loaded = await self.store.claim(record.id, node.id, time.time())
         if loaded is None:
-            raise await self.busy(await self.store.get(record.id) or record)
+            fresh = await self.store.get(record.id) or record
+            raise await self.busy(fresh, "which was faster; try again")
         return _owned(loaded, self.store, node.id)
 
     async def _paused(self, session: Session) -> JSON:
@@ -220,17 +226,18 @@ class Changer:
             if await self.store.get(record.id) is None:
                 raise Refused.unknown(record.id, self.config.data)
             raise Refused("session_busy", f"{record.id} is {record.status.value}; close it first")
-        work = self.config.data / "work" / plain(record.id)
-        await anyio.to_thread.run_sync(partial(shutil.rmtree, work, ignore_errors=True))
+        for kept in ("work", "browser/files"):
+            folder = self.config.data / kept / plain(record.id)
+            await anyio.to_thread.run_sync(partial(shutil.rmtree, folder, ignore_errors=True))
         return _done(record, "purged", changed=True)
 
-    async def joined(self) -> Node:
+    async def joined(self, what: str = "command line") -> Node:
         """Become a node of the data folder, once; until the end of the command."""
         if self._node is None:
             starting = Node.start(
                 self.store,
                 self.config.data,
-                address=f"command line, pid {os.getpid()}",
+                address=f"{what}, pid {os.getpid()}",
                 clock=time.time,
             )
             self._node = await self._stack.enter_async_context(starting)

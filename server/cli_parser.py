@@ -241,6 +241,35 @@ def _add_sessions(commands: Any) -> None:
         ),
     ):
         _command(actions, name, text, f"statehold sessions {example}", flags)
+    _command(
+        actions,
+        "screenshot",
+        "Take a picture of the page that a session shows, without its caller noticing.",
+        "statehold sessions screenshot work page.png",
+        [
+            (("wanted",), {"metavar": "SESSION", "help": "id or name of a session"}),
+            (("file",), {"metavar": "FILE", "help": "where to put it: .png, .jpg or .webp"}),
+            (
+                ("--full-page",),
+                {"action": "store_true", "help": "the whole page, not only what is in view"},
+            ),
+            _JSON,
+        ],
+    )
+    _command(
+        actions,
+        "open",
+        "Open the browser of a session in a window, and give it back when the window is closed.",
+        "statehold sessions open work",
+        [
+            (("wanted",), {"metavar": "SESSION", "help": "id or name of a session"}),
+            (
+                ("--force",),
+                {"action": "store_true", "help": "also when other services lose what they keep"},
+            ),
+            _JSON,
+        ],
+    )
 
 
 def _add_services(commands: Any) -> None:

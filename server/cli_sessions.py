@@ -50,6 +50,8 @@ async def _run(config: Config, arguments: Namespace) -> int:
                 return await _list(config, store, arguments)
             case "show":
                 return await _show(config, store, arguments)
+            case "screenshot" | "open":
+                return await _look(config, store, arguments)
             case _:
                 return await _change(config, store, arguments)
 
@@ -267,6 +269,23 @@ async def find(store: SQLStore, wanted: str, config: Config) -> SessionRecord:
                 USAGE,
             )
     raise Refused.unknown(wanted, config.data)
+
+
+# Looking into its browser.
+
+
+async def _look(config: Config, store: SQLStore | None, arguments: Namespace) -> int:
+    from .cli_looks import screenshot
+
+    if store is None:
+        raise Refused.unknown(arguments.wanted, config.data)
+    record = await find(store, arguments.wanted, config)
+    async with Changer(config, store) as changer:
+        if arguments.action == "screenshot":
+            return await screenshot(changer, record, arguments)
+        from .cli_window import open_window
+
+        return await open_window(changer, record, arguments)
 
 
 # Changing.

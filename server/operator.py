@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..sessions.cluster import NODES
 from ..sessions.errors import SessionNotFound
+from ..sessions.lifecycle import Event
 from ..sessions.records import Principal
 from ..sessions.registry import Registry
 from ..sessions.services import JSON
@@ -33,9 +34,7 @@ class Operator:
         session_id: str = request["session"]
         principal = self._owner_of(request)
         if op == "pause":
-            return {
-                "session": (await self._registry.pause(principal, session_id, cause="cli")).info()
-            }
+            return {"session": await self._pause(principal, session_id, bool(request.get("force")))}
         if op == "resume":
             return {"session": (await self._registry.resume(principal, session_id)).info()}
         if op == "close":
@@ -48,6 +47,15 @@ class Operator:
                 self._registry, principal, session_id, kind=kind, full_page=full_page
             )
         return {"session": await self._registry.info(principal, session_id)}
+
+    async def _pause(self, principal: Principal, session_id: str, release: bool) -> JSON:
+        """Pause a session; `release` also gives up connections that its services would keep."""
+        session = await self._registry.pause(principal, session_id, cause="cli")
+        if release and not session.gone.is_set():
+            await self._registry.changes.pause(
+                session, Event.PAUSE_REQUESTED, cause="cli", release=True
+            )
+        return session.info()
 
     def _owner_of(self, request: JSON) -> Principal:
         for session in self._registry.held():

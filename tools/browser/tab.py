@@ -111,6 +111,10 @@ class Tab:
     def url(self) -> str:
         return self.page.url
 
+    def leave_choosers(self) -> None:
+        """Let the browser itself ask for files, for a person who sees its window."""
+        self.page.remove_listener("filechooser", self._chooser)
+
     # What an action causes.
 
     def watch(self) -> list[Request]:

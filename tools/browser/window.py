@@ -1,0 +1,146 @@
+"""The browser of a session as a window that a person works in. What is left of it is saved before it is gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from ...sessions.errors import ConnectionLost
+from ...sessions.services import Snapshot
+from .hibernation import Hibernated
+from .policy import scheme_allowed
+from .tab import Tab
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+    from .connection import BrowserConnection
+    from .sealing import Seal
+
+logger = logging.getLogger("statehold.browser")
+
+LOOK_SECONDS: Final = 1.0
+"""How often a window is saved: when it is closed its pages can no longer be asked."""
+KEEP_SECONDS: Final = 5.0
+"""How often that is made durable, in case nobody is left to do it at the end."""
+
+
+class Window:
+    """A window of a connection whose browser is not headless. It lives until the person closes it, or the browser dies.
+
+    The connection stays open, so that cookies can be read when the window is gone; whoever opened it closes it.
+    """
+
+    def __init__(self, connection: BrowserConnection, *, seal: Seal | None = None) -> None:
+        self.closed = anyio.Event()
+        self.last: Snapshot | None = None
+        """What was saved last while there was a page."""
+        self._connection = connection
+        self._session = connection.session
+        self._seal = seal
+        self._closings = 0
+        self._pages: set[Page] = set()
+
+    async def show(self) -> None:
+        """Open all tabs of the session in the window, the current one in front."""
+        tabs = self._session.tabs
+        self._session.context.on("page", self._follow)
+        current = await self._session.current()
+        for entry in tabs.entries:
+            self._follow((await tabs.select(entry)).page)
+        await tabs.select(current)
+        with suppress(Exception):
+            await current.page.bring_to_front()
+
+    def _follow(self, page: Page) -> None:
+        if page in self._pages:
+            return
+        tab = next((tab for tab in self._session.tabs if tab.page is page), None)
+        if tab is None:
+            # One of ours, to read storage by, or one too many.
+            return
+        self._pages.add(page)
+        tab.leave_choosers()
+        page.on("close", self._gone)
+        page.on("framenavigated", lambda frame: self._at(tab) if frame is page.main_frame else None)
+
+    def _at(self, tab: Tab) -> None:
+        # The browser does not tell which tab a person looks at: it is where something happened last.
+        self._session.tabs.current = tab
+
+    def _gone(self, page: Page) -> None:
+        self._closings += 1
+        self._pages.discard(page)
+        if not self._pages:
+            self.closed.set()
+
+    async def worked_in(self, keep: Callable[[Snapshot], Awaitable[None]]) -> None:
+        """Wait until the window is closed, saving it on the way; `keep` makes that durable.
+
+        Raises:
+            whatever `keep` raises.
+        """
+        kept_at = float("-inf")
+        while not self._over():
+            if await self._looked() and anyio.current_time() - kept_at >= KEEP_SECONDS:
+                assert self.last is not None
+                await keep(self.last)
+                kept_at = anyio.current_time()
+            with anyio.move_on_after(LOOK_SECONDS):
+                await self._ended()
+
+    def _over(self) -> bool:
+        return self.closed.is_set() or self._connection.lost.is_set()
+
+    async def _ended(self) -> None:
+        async with anyio.create_task_group() as race:
+
+            async def wait(event: anyio.Event) -> None:
+                await event.wait()
+                race.cancel_scope.cancel()
+
+            race.start_soon(wait, self.closed)
+            race.start_soon(wait, self._connection.lost)
+
+    async def _looked(self) -> bool:
+        """Save the window in passing. Returns whether it was there, whole, while that was done."""
+        closings = self._closings
+        try:
+            found = await self._connection.checkpoint()
+        except ConnectionLost:
+            return False
+        # Of a window that is being closed the tabs go one by one.
+        if found is None or self._over() or closings != self._closings:
+            return False
+        self.last = found
+        return True
+
+    async def saved(self) -> Snapshot | None:
+        """Return what is to be kept: the tabs as they were last, with what the browser stores by now."""
+        if self._connection.lost.is_set():
+            return self.last
+        try:
+            now = await self._connection.snapshot()
+        except ConnectionLost:
+            return self.last
+        if now is None or self.last is None:
+            return now
+        fresh, before = (Hibernated.of(each, self._seal) for each in (now, self.last))
+        tabs = fresh if fresh.tabs else before
+        return _proper(replace(fresh, tabs=tabs.tabs, current=tabs.current)).snapshot(self._seal)
+
+
+def _proper(hibernated: Hibernated) -> Hibernated:
+    """Leave out tabs that a session cannot have, such as the browser's own pages."""
+    kept = [n for n, tab in enumerate(hibernated.tabs) if scheme_allowed(tab.url)]
+    current = sum(n < hibernated.current for n in kept)
+    tabs = [hibernated.tabs[n] for n in kept]
+    return replace(hibernated, tabs=tabs, current=min(current, max(len(tabs) - 1, 0)))
+
+
+__all__ = ["Window"]
