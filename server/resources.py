@@ -29,7 +29,7 @@ from ..sessions.errors import (
 )
 from ..sessions.records import Principal
 from ..sessions.router import Request
-from ..sessions.services import JSON
+from ..sessions.services import JSON, Offering
 from ..tools.catalog import SESSION_ARGUMENT, free_argument
 from ..tools.upstream.errors import UpstreamRefused
 from .caller import OUR_STATE, Caller
@@ -148,9 +148,8 @@ class Resources:
         """The prompts of all services by name; of two with one name the first service's is served."""
         found: dict[str, tuple[str, JSON]] = {}
         for service in self._offering("prompts"):
-            profile: Any = getattr(self._gateway.services[service], "profile", None)
             prefix = self._gateway.config.services[service].prefix
-            for prompt in profile.prompts:
+            for prompt in cast("Offering", self._gateway.services[service]).prompts:
                 name = prefix + prompt["name"]
                 if name in found and (service, name) not in self._hidden:
                     self._hidden.add((service, name))
@@ -161,13 +160,13 @@ class Resources:
     # Both.
 
     def _offering(self, capability: str) -> list[str]:
-        """The services that declared a capability when they were probed."""
-        found: list[str] = []
-        for name, service in self._gateway.services.items():
-            profile: Any = getattr(service, "profile", None)
-            if profile is not None and capability in profile.peer.capabilities:
-                found.append(name)
-        return found
+        """The services that have a capability, as far as they were probed."""
+        services = self._gateway.services.items()
+        return [
+            name
+            for name, service in services
+            if isinstance(service, Offering) and capability in service.capabilities
+        ]
 
     async def _pages(
         self, ctx: RequestContext, capability: str, method: str

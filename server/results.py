@@ -117,8 +117,12 @@ def _linked(block: JSON, session_id: str, service: str) -> JSON:
 
 
 def session_uri(session_id: str, service: str, uri: str) -> str:
-    """Return the address of an upstream's resource in one session: `session://ID/SERVICE/URI`, the URI percent-encoded."""
-    return f"{SCHEME}{session_id}/{quote(service, safe='')}/{quote(uri, safe='')}"
+    """Return the address of a service's resource in one session: `session://ID/SERVICE/URI`, the URI percent-encoded.
+
+    A path, which the files of a browser have instead of a URI, stays readable.
+    """
+    safe = "" if ":" in uri else "/"
+    return f"{SCHEME}{session_id}/{quote(service, safe='')}/{quote(uri, safe=safe)}"
 
 
 def parse_session_uri(uri: str) -> tuple[str, str, str] | None:

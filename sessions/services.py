@@ -192,6 +192,7 @@ class Forwarding(Protocol):
         ...
 
 
+@runtime_checkable
 class Offering(Protocol):
     """A service whose sessions answer MCP requests other than tools/call."""
 

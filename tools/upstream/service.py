@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -110,6 +110,15 @@ class UpstreamService:
         return f"<UpstreamService {self.name!r} {self.transport}>"
 
     # What it offers.
+
+    @property
+    def capabilities(self) -> Collection[str]:
+        """What it declared when it was probed."""
+        return () if self.profile is None else self.profile.peer.capabilities.keys()
+
+    @property
+    def prompts(self) -> Sequence[JSON]:
+        return () if self.profile is None else self.profile.prompts
 
     async def tools(self) -> Sequence[ToolSpec]:
         """Return its tools, asking a throw-away connection the first time. One probe serves all who wait for it.
