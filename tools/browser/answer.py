@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import difflib
+import itertools
 import json
+from collections.abc import Iterable
 from typing import Final
 
 from ...sessions.services import JSON, CallResult
@@ -23,6 +25,10 @@ ORDER: Final = (
 
 TEXT_LIMIT: Final = 2 * 2**20
 """The longest section, in characters; what is longer is cut, and that is said."""
+
+
+DIFFERENT_LINES: Final = 500
+"""How many lines may differ between two snapshots for the difference to be shown."""
 
 
 class Answer:
@@ -112,10 +118,29 @@ def as_json(value: object) -> str:
         return repr(value)
 
 
-def difference(before: str, now: str) -> str:
-    """Return what changed between two snapshots: removed lines with `-`, new ones with `+`, each with its place."""
-    lines = difflib.unified_diff(before.splitlines(), now.splitlines(), n=1, lineterm="")
-    return "\n".join(line for line in lines if not line.startswith(("---", "+++")))
+def difference(before: str, now: str) -> str | None:
+    """Return what changed between two snapshots: removed lines with `-`, new ones with `+`, each beside its neighbours.
+
+    None when so much did that the snapshot itself says it better.
+    """
+    old, new = before.splitlines(), now.splitlines()
+    start = _same(zip(old, new, strict=False))
+    end = _same(zip(reversed(old[start:]), reversed(new[start:]), strict=False))
+    changed, changes = old[start : len(old) - end], new[start : len(new) - end]
+    # To compare takes time by the square of it.
+    if max(len(changed), len(changes)) > DIFFERENT_LINES or len(changes) * 2 > len(new) + 10:
+        return None
+    if not changed and not changes:
+        return ""
+    first, last = max(0, start - 1), end - 1
+    old, new = old[first : len(old) - max(0, last)], new[first : len(new) - max(0, last)]
+    lines = difflib.unified_diff(old, new, n=1, lineterm="")
+    return "\n".join(line for line in lines if not line.startswith(("---", "+++", "@@")))
+
+
+def _same(pairs: Iterable[tuple[str, str]]) -> int:
+    """Return how many pairs are of equal lines before the first that is not."""
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 __all__ = ["Answer", "as_json", "difference"]

@@ -54,8 +54,15 @@ class Call:
         """How long the call will take, where that is known."""
 
     async def tab(self) -> Tab:
-        """Return the current tab. There is always one; a crashed one is replaced, and that is told."""
-        return await self.session.current()
+        """Return the current tab. There is always one; a crashed one is replaced, and that is told.
+
+        Raises:
+            ToolFailed: it was at an address that may not be seen.
+        """
+        tab = await self.session.current()
+        if not scheme_allowed(tab.page.url):
+            raise ToolFailed(await self._leave_refused())
+        return tab
 
     async def locate(self, target: str, element: str | None = None) -> Locator:
         """Return the one element that a ref of the last snapshot, or a selector, stands for.
@@ -171,7 +178,9 @@ class Call:
 
     async def finish(self) -> None:
         """Add the page, its snapshot and the news to the answer, as far as they are wanted and can be had."""
-        await self._leave_refused()
+        if refused := await self._leave_refused():
+            self.answer.withhold(refused)
+            self.shows_snapshot = False
         tab = self.session.tabs.current
         if tab is self._tab and _state(tab) != self._before:
             self.shows_page = True
@@ -189,18 +198,19 @@ class Call:
         for name, size in self.session.files.take_kept():
             self.answer.file(self.session.files.uri(name), name, mime_of(name), size)
 
-    async def _leave_refused(self) -> None:
-        """Take tabs away from addresses of schemes that may not be seen, and what was read there out of the answer."""
+    async def _leave_refused(self) -> str:
+        """Take tabs away from addresses of schemes that may not be seen. Returns what to say then, else nothing."""
+        said = ""
         for tab in list(self.session.tabs):
-            if scheme_allowed(tab.page.url):
+            url = tab.page.url
+            if scheme_allowed(url):
                 continue
-            scheme = tab.page.url.partition(":")[0]
-            self.answer.withhold(f"Pages of {scheme}: may not be opened.")
-            self.shows_snapshot = False
+            said = f"Pages of {url.partition(':')[0]}: may not be opened; the tab was emptied."
             try:
                 await tab.page.goto("about:blank", timeout=LEAVE_SECONDS * 1000)
             except Exception:
                 await self.session.tabs.close(tab)
+        return said
 
     async def _page(self, tab: Tab) -> None:
         lines = [f"- Page URL: {tab.page.url}"]
@@ -221,10 +231,9 @@ class Call:
         except ToolFailed as error:
             self.answer.events([str(error)])
             return
-        if self.config.snapshot == "diff" and before is not None:
-            self.answer.snapshot(difference(before, now) or "(nothing changed)")
-        else:
-            self.answer.snapshot(now)
+        diff = self.config.snapshot == "diff" and not self.answer.is_error
+        changes = difference(before, now) if diff and before is not None else None
+        self.answer.snapshot(now if changes is None else changes or "(nothing changed)")
 
     async def snapshot_of(self, tab: Tab, locator: Locator | None = None, **options: Any) -> str:
         """Return the accessibility snapshot of a page or an element, with refs for the other tools.
@@ -242,7 +251,7 @@ class Call:
             raise ToolFailed(f"No snapshot: {first_line(error)}{waits}") from None
         if self.session.generation > 1:
             text = _SHOWN_REF.sub(f"[ref=g{self.session.generation}", text)
-        if locator is None:
+        if locator is None and not options:
             tab.seen = text
         return text
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import anyio
 import pytest
-from browsing import Browse, section
+from browsing import Browse, section, text_of
 from lab import Lab
 from later import Later
 
 from statehold.sessions.errors import InvalidArgument
+from statehold.tools.browser import call as calls
 from statehold.tools.upstream.recipe import Quiet
 
 pytestmark = pytest.mark.peer
@@ -78,17 +79,44 @@ async def test_only_pages_of_the_web_are_opened(browse: Browse, url: str) -> Non
         assert "root:" not in text
 
 
-async def test_a_page_of_another_scheme_is_left_and_not_shown(browse: Browse) -> None:
-    await browse.text("navigate", url="about:blank")
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A path whose pages count as being of a scheme that may not be seen."""
+
+    def allowed(url: str) -> bool:
+        return "name=refused" not in url
+
+    monkeypatch.setattr(calls, "scheme_allowed", allowed)
+    return "/frame?name=refused"
+
+
+async def test_a_page_of_a_refused_scheme_is_left_before_anything_is_read_there(
+    browse: Browse, lab: str, refused: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    await browse.value(f"() => {{ location.href = '{refused}'; }}")
     tab = browse.connection.session.tabs.current
     assert tab is not None
-    # The first net, which catches requests.
-    await browse.connection.session.context.unroute_all()
-    await tab.page.goto("file:///etc/hostname")
-    text = await browse.error("evaluate", function="() => document.body.innerText")
-    assert "### Result" not in text
-    assert "Pages of file: may not be opened." in text
+    await tab.page.wait_for_url(lab + refused)
+    text = await browse.error("evaluate", function="() => document.body.innerText", filename="x")
+    assert section(text, "Error") == "Pages of http: may not be opened; the tab was emptied."
+    assert "Frame refused" not in text
     assert tab.page.url == "about:blank"
+    assert await browse.connection.session.files.names() == []
+    assert "Increment" in await browse.text("navigate", url=f"{lab}/counter")
+
+
+async def test_what_a_call_saw_of_a_refused_scheme_is_no_part_of_its_answer(
+    browse: Browse, lab: str, refused: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    await browse.text("tabs", action="new", url=f"{lab}/frame")
+    result = await browse.call("evaluate", function=f"() => {{ location.href = '{refused}'; }}")
+    assert result.is_error
+    text = text_of(result)
+    assert "### Result" not in text
+    assert "Frame refused" not in text
+    assert "(current) [](about:blank)" in section(text, "Open tabs")
 
 
 async def test_back_goes_to_the_page_before(browse: Browse, lab: str) -> None:

@@ -1,0 +1,76 @@
+"""What an answer is made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from browsing import opened, running, section
+from hypothesis import given
+from hypothesis import strategies as some
+
+from statehold.tools.browser.answer import TEXT_LIMIT, Answer, difference
+
+LINES = some.lists(some.sampled_from(["- a", "- b", "  - c", "- d"]), max_size=12)
+
+
+@given(LINES, LINES)
+def test_a_difference_tells_lines_apart(before: list[str], now: list[str]) -> None:
+    found = difference("\n".join(before), "\n".join(now))
+    if found is None:
+        return
+    assert (found == "") == (before == now)
+    lines = found.splitlines()
+    gone = [line[1:] for line in lines if line.startswith("-")]
+    come = [line[1:] for line in lines if line.startswith("+")]
+    assert len(now) - len(before) == len(come) - len(gone)
+    assert set(gone) <= set(before)
+    assert set(come) <= set(now)
+
+
+def test_too_much_of_a_difference_is_none() -> None:
+    old, new = ("\n".join(f"- {kind} {n}" for n in range(5000)) for kind in ("old", "new"))
+    assert difference(old, new) is None
+    assert difference(old, old.replace("- old 70\n", "- new 70\n")) == (
+        " - old 69\n-- old 70\n+- new 70\n - old 71"
+    )
+
+
+def test_a_section_that_is_too_long_is_cut_and_that_is_said() -> None:
+    answer = Answer()
+    answer.result("x" * (TEXT_LIMIT + 5))
+    text = answer.render().payload["content"][0]["text"]
+    assert text.endswith("[5 more characters were left out]")
+
+
+def test_what_was_withheld_is_gone() -> None:
+    answer = Answer()
+    answer.result("secret")
+    answer.image(b"secret", "image/png")
+    answer.withhold("No.")
+    payload = answer.render().payload
+    assert payload == {"content": [{"type": "text", "text": "### Error\nNo."}], "isError": True}
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(
+    ("snapshot", "said"),
+    [("diff", '+  - status [ref=e11]: "2"'), ("none", None), ("full", "Vanish")],
+)
+async def test_an_action_answers_with_as_much_of_the_page_as_is_wanted(
+    tmp_path: Path, shell: str, lab: str, snapshot: str, said: str | None
+) -> None:
+    async with (
+        running(tmp_path / "data", shell, snapshot=snapshot) as service,
+        opened(service) as browse,
+    ):
+        await browse.text("navigate", url=f"{lab}/counter")
+        await browse.text("click", target="text=Increment")
+        text = await browse.text("click", target="text=Increment")
+        if said is None:
+            assert "### Snapshot" not in text
+        else:
+            assert said in section(text, "Snapshot")
+        assert ("Vanish" in text) == (snapshot == "full")
+        assert "Vanish" in await browse.text("snapshot")
+        assert "Vanish" in section(await browse.error("click", target="e999"), "Snapshot")
