@@ -13,6 +13,7 @@ from .call import ToolFailed, first_line
 from .config import BrowserConfig
 from .films import Films
 from .mocks import Mocks
+from .recorder import Recorder
 from .tab import Tab
 from .tabs import Tabs
 from .trace import Trace
@@ -60,6 +61,7 @@ class BrowserSession:
         self.mocks = Mocks(context, self.holds)
         self.trace = Trace(context, files, self.holds, spawn=spawn, tell=self.tell)
         self.films = Films(context, files, self.holds, spawn=spawn, tell=self.tell, hidden=hidden)
+        self.recorder = Recorder(context, self.holds, spawn=spawn, tell=self.tell, hidden=hidden)
         context.on("close", lambda _: self._end())
         context.debugger.on("pausedstatechanged", self._paused)
         self.tabs = Tabs(
@@ -201,6 +203,7 @@ class BrowserSession:
         """Forget what was on, when the context is closed."""
         self.trace.held.end()
         self.films.held.end()
+        self.recorder.held.end()
 
     def _downloading(self, tab: Tab, download: Download) -> None:
         self.downloads += 1

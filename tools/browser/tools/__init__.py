@@ -18,6 +18,7 @@ from . import (
     navigating,
     pointing,
     printing,
+    recording,
     running,
     storage_state,
     verifying,
@@ -35,6 +36,7 @@ _MORE = (
     mousing,
     verifying,
     filming,
+    recording,
     debugging,
     configuring,
 )

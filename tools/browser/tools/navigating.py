@@ -48,6 +48,7 @@ async def go_to(call: Call, wanted: str) -> None:
             # The error page of a navigation that was given up is still arriving.
             await tab.page.goto(url, wait_until="domcontentloaded", timeout=patience)
 
+    call.session.recorder.forget()
     try:
         await call.act(go)
     except Error as error:

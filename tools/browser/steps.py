@@ -1,0 +1,111 @@
+"""One step that a page says was done in it, and how it is written in Playwright's Python."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final, Literal, cast, get_args
+
+Kind = Literal["aim", "click", "menu", "fill", "select", "files", "check", "uncheck", "press"]
+KINDS: Final = get_args(Kind)
+LONGEST: Final = 20_000
+"""The longest message and, in characters, the longest text of a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A step as it was told. Its texts are of the page, so they are only ever written quoted."""
+
+    kind: Kind
+    path: tuple[str, ...]
+    """The element's place: CSS from the document, and from each shadow root on the way."""
+    guess: str
+    """A locator for when the element is gone before it could be asked for a better one."""
+    number: int = -1
+    """By which its page knows the element."""
+    value: str = ""
+    values: tuple[str, ...] = ()
+    count: int = 1
+    secret: bool = False
+
+    @property
+    def selector(self) -> str:
+        return " >> ".join(f"css={part}" for part in self.path)
+
+    def continues(self, last: Seen) -> bool:
+        """Whether this replaces the step before it: more of the same text, or the second click of two."""
+        if self.path != last.path or self.kind != last.kind:
+            return False
+        return self.kind == "fill" or (self.kind == "click" and self.count > last.count)
+
+
+def seen_of(said: object) -> Seen | None:
+    """Return the step that a page told, None when it is none."""
+    if not isinstance(said, str) or len(said) > LONGEST * 4:
+        return None
+    try:
+        told: object = json.loads(said)
+    except ValueError:
+        return None
+    if not isinstance(told, dict):
+        return None
+    step = cast("dict[str, Any]", told)
+    path = _texts(step.get("path"))
+    if step.get("kind") not in KINDS or not path:
+        return None
+    count, number = step.get("count"), step.get("number")
+    return Seen(
+        cast("Kind", step["kind"]),
+        path,
+        _guess(step.get("guess"), path),
+        number=number if isinstance(number, int) else -1,
+        value=_text(step.get("value")),
+        values=_texts(step.get("values")),
+        count=count if isinstance(count, int) and 0 < count < 10 else 1,
+        secret=step.get("secret") is True,
+    )
+
+
+def _text(value: object) -> str:
+    return value[:LONGEST] if isinstance(value, str) else ""
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    found = cast("list[object]", value) if isinstance(value, list) else []
+    return tuple(_text(part) for part in found[:100])
+
+
+def _guess(value: object, path: tuple[str, ...]) -> str:
+    told = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    role, name, label = (_text(told.get(key)) for key in ("role", "name", "label"))
+    if role and name:
+        return f"get_by_role({role!r}, name={name!r})"
+    if label:
+        return f"get_by_label({label!r})"
+    return f"locator({' >> '.join(path)!r})"
+
+
+def line_of(page: str, seen: Seen, locator: str) -> str:
+    """Return the line of Python that does a step again."""
+    if seen.secret:
+        # Whoever records a login does not want the password in a file.
+        return f'await {page}.{locator}.fill("")  # the password is left out'
+    done = {
+        "aim": "hover()",
+        "click": "click()" if seen.count == 1 else "dblclick()",
+        "menu": "click(button='right')",
+        "fill": f"fill({seen.value!r})",
+        "select": f"select_option(label={_one(seen.values)})",
+        "files": f"set_input_files({_one(seen.values)})",
+        "check": "check()",
+        "uncheck": "uncheck()",
+        "press": f"press({seen.value!r})",
+    }
+    return f"await {page}.{locator}.{done[seen.kind]}"
+
+
+def _one(values: tuple[str, ...]) -> str:
+    return repr(values[0] if len(values) == 1 else list(values))
+
+
+__all__ = ["Kind", "Seen", "line_of", "seen_of"]

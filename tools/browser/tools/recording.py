@@ -1,0 +1,31 @@
+"""Writing down what is done in the browser, so that it can be done again."""
+
+from __future__ import annotations
+
+from ..call import Call
+from ..tool import Arguments, BrowserTool, tool
+
+
+class NoArguments(Arguments):
+    pass
+
+
+@tool("browser_start_recording", title="Start recording user actions", cap="devtools")
+async def start_recording(call: Call, given: NoArguments) -> None:
+    """Begin to write down what is done in the pages, by a person or by tools, until browser_stop_recording."""
+    tab = await call.tab()
+    await call.session.recorder.start(tab.page)
+    call.answer.result(
+        "Recording started. Call browser_stop_recording to get what was done as Playwright code."
+    )
+
+
+@tool("browser_stop_recording", title="Stop recording user actions", cap="devtools")
+async def stop_recording(call: Call, given: NoArguments) -> None:
+    """End the recording and return what was done as Playwright code, in Python. Passwords are left out."""
+    lines = await call.session.recorder.stop()
+    code = "\n".join(lines) or "# nothing was done"
+    call.answer.result(f"Recording stopped. Recorded actions:\n\n```python\n{code}\n```")
+
+
+TOOLS: list[BrowserTool] = [start_recording, stop_recording]
