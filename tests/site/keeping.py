@@ -75,6 +75,7 @@ PAGES = {
     "/framed": '<!doctype html><title>Framed</title><input id="framed">',
     "/plain": "<!doctype html><title>Plain</title><p>plain</p>",
     "/endless": "<!doctype html><title>Endless</title><p>endless</p>",
+    "/onward": "<!doctype html><title>On</title><script>if (localStorage.out) location.replace('/plain')</script>",
     "/form": '<!doctype html><title>Form</title><form method="post" action="/answer"><button>Send</button></form>',
 }
 

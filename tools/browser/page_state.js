@@ -8,7 +8,6 @@
     /passw|passphrase|passcode|\bpwd\b|\bpin\b|secret|\bcvv|\bcvc|\botp\b|one.?time|security.?code|card.?number/i;
   const SECRET_PURPOSE = /(^|\s)(cc-\S+|one-time-code|current-password|new-password)(\s|$)/i;
   const BATCH = 50;
-
   class Unsaveable extends Error {}
   class TooLarge extends Error {}
 
@@ -22,17 +21,13 @@
   }
 
   function bytesOf(text) {
-    const raw = atob(text);
-    const bytes = new Uint8Array(raw.length);
-    for (let at = 0; at < raw.length; at++) bytes[at] = raw.charCodeAt(at);
-    return bytes.buffer;
+    return Uint8Array.from(atob(text), letter => letter.charCodeAt(0)).buffer;
   }
 
   function encodeString(text) {
     // JSON on its way through the browser would replace half of a surrogate pair; packed data in storage has such halves.
     if (text.isWellFormed()) return text;
-    const units = new Uint16Array(text.length);
-    for (let at = 0; at < text.length; at++) units[at] = text.charCodeAt(at);
+    const units = Uint16Array.from({ length: text.length }, (_, at) => text.charCodeAt(at));
     return { $: "utf16", v: base64(units.buffer) };
   }
 
@@ -272,8 +267,7 @@
     try { restoreItems(localStorage, items); } catch { cut.push("local storage"); }
     await Promise.all(databases.map(async database => {
       const skipped = await within(restoreDatabase(database), milliseconds).catch(() => -1);
-      const part = skipped > 0 ? `${skipped} records of ` : "";
-      if (skipped) cut.push(`${part}the database ${database.name.slice(0, 80)}`);
+      if (skipped) cut.push(`${skipped > 0 ? `${skipped} records of ` : ""}the database ${database.name.slice(0, 80)}`);
     }));
     return cut;
   }
@@ -328,7 +322,6 @@
   }
 
   const isTick = field => field.type === "checkbox" || field.type === "radio";
-
   // Frameworks keep the default equal to the value, so that comparing the two is not enough.
   const isTouched = field => field.matches(":user-valid, :user-invalid");
 
@@ -340,9 +333,8 @@
 
   function chosen(select) {
     const options = Array.from(select.options);
-    const marked = options.some(({ defaultSelected }) => defaultSelected);
     const first = options.findIndex(({ disabled }) => !disabled);
-    const changed = marked || select.multiple
+    const changed = options.some(({ defaultSelected }) => defaultSelected) || select.multiple
       ? options.some(({ selected, defaultSelected }) => selected !== defaultSelected)
       : select.selectedIndex !== first;
     if (!changed && !isTouched(select)) return null;
@@ -393,10 +385,8 @@
       if (!taken) return;
       if (isSecret(element)) { this.withheld++; return; }
       const size = JSON.stringify(taken).length;
-      if (size > this.fieldBytes || size > this.pageBytes || this.fields.length >= this.mostFields) {
-        this.cut = true;
-        return;
-      }
+      const most = this.fields.length < this.mostFields ? Math.min(this.fieldBytes, this.pageBytes) : 0;
+      if (size > most) { this.cut = true; return; }
       this.pageBytes -= size;
       this.fields.push([place(element), element.localName, element.type ?? "", element.name ?? "", ...taken]);
     }

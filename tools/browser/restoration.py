@@ -17,7 +17,7 @@ from .origins import Origins
 from .world import WorldError, origin_of
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, BrowserContext, Page
+    from playwright.async_api import Browser, BrowserContext, Page, Response
 
 logger = logging.getLogger("statehold.browser")
 
@@ -72,7 +72,15 @@ class SleepingTab:
         async with self._waking:
             if self._page is None:
                 page = await self._context.new_page()
-                self.report = await _loaded(self.saved, self.number, page, self._origins, seconds)
+                try:
+                    self.report = await _loaded(
+                        self.saved, self.number, page, self._origins, seconds
+                    )
+                except BaseException:
+                    # Still asleep: who asks next gets a page of its own.
+                    with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
+                        await page.close()
+                    raise
                 self._page = page
             return self._page
 
@@ -231,11 +239,7 @@ async def _prepared(saved: SavedTab, page: Page, origins: Origins, report: Repor
 
 async def _visited(saved: SavedTab, number: int, page: Page, report: Report) -> bool:
     """Load the page of a tab. Returns whether it is the page that was saved."""
-    # Going to the address where it stands, when that has a fragment, would not load anything.
-    if "#" in saved.url and page.url == saved.url:
-        response = await page.reload(wait_until="domcontentloaded")
-    else:
-        response = await page.goto(saved.url, wait_until="domcontentloaded")
+    response = await _answer(saved.url, page)
     if saved.posted:
         report.lost.append(
             f"the page of tab {number} (it was the answer to a form, which was not sent again)"
@@ -249,6 +253,22 @@ async def _visited(saved: SavedTab, number: int, page: Page, report: Report) -> 
     else:
         return True
     return False
+
+
+async def _answer(url: str, page: Page) -> Response | None:
+    from playwright.async_api import Error
+
+    try:
+        # Going to the address where it stands, when that has a fragment, would not load anything.
+        if "#" in url and page.url == url:
+            return await page.reload(wait_until="domcontentloaded")
+        return await page.goto(url, wait_until="domcontentloaded")
+    except Error as error:
+        if "interrupted by another navigation" not in error.message:
+            raise
+        # The page itself goes elsewhere.
+        await page.wait_for_load_state("domcontentloaded")
+        return None
 
 
 async def _refilled(text: str, number: int, page: Page, origins: Origins, report: Report) -> None:

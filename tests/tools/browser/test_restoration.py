@@ -234,6 +234,48 @@ async def test_pages_that_are_no_more_are_said(browser: Browser, site: Keeping) 
         assert "ERR_CONNECTION_REFUSED" in tab.report.lost[0]
 
 
+async def test_a_page_that_goes_elsewhere_is_said(browser: Browser, site: Keeping) -> None:
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await page.goto(site.at(1) + "/onward")
+        await page.evaluate("localStorage.out = 1")
+        given = await save(before, page)
+
+    async with resumed(browser, given) as after:
+        await page_of(after).wait_for_url("**/plain")
+        found = await save(after)
+        assert found.tabs[0].url == site.at(1) + "/plain"
+
+
+async def test_waking_that_is_cancelled_leaves_no_page(browser: Browser, site: Keeping) -> None:
+    async with resumed(browser) as before:
+        pages = [await before.context.new_page() for _ in range(2)]
+        for page in pages:
+            await page.goto(site.at(1) + "/plain")
+        given = await save(before, *pages)
+
+    async with resumed(browser, given) as after:
+        requested = anyio.Event()
+
+        async def hold(route: Route) -> None:
+            requested.set()
+
+        await after.context.route("**/plain", hold)
+        async with anyio.create_task_group() as tasks:
+
+            async def wake() -> None:
+                await asleep(after, 1).wake(seconds=SECONDS)
+
+            tasks.start_soon(wake)
+            with anyio.fail_after(10):
+                await requested.wait()
+            tasks.cancel_scope.cancel()
+        assert len(after.context.pages) == 1
+        await after.context.unroute("**/plain")
+        assert await (await asleep(after, 1).wake(seconds=SECONDS)).title() == "Plain"
+        assert len(after.context.pages) == 2
+
+
 async def test_a_page_whose_site_is_away_keeps_its_fields_for_the_next_time(
     browser: Browser, site: Keeping
 ) -> None:
