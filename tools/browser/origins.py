@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("statehold.browser")
 
 PARALLEL: Final = 2
-"""Empty pages at once: each site needs a renderer process of its own, so that more than the cores gain nothing."""
+"""Empty pages at once, when it is worth a second one. Each site needs a renderer process: more than the cores gain nothing."""
 DATABASE_SECONDS: Final = 3.0
 READ_SECONDS: Final = 4.0
 
@@ -153,7 +153,7 @@ class Origins:
 
         if self._gate is not None and waiting:
             async with anyio.create_task_group() as tasks:
-                for _ in range(min(PARALLEL, len(waiting))):
+                for _ in range(min(PARALLEL, 1 + len(waiting) // 4)):
                     tasks.start_soon(self._read_all, waiting, limits)
 
     async def _read_all(self, waiting: list[str], limits: Mapping[str, Any]) -> None:
