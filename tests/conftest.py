@@ -18,6 +18,7 @@ import pytest
 from _pytest.capture import CaptureManager
 from lab import Lab
 from listening import listening
+from screen import Screen
 
 TESTS = Path(__file__).resolve().parent
 UPSTREAMS = TESTS / "upstreams"
@@ -28,6 +29,7 @@ INSTALLED_BY = {
     "peers_python": "python",
     "chromium": "chromium",
     "headless_shell": "shell",
+    "screen": "screen",
 }
 """Fixture to the part of tests/peers/install.py that it needs."""
 
@@ -125,6 +127,14 @@ def chromium(pytestconfig: pytest.Config) -> str:
 def headless_shell(pytestconfig: pytest.Config) -> str:
     """The path of chromium-headless-shell."""
     return _needed(pytestconfig, "shell")
+
+
+@pytest.fixture
+def screen(pytestconfig: pytest.Config, chromium: str) -> Generator[Screen]:
+    """A screen that windows can be opened on; see tests/support/screen.py."""
+    _needed(pytestconfig, "screen")
+    with Screen.on() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

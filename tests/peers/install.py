@@ -1,8 +1,9 @@
-"""Puts the real peers in place: `python tests/peers/install.py [npm] [python] [chromium] [shell]`, by default all.
+"""Puts the real peers in place: `python tests/peers/install.py [npm] [python] [chromium] [shell] [screen]`, by default
+all.
 
 Idempotent, and safe when several processes run it at once: a part is installed again only when its lock file changed.
 Messages go to stderr; `chromium` and `shell` print the path of a browser on stdout: any Chromium, and the headless shell.
-Exit 1 with one line that names the remedy.
+`screen` is a screen without a monitor and a program that types and clicks on it. Exit 1 with one line that names the remedy.
 """
 
 from __future__ import annotations
@@ -95,6 +96,13 @@ def shell() -> Path:
         "python -m playwright install --only-shell chromium), or set STATEHOLD_HEADLESS_SHELL to its path."
     )
     return _installed("chromium-headless-shell", _found_shell, remedy)
+
+
+def screen() -> None:
+    """Find Xvfb and xdotool; as root on Debian install them."""
+    for package, program in (("xvfb", "Xvfb"), ("xdotool", "xdotool")):
+        remedy = f"Install {program} (Debian: apt-get install {package})."
+        _installed(package, lambda program=program: _on_path((program,)), remedy)
 
 
 def _installed(package: str, find: Callable[[], Path | None], remedy: str) -> Path:
@@ -195,7 +203,13 @@ def _say(what: str) -> None:
 
 
 def main(parts: list[str]) -> int:
-    known = {"npm": npm, "python": python, "chromium": chromium, "shell": shell}
+    known: dict[str, Callable[[], Path | None]] = {
+        "npm": npm,
+        "python": python,
+        "chromium": chromium,
+        "shell": shell,
+        "screen": screen,
+    }
     unknown = sorted(set(parts) - set(known))
     if unknown:
         _say(f"unknown part {', '.join(unknown)}; there are {', '.join(known)}")

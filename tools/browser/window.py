@@ -36,13 +36,22 @@ class Window:
     The connection stays open, so that cookies can be read when the window is gone; whoever opened it closes it.
     """
 
-    def __init__(self, connection: BrowserConnection, *, seal: Seal | None = None) -> None:
+    def __init__(
+        self,
+        connection: BrowserConnection,
+        *,
+        seal: Seal | None = None,
+        look_seconds: float = LOOK_SECONDS,
+        keep_seconds: float = KEEP_SECONDS,
+    ) -> None:
         self.closed = anyio.Event()
         self.last: Snapshot | None = None
         """What was saved last while there was a page."""
         self._connection = connection
         self._session = connection.session
         self._seal = seal
+        self._look_seconds = look_seconds
+        self._keep_seconds = keep_seconds
         self._closings = 0
         self._pages: set[Page] = set()
 
@@ -87,11 +96,11 @@ class Window:
         """
         kept_at = float("-inf")
         while not self._over():
-            if await self._looked() and anyio.current_time() - kept_at >= KEEP_SECONDS:
+            if await self._looked() and anyio.current_time() - kept_at >= self._keep_seconds:
                 assert self.last is not None
                 await keep(self.last)
                 kept_at = anyio.current_time()
-            with anyio.move_on_after(LOOK_SECONDS):
+            with anyio.move_on_after(self._look_seconds):
                 await self._ended()
 
     def _over(self) -> bool:

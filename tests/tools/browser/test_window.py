@@ -1,0 +1,137 @@
+"""A window that a person works in: what is kept of it when it is closed. The pages are real ones, without a screen."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+from browsing import Browse, new_view, opened, running
+
+from statehold.sessions.services import Snapshot
+from statehold.tools.browser.hibernation import Hibernated
+from statehold.tools.browser.sealing import Seal
+from statehold.tools.browser.service import BrowserService
+from statehold.tools.browser.window import Window
+
+KEY = "a key of a test, long enough"
+
+
+class Kept:
+    """What a window made durable."""
+
+    def __init__(self, seal: Seal | None = None) -> None:
+        self.saved: list[Hibernated] = []
+        self._seal = seal
+        self._more = anyio.Event()
+
+    async def __call__(self, snapshot: Snapshot) -> None:
+        self.saved.append(Hibernated.of(snapshot, self._seal))
+        self._more.set()
+        self._more = anyio.Event()
+
+    async def until(self, *urls: str) -> None:
+        """Wait until the window was kept with these tabs."""
+        with anyio.fail_after(20):
+            while not self.saved or addresses(self.saved[-1]) != list(urls):
+                await self._more.wait()
+
+
+def addresses(hibernated: Hibernated) -> list[str]:
+    return [tab.url for tab in hibernated.tabs]
+
+
+@asynccontextmanager
+async def window_of(
+    browse: Browse, seal: Seal | None = None
+) -> AsyncGenerator[tuple[Window, Kept]]:
+    """Show a session; leaving waits until its window is closed."""
+    window = Window(browse.connection, seal=seal, look_seconds=0.05, keep_seconds=0.0)
+    kept = Kept(seal)
+    await window.show()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(window.worked_in, kept)
+        yield window, kept
+
+
+async def test_tabs_are_kept_as_they_were_before_the_window_closed(
+    service: BrowserService, lab: str
+) -> None:
+    view = new_view()
+    async with opened(service, view) as browse:
+        await browse.text("navigate", url=f"{lab}/form")
+        context = browse.connection.session.context
+        async with window_of(browse) as (window, kept):
+            page = await context.new_page()
+            await page.goto(f"{lab}/routes")
+            await kept.until(f"{lab}/form", f"{lab}/routes")
+            await context.add_cookies([{"name": "late", "value": "1", "url": lab}])
+            for each in list(context.pages):
+                await each.close()
+        snapshot = await window.saved()
+    assert snapshot is not None
+    found = Hibernated.of(snapshot)
+    assert addresses(found) == [f"{lab}/form", f"{lab}/routes"]
+    assert "late" in [cookie["name"] for cookie in found.cookies]
+    async with opened(service, new_view(generation=2, id=view.id), snapshot) as again:
+        # Where something happened last is where the session goes on.
+        assert f"Page URL: {lab}/routes" in await again.text("snapshot")
+
+
+async def test_tab_that_was_closed_alone_stays_closed(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    context = browse.connection.session.context
+    async with window_of(browse) as (window, kept):
+        page = await context.new_page()
+        await page.goto(f"{lab}/routes")
+        await kept.until(f"{lab}/form", f"{lab}/routes")
+        await page.close()
+        await kept.until(f"{lab}/form")
+        await context.pages[0].close()
+    snapshot = await window.saved()
+    assert snapshot is not None
+    assert addresses(Hibernated.of(snapshot)) == [f"{lab}/form"]
+
+
+async def test_sleeping_tabs_are_awake_in_a_window(service: BrowserService, lab: str) -> None:
+    view = new_view()
+    async with opened(service, view) as browse:
+        await browse.text("navigate", url=f"{lab}/form")
+        await browse.text("tabs", action="new", url=f"{lab}/routes")
+        before = await browse.connection.snapshot()
+    async with opened(service, new_view(generation=2, id=view.id), before) as browse:
+        assert len(browse.connection.session.context.pages) == 1
+        async with window_of(browse):
+            pages = browse.connection.session.context.pages
+            assert sorted(page.url for page in pages) == [f"{lab}/form", f"{lab}/routes"]
+            for page in list(pages):
+                await page.close()
+
+
+async def test_browser_asks_a_person_for_files_itself(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/upload")
+    async with window_of(browse):
+        tab = await browse.connection.session.current()
+        await tab.page.locator("input[type=file]").first.click()
+        # A page that waits for a caller would not be answered by anybody.
+        assert await tab.page.evaluate("1 + 1") == 2
+        assert tab.modal_text is None
+        await tab.page.close()
+
+
+async def test_of_a_browser_that_died_the_last_look_is_kept(
+    tmp_path: Path, shell: str, lab: str
+) -> None:
+    async with running(tmp_path / "data", shell, key=KEY) as service, opened(service) as browse:
+        await browse.text("navigate", url=f"{lab}/form")
+        async with window_of(browse, Seal(KEY)) as (window, kept):
+            await kept.until(f"{lab}/form")
+            process = browse.connection._process  # pyright: ignore[reportPrivateUsage]
+            assert process.pid is not None
+            os.kill(process.pid, signal.SIGKILL)
+        snapshot = await window.saved()
+    assert snapshot is not None
+    assert addresses(Hibernated.of(snapshot, Seal(KEY))) == [f"{lab}/form"]
