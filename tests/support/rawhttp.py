@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -11,9 +12,15 @@ import anyio
 import h11
 from anyio.abc import SocketAttribute, SocketStream
 
+from statehold.sessions.clock import ManualClock
+from statehold.tools.browser.egress.resolver import Resolver
+from statehold.tools.browser.policy import NetworkPolicy
 from statehold.tools.browser.proxy import FilteringProxy, Grant
 
 Handler = Callable[[SocketStream], Awaitable[None]]
+
+LOCAL = NetworkPolicy(allow=["*", "127.0.0.0/8", "::1"])
+"""Lets through what the tests serve."""
 
 OVER = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
@@ -65,6 +72,11 @@ def hello(*bodies: bytes) -> tuple[Handler, list[bytes]]:
     return handler, seen
 
 
+async def echo(stream: SocketStream) -> None:
+    while True:
+        await stream.send(await stream.receive())
+
+
 @dataclass
 class Answer:
     status: int
@@ -77,17 +89,17 @@ class Browser:
 
     def __init__(self, stream: SocketStream, grant: Grant | None) -> None:
         self.stream = stream
-        self._grant = grant
+        self.grant = grant
 
     def authorization(self) -> bytes:
-        assert self._grant is not None
-        pair = f"{self._grant.username}:{self._grant.password}".encode()
+        assert self.grant is not None
+        pair = f"{self.grant.username}:{self.grant.password}".encode()
         return b"Proxy-Authorization: Basic " + b64encode(pair) + b"\r\n"
 
     async def say(self, *lines: str, body: bytes = b"") -> None:
         """Send a head with credentials, and a body."""
         head = "".join(f"{line}\r\n" for line in lines).encode()
-        given = self.authorization() if self._grant is not None else b""
+        given = self.authorization() if self.grant is not None else b""
         await self.stream.send(head + given + b"\r\n" + body)
 
     async def hear(self, method: str = "GET") -> Answer:
@@ -128,3 +140,35 @@ async def browser(proxy: FilteringProxy, grant: Grant | None) -> AsyncGenerator[
     port = int(proxy.server.rpartition(":")[2])
     async with await anyio.connect_tcp("127.0.0.1", port) as stream:
         yield Browser(stream, grant)
+
+
+class Told(list[tuple[str, str]]):
+    """Remembers what it is told: hosts and reasons."""
+
+    def __call__(self, host: str, reason: str) -> None:
+        self.append((host, reason))
+
+
+class Names:
+    """A resolver's source: what it says may change from one question to the next."""
+
+    def __init__(self, **answers: list[list[str]]) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    def __call__(self, name: str) -> Sequence[str]:
+        self.asked.append(name)
+        answers = self.answers.get(name.removesuffix(".example"), [])
+        if not answers:
+            raise socket.gaierror("no such name")
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+
+def proxy_with(
+    names: Names, *, connections: int = 9, connections_per_grant: int = 9
+) -> FilteringProxy:
+    return FilteringProxy(
+        resolver=Resolver(ManualClock(), lookup=names, keep_seconds=0),
+        connections=connections,
+        connections_per_grant=connections_per_grant,
+    )

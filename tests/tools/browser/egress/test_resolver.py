@@ -1,0 +1,50 @@
+"""Names to addresses."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import anyio
+import pytest
+from rawhttp import (
+    Names,
+)
+
+from statehold.sessions.clock import ManualClock
+from statehold.tools.browser.egress.resolver import NotFound, Resolver
+
+
+async def test_a_name_is_asked_for_once_at_a_time_and_kept_a_while() -> None:
+    clock = ManualClock()
+    names = Names(a=[["192.0.2.1"]])
+    resolver = Resolver(clock, lookup=names)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(resolver.addresses, "a.example")
+    assert len(names.asked) == 1
+    clock.advance(60)
+    assert [str(a) for a in await resolver.addresses("a.example")] == ["192.0.2.1"]
+    assert len(names.asked) == 2
+
+
+async def test_a_name_server_that_does_not_answer_is_not_waited_for() -> None:
+    answer = threading.Event()
+
+    def lookup(name: str) -> Sequence[str]:
+        answer.wait(10)
+        return ["192.0.2.1"]
+
+    resolver = Resolver(ManualClock(), lookup=lookup, seconds=0.05, at_once=1)
+    try:
+        for name in ("a.example", "b.example"):
+            with pytest.raises(NotFound):
+                await resolver.addresses(name)
+    finally:
+        answer.set()
+    while True:  # the late answer frees the only thread
+        try:
+            assert await resolver.addresses("a.example")
+            break
+        except NotFound:
+            continue
