@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("statehold.browser")
 
 PARALLEL: Final = 2
-"""Empty pages at once, when it is worth a second one. Each site needs a renderer process: more than the cores gain nothing."""
+"""Empty pages at once at most. Each site needs a renderer process of its own: more than the cores gain nothing."""
 DATABASE_SECONDS: Final = 3.0
 READ_SECONDS: Final = 4.0
 
