@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -11,6 +12,7 @@ import anyio
 
 from ...sessions.services import CallContext
 from .answer import Answer, difference
+from .failures import ToolFailed, first_line, was_done
 from .files import mime_of
 from .policy import scheme_allowed
 from .settle import settle
@@ -25,15 +27,7 @@ T = TypeVar("T")
 
 _REF: Final = re.compile(r"(?:g(\d+))?((?:f\d+)?e\d+)")
 _SHOWN_REF: Final = re.compile(r"\[ref=(?=(?:f\d+)?e\d+\])")
-_HELD: Final = re.compile(
-    r"element is (?:not|outside)|intercepts pointer|did not find|navigation to finish"
-)
-"""Lines of Playwright's log that say why it waited."""
 LEAVE_SECONDS: Final = 2.0
-
-
-class ToolFailed(Exception):
-    """Raised by a tool that could not do its work; its text is for the model that called it."""
 
 
 class Call:
@@ -46,6 +40,7 @@ class Call:
         self.answer = Answer()
         tab = self._tab = session.tabs.current
         self._before = _state(tab)
+        self._title: tuple[Tab | None, str] = (None, "")
         self.shows_page = False
         """Whether the answer describes the current page."""
         self.shows_snapshot = False
@@ -137,7 +132,7 @@ class Call:
         try:
             found = await self.session.unless_modal(tab, action)
         except Error as error:
-            if not _was_done(error):
+            if not was_done(error):
                 raise
             # Until the server answers, the page can only be waited for, which was done.
             self.shows_snapshot = False
@@ -184,19 +179,38 @@ class Call:
         tab = self.session.tabs.current
         if tab is self._tab and _state(tab) != self._before:
             self.shows_page = True
+        if tab is not None and tab.modal_text is not None:
+            self.answer.modal([tab.modal_text])
+        elif tab is not None and self.shows_snapshot:
+            await self.beside_title(tab, partial(self._snapshot, tab))
         if self.shows_page or self.answer.is_error:
             if len(self.session.tabs) > 1:
                 self.answer.tabs(await self.session.tab_lines())
             if tab is not None:
                 await self._page(tab)
-        if tab is not None and tab.modal_text is not None:
-            self.answer.modal([tab.modal_text])
-        elif tab is not None and self.shows_snapshot:
-            await self._snapshot(tab)
         news = [*self.session.take_news(), *(tab.take_news() if tab is not None else ())]
         self.answer.events(news[:50])
         for name, size in self.session.files.take_kept():
             self.answer.file(self.session.files.uri(name), name, mime_of(name), size)
+
+    async def beside_title(self, tab: Tab, work: Callable[[], Awaitable[T]]) -> T:
+        """Do something with a page while it is asked for its title, which the answer needs: one way instead of two."""
+        found: list[T] = []
+        failure: Exception | None = None
+
+        async def ask() -> None:
+            self._title = (tab, await self.session.title(tab))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            try:
+                found.append(await work())
+            except Exception as error:
+                # Not through the task group, which would wrap it.
+                failure = error
+        if failure is not None:
+            raise failure
+        return found[0]
 
     async def _leave_refused(self) -> str:
         """Take tabs away from addresses of schemes that may not be seen. Returns what to say then, else nothing."""
@@ -214,7 +228,9 @@ class Call:
 
     async def _page(self, tab: Tab) -> None:
         lines = [f"- Page URL: {tab.page.url}"]
-        title = await self.session.title(tab)
+        asked, title = self._title
+        if asked is not tab:
+            title = await self.session.title(tab)
         if title:
             lines.append(f"- Page Title: {title}")
         errors, warnings = tab.troubles()
@@ -266,20 +282,6 @@ def named(wanted: str | None, usual: str) -> str:
     if not wanted:
         return usual
     return wanted if PurePath(wanted).suffix else f"{wanted}{PurePath(usual).suffix}"
-
-
-def first_line(error: BaseException) -> str:
-    """Return what an error says, without Playwright's log of its steps and of the browser, but with what held it up."""
-    text, *log = re.split(r"\n(?:Call log|Browser logs):", str(error), maxsplit=1)
-    text = re.sub(r"\n\s+at [^\n]*<anonymous>[^\n]*", "", text.strip())
-    text = re.sub(r"^(?:\w+\.\w+: )?(?:Error: )?", "", text)[:2000] or type(error).__name__
-    held = [line.strip("- ") for line in "".join(log).splitlines() if _HELD.search(line)]
-    return f"{text} ({held[-1]})" if held and "Timeout" in text else text
-
-
-def _was_done(error: BaseException) -> bool:
-    """Whether only the navigation that an action led to did not come about in time."""
-    return "waiting for scheduled navigations" in str(error) and "action done" in str(error)
 
 
 __all__ = ["Call", "ToolFailed", "first_line", "named"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
@@ -39,7 +40,7 @@ async def snapshot(call: Call, given: TakeSnapshot) -> None:
     locator = await call.locate(given.target) if given.target else None
     options = {"depth": given.depth or None, "boxes": given.boxes}
     wanted = {key: value for key, value in options.items() if value is not None}
-    text = await call.snapshot_of(tab, locator, **wanted)
+    text = await call.beside_title(tab, partial(call.snapshot_of, tab, locator, **wanted))
     if given.filename is None:
         call.answer.snapshot(text)
     else:
