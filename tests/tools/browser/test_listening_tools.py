@@ -102,7 +102,10 @@ async def test_a_request_under_way_and_one_that_failed_are_said(
     browse: Browse, lab_site: Lab
 ) -> None:
     await browse.text("navigate", url=f"{lab_site.url}/frame")
-    await browse.value("() => { fetch('/api/gate/late').catch(() => 0); }")
+    tab = browse.connection.session.tabs.current
+    assert tab is not None
+    async with tab.page.expect_request("**/api/gate/late"):
+        await browse.value("() => { fetch('/api/gate/late').catch(() => 0); }")
     text = section(await browse.text("network_requests"), "Result")
     assert text.startswith(f"2. [GET] {lab_site.url}/api/gate/late\n")
     assert "no response yet" in await browse.error("network_request", index=2, part="response-body")
