@@ -1,0 +1,329 @@
+"""The built-in browser through real clients: logged in is logged in, whatever is paused or killed in between."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import psutil
+import pytest
+from front import (
+    JSON,
+    Running,
+    Way,
+    code_of,
+    meta_of,
+    opened_session,
+    serving,
+    structured,
+    toml,
+)
+from mcp import Client
+
+from statehold.sessions.links import unpacked
+
+PASSWORD = "open sesame"
+ALL_KINDS = ("cookie", "local", "session", "indexed")
+WAYS = [("http", "modern"), ("http", "legacy"), ("stdio", "modern"), ("stdio", "legacy")]
+
+
+@pytest.fixture(scope="module")
+def settings(headless_shell: str) -> JSON:
+    """A browser whose checkpoints are soon."""
+    browser = {"executable": headless_shell, "checkpoint": 0.05, "caps": ["devtools"]}
+    return {"recovery": {"backoff": [0.05, 1, 5]}, "services": {"browser": browser}}
+
+
+@pytest.fixture(scope="module", params=WAYS, ids="-".join)
+def way(
+    request: pytest.FixtureRequest, config_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Way:
+    transport, era = request.param
+    url = request.getfixturevalue("server").url if transport == "http" else ""
+    return Way(transport, era, config_file, tmp_path_factory.mktemp("stdio"), url=url)
+
+
+class Agent:
+    """A client that works in one session."""
+
+    def __init__(self, client: Client, session: str) -> None:
+        self.client = client
+        self.session = session
+
+    async def call(self, tool: str, **arguments: Any) -> types.CallToolResult:
+        given = {"session_id": self.session, **arguments}
+        with anyio.fail_after(40):
+            return await self.client.call_tool(tool, given)
+
+    async def said(self, tool: str, **arguments: Any) -> str:
+        """Call a tool that has to succeed and return all text of its result."""
+        result = await self.call(tool, **arguments)
+        assert not result.is_error, said(result)
+        return said(result)
+
+    async def log_in(self, site: str, name: str) -> None:
+        await self.said("browser_navigate", url=f"{site}/login")
+        fields = [
+            {"target": "#name", "name": "Name", "type": "textbox", "value": name},
+            {"target": "#password", "name": "Password", "type": "textbox", "value": PASSWORD},
+        ]
+        await self.said("browser_fill_form", fields=fields)
+        assert f"Logged in as {name}" in await self.said("browser_click", target="button")
+
+
+def said(result: types.CallToolResult) -> str:
+    return "\n".join(b.text for b in result.content if isinstance(b, types.TextContent))
+
+
+@asynccontextmanager
+async def agent(way: Way, session: str | None = None, **options: Any) -> AsyncGenerator[Agent]:
+    async with way.connect() as client:
+        yield Agent(client, session or await opened_session(client, **options))
+
+
+# Over every way.
+
+
+async def test_login_survives_a_pause_and_the_next_result_says_so_once(
+    way: Way, login_site: str
+) -> None:
+    async with agent(way) as ada:
+        await ada.log_in(login_site, "ada")
+        paused = structured(await ada.call("session_pause"))
+        assert paused["status"] == "paused"
+        result = await ada.call("browser_snapshot")
+        assert "generation 1 to 2; it was paused" in said(result)
+        assert "Restored: 1 tab, 1 cookie, the storage of 1 site" in said(result)
+        assert "Logged in as ada" in said(result)
+        assert "note of ada" in said(result)
+        assert meta_of(result)["statehold/session"]["generation"] == 2
+        again = await ada.said("browser_snapshot")
+        assert "Note from Statehold" not in again
+        assert "[ref=g2" in again
+
+
+async def test_sessions_do_not_see_each_others_logins(way: Way, login_site: str) -> None:
+    async with agent(way) as ada:
+        bob = Agent(ada.client, await opened_session(ada.client))
+        await ada.log_in(login_site, "ada")
+        assert "Nobody is logged in" in await bob.said("browser_navigate", url=f"{login_site}/me")
+        await bob.log_in(login_site, "bob")
+        assert "Logged in as ada" in await ada.said("browser_navigate", url=f"{login_site}/me")
+
+
+async def test_files_of_a_session_are_resources_that_outlive_a_pause(
+    way: Way, login_site: str
+) -> None:
+    async with agent(way) as ada:
+        await ada.said("browser_navigate", url=f"{login_site}/login")
+        result = await ada.call("browser_take_screenshot", filename="login.png")
+        [link] = [b for b in result.content if isinstance(b, types.ResourceLink)]
+        assert str(link.uri) == f"session://{ada.session}/browser/files/login.png"
+        structured(await ada.call("session_pause"))
+        [content] = (await ada.client.read_resource(str(link.uri))).contents
+        assert isinstance(content, types.BlobResourceContents)
+        assert content.blob.startswith("iVBOR")
+        info = structured(await ada.call("session_info"))
+        # Reading needs no browser.
+        assert [s["connected"] for s in info["services"]] == [False]
+
+
+async def test_files_are_listed_where_the_session_is_pinned(
+    config_file: Path, tmp_path: Path, login_site: str
+) -> None:
+    way = Way("stdio", "modern", config_file, tmp_path, options=["--session", "desk"])
+    async with way.connect() as client:
+        assert (await client.list_resources()).resources == []
+        await client.call_tool("browser_navigate", {"url": f"{login_site}/login"})
+        await client.call_tool("browser_take_screenshot", {"filename": "a b.png"})
+        [found] = (await client.list_resources()).resources
+        assert found.name == "a b.png"
+        assert (await client.read_resource(str(found.uri))).contents
+
+
+async def test_statehold_alone_offers_a_browser(tmp_path: Path) -> None:
+    (tmp_path / "empty.toml").touch()
+    way = Way("stdio", "modern", tmp_path / "empty.toml", tmp_path / "data")
+    async with way.connect() as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert "session_id" in tools["browser_navigate"].input_schema["required"]
+        assert "browser_run_code_unsafe" not in tools
+
+
+async def test_private_addresses_are_out_of_reach_for_callers_with_tokens(
+    settings: JSON, tmp_path: Path, login_site: str
+) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("a-token-of-the-tests-0123456789 ada\n")
+    tokens.chmod(0o600)
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({**settings, "server": {"tokens": str(tokens)}}))
+    with serving(config, tmp_path / "data") as running:
+        way = Way("http", "modern", config, tmp_path, url=running.url)
+        headers = {"Authorization": "Bearer a-token-of-the-tests-0123456789"}
+        async with way.connect(headers=headers) as client:
+            ada = Agent(client, await opened_session(client))
+            result = await ada.call("browser_navigate", url=f"{login_site}/login")
+            assert "Not allowed to reach 127.0.0.1" in said(result)
+            assert "Harbour" not in said(result)
+
+
+async def test_session_in_use_is_not_paused_and_says_why(server: Running, lab_site: Any) -> None:
+    way = Way("http", "modern", Path(), Path(), url=server.url)
+    async with agent(way) as ada:
+        await ada.said("browser_navigate", url=f"{lab_site.url}/dialogs")
+        await ada.said("browser_evaluate", function="() => { setTimeout(() => alert('hm')) }")
+        result = await ada.call("session_pause")
+        assert code_of(result) == "session_busy"
+        assert 'browser: a page waits: ["alert" dialog' in said(result)
+        await ada.said("browser_handle_dialog", accept=True)
+        structured(await ada.call("session_pause"))
+
+
+# Whatever is killed.
+
+
+async def enter_everywhere(ada: Agent, site: str, lab: str) -> None:
+    """Log in by HttpOnly cookie on one site, and in four ways on another, in three tabs."""
+    await ada.log_in(site, "ada")
+    await ada.said("browser_tabs", action="new", url=f"{lab}/logins")
+    await ada.said("browser_type", target="input", text="ada")
+    for button in ("By cookie", "By localStorage", "By sessionStorage", "By IndexedDB"):
+        await ada.said("browser_click", target=f"text={button}")
+    text = await ada.said("browser_snapshot")
+    assert text.count("ada") >= len(ALL_KINDS)
+
+
+async def check_everywhere(ada: Agent, why: str) -> None:
+    """Check that all logins are there, that this was told once, and that the session goes on."""
+    first = await ada.said("browser_snapshot")
+    assert "generation 1 to 2" in first
+    assert why in first
+    assert "Restored: 2 tabs" in first
+    shown = await ada.said("browser_evaluate", function=SHOWN)
+    assert "Note from Statehold" not in shown
+    for kind in ALL_KINDS:
+        assert f'"{kind}": "ada"' in shown
+    await ada.said("browser_tabs", action="select", index=0)
+    assert "Logged in as ada" in await ada.said("browser_snapshot")
+
+
+SHOWN = """() => Object.fromEntries(["cookie", "local", "session", "indexed"]
+    .map(id => [id, document.getElementById(id).textContent]))"""
+
+
+def is_driver(process: psutil.Process) -> bool:
+    return "run-driver" in process.cmdline()
+
+
+def is_browser(process: psutil.Process) -> bool:
+    line = process.cmdline()
+    # Debian's command is a script that starts the browser, and stays.
+    return "--remote-debugging-pipe" in line and not line[0].endswith("/sh")
+
+
+def is_there(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def found(running: Running, wanted: Callable[[psutil.Process], bool]) -> psutil.Process:
+    children = psutil.Process(running.process.pid).children(recursive=True)
+    # The first: what a browser forks looks like itself for a moment.
+    return min(filter(wanted, children), key=lambda process: process.create_time())
+
+
+async def checkpointed(data: Path, session: str) -> None:
+    """Wait until all logins are in the database."""
+
+    def is_saved() -> bool:
+        database = next(data.glob("*.db"))
+        with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+            rows: list[Any] = connection.execute(
+                "SELECT data FROM snapshot WHERE session_id = ? ORDER BY seq DESC LIMIT 1",
+                (session,),
+            ).fetchall()
+        connection.close()
+        text = str(unpacked(rows[0][0]).data) if rows else ""
+        return all(
+            word in text for word in ("site_session", "lab_login", "'entry': '", "Uint8Array")
+        )
+
+    with anyio.fail_after(15):
+        # Another process writes: nothing here can wait for it but a look.
+        while not is_saved():  # noqa: ASYNC110
+            await anyio.sleep(0.02)
+
+
+@pytest.fixture
+async def everywhere(
+    config_file: Path, tmp_path: Path, login_site: str, lab_site: Any
+) -> AsyncGenerator[tuple[Way, Running, str]]:
+    """A server of the test's own with a session that is logged in everywhere and saved: the way to it, it, the session."""
+    with serving(config_file, tmp_path / "data") as running:
+        way = Way("http", "modern", config_file, tmp_path / "data", url=running.url)
+        async with agent(way, name="desk") as ada:
+            await enter_everywhere(ada, login_site, lab_site.url)
+            await checkpointed(tmp_path / "data", ada.session)
+        yield way, running, ada.session
+
+
+Everywhere = tuple[Way, Running, str]
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("victim", "why"),
+    [(is_browser, "the browser ended"), (is_driver, "the Playwright driver ended")],
+    ids=["browser", "driver"],
+)
+async def test_all_logins_survive_a_kill(
+    everywhere: Everywhere, victim: Callable[[psutil.Process], bool], why: str
+) -> None:
+    way, running, session = everywhere
+    process = found(running, victim)
+    os.kill(process.pid, signal.SIGKILL)
+    with anyio.fail_after(10):
+        while is_there(process):  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+    async with agent(way, session) as ada:
+        await check_everywhere(ada, why)
+
+
+@pytest.mark.fault
+async def test_all_logins_survive_the_death_of_the_server(
+    everywhere: Everywhere, config_file: Path
+) -> None:
+    way, running, session = everywhere
+    children = psutil.Process(running.process.pid).children(recursive=True)
+    running.process.kill()
+    running.process.wait(10)
+    with anyio.fail_after(10):
+        while any(map(is_there, children)):  # noqa: ASYNC110
+            await anyio.sleep(0.02)
+    with serving(config_file, way.data) as again:
+        way.url = again.url
+        async with agent(way, session) as ada:
+            await check_everywhere(ada, "the server was restarted")
+
+
+@pytest.mark.fault
+async def test_all_logins_survive_a_pause_and_a_restart(
+    everywhere: Everywhere, config_file: Path
+) -> None:
+    way, running, session = everywhere
+    assert running.stop() == 0
+    with serving(config_file, way.data) as again:
+        way.url = again.url
+        async with agent(way, session) as ada:
+            await check_everywhere(ada, "it was paused")
+            assert structured(await ada.call("session_close"))["status"] == "closed"
