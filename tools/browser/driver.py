@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import signal
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -18,7 +16,7 @@ from ...sessions.errors import ServiceUnavailable
 from ..upstream import proc
 from ..upstream.launch import find_setpriv
 from ..upstream.ledger import Ledger
-from ..upstream.places import private_folder
+from .scratch import Scratch
 
 if TYPE_CHECKING:
     from playwright.async_api import Playwright
@@ -37,7 +35,8 @@ class Driver:
     """
 
     def __init__(self, folder: Path, ledger: Ledger | None) -> None:
-        self.folder = folder
+        self._folder = folder
+        self._scratch: Scratch | None = None
         self.exited = anyio.Event()
         self.contexts = 0
         """How many contexts were made with it; it grows with them, so it is replaced after many."""
@@ -63,7 +62,7 @@ class Driver:
 
     @classmethod
     async def start(cls, folder: Path, ledger: Ledger | None = None) -> Driver:
-        """Start one. Its temporary files and those of its browsers are in `folder`, which is made, and removed with it.
+        """Start one. Its temporary files and those of its browsers are in a folder of its own, if possible below `folder`.
 
         Raises:
             ServiceUnavailable: it does not start.
@@ -115,8 +114,10 @@ class Driver:
         setpriv = find_setpriv() if proc.LINUX else None
         prefix = [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
         environment = _without_ours(cast("dict[str, str]", get_driver_env()))
-        environment |= {"TMPDIR": str(self.folder), proc.MARK: self._mark}
-        await anyio.to_thread.run_sync(private_folder, self.folder)
+        with anyio.CancelScope(shield=True):
+            self._scratch = await anyio.to_thread.run_sync(Scratch.make, self._folder)
+        assert self._scratch is not None
+        environment |= {"TMPDIR": str(self._scratch.path), proc.MARK: self._mark}
         self._process = await asyncio.create_subprocess_exec(
             *prefix,
             node,
@@ -146,15 +147,15 @@ class Driver:
             if self._client is not None and not self.exited.is_set() and process is not None:
                 await self._client.stop()
         self.kill()
-        if process is None:
-            return
-        removing = partial(shutil.rmtree, self.folder, ignore_errors=True)
-        with anyio.move_on_after(STOP_SECONDS, shield=True):
-            await process.wait()
-            await anyio.to_thread.run_sync(proc.kill_marked, [self._mark])
-            await anyio.to_thread.run_sync(removing)
-        if self._ledger is not None and process.returncode is not None:
-            self._ledger.remove(process.pid)
+        if process is not None:
+            with anyio.move_on_after(STOP_SECONDS, shield=True):
+                await process.wait()
+                await anyio.to_thread.run_sync(proc.kill_marked, [self._mark])
+            if self._ledger is not None and process.returncode is not None:
+                self._ledger.remove(process.pid)
+        if self._scratch is not None:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._scratch.remove)
 
 
 def _without_ours(environment: Mapping[str, str]) -> dict[str, str]:

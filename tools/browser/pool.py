@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import signal
@@ -117,7 +116,6 @@ class Pool:
         self._processes: dict[str, BrowserProcess] = {}
         self._starting = anyio.Lock()
         self._locks: dict[str, anyio.Lock] = {}
-        self._numbers = itertools.count(1)
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Pool:
@@ -207,8 +205,7 @@ class Pool:
         async with self._starting:
             driver = self._driver
             if driver is None or driver.exited.is_set() or driver.contexts >= CONTEXTS_PER_DRIVER:
-                folder = self._folder / f"driver-{next(self._numbers)}"
-                driver = self._driver = await Driver.start(folder, self._ledger)
+                driver = self._driver = await Driver.start(self._folder, self._ledger)
                 self._drivers.add(driver)
             driver.browsers += 1
             return driver

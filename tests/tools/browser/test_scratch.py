@@ -1,0 +1,72 @@
+"""The folders of drivers: private, of their own, short enough for a socket, and removed whoever is killed."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from statehold.tools.browser.scratch import LONGEST, Scratch
+
+HOLDER = """
+import sys
+from pathlib import Path
+from statehold.tools.browser.scratch import Scratch
+scratch = Scratch.make(Path(sys.argv[1]))
+print(scratch.path, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def short() -> Generator[Path]:
+    with tempfile.TemporaryDirectory(prefix="s", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def test_folder_is_private_and_removed_once(short: Path) -> None:
+    scratch = Scratch.make(short / "temporary")
+    assert scratch.path.parent == short / "temporary"
+    assert stat.S_IMODE(scratch.path.stat().st_mode) == 0o700
+    (scratch.path / "file").write_text("left")
+    scratch.remove()
+    scratch.remove()
+    assert list((short / "temporary").iterdir()) == []
+
+
+def test_two_have_two_folders_and_leave_each_other_alone(short: Path) -> None:
+    one, other = Scratch.make(short), Scratch.make(short)
+    assert one.path != other.path
+    one.remove()
+    assert other.path.is_dir()
+    other.remove()
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(short: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(short)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        left = Path(process.stdout.readline().strip())
+        Scratch.make(short).remove()
+        assert left.is_dir()
+        process.kill()
+        process.wait(10)
+    Scratch.make(short).remove()
+    assert not left.exists()
+
+
+def test_path_too_long_for_a_socket_is_in_the_temporary_folder(tmp_path: Path) -> None:
+    scratch = Scratch.make(tmp_path / ("deep" * 20))
+    assert len(os.fsencode(scratch.path)) <= LONGEST
+    scratch.remove()
+    assert not scratch.path.exists()
