@@ -13,7 +13,6 @@ from ..sessions.records import Principal
 from ..sessions.registry import Registry
 from ..sessions.services import JSON
 from .control import serve_control
-from .pictures import picture
 
 
 class Operator:
@@ -42,6 +41,8 @@ class Operator:
             found, _ = await self._registry.close(principal, session_id, force=force, reason="cli")
             return {"session": found}
         if op == "screenshot":
+            from .pictures import picture
+
             kind, full_page = request["kind"], request["full_page"]
             return await picture(
                 self._registry, principal, session_id, kind=kind, full_page=full_page

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..tools.browser.config import BrowserConfig
-from ..tools.browser.service import BrowserService
 from ..tools.upstream.ledger import Ledger
 from ..tools.upstream.service import UpstreamService
 from .config import Config, ServiceConfig
 
-AnyService: TypeAlias = UpstreamService | BrowserService
+if TYPE_CHECKING:
+    from ..tools.browser.service import BrowserService
+
+AnyService: TypeAlias = "UpstreamService | BrowserService"
 
 
 def services_of(config: Config, ledger: Ledger, *, alone: bool) -> dict[str, AnyService]:
@@ -28,6 +30,9 @@ def service_of(
     data = None if config.ephemeral else config.data
     call_seconds = config.timeouts.call
     if isinstance(settings, BrowserConfig):
+        # Here, because its tools take a tenth of the start of a process that has none.
+        from ..tools.browser.service import BrowserService
+
         return BrowserService(
             name, settings, data=data, ledger=ledger, call_seconds=call_seconds, alone=alone
         )

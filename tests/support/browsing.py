@@ -80,7 +80,7 @@ def new_view(owner: str = "owner", *, generation: int = 1, id: str | None = None
 
 
 @asynccontextmanager
-async def running(data: Path, shell: str, **settings: Any) -> AsyncGenerator[BrowserService]:
+async def running(data: Path, shell: str | None, **settings: Any) -> AsyncGenerator[BrowserService]:
     """A browser service; private addresses may be reached, since all test sites have one."""
     config = BrowserConfig.model_validate({"executable": shell, "private": True, **settings})
     async with BrowserService("browser", config, data=data) as service:

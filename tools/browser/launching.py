@@ -46,6 +46,7 @@ class Launcher:
         Raises:
             ServiceUnavailable: there is none, or it cannot be reached.
         """
+        playwright.selectors.set_test_id_attribute(self._config.test_id_attribute)
         if self._config.remote:
             return await self._connected(playwright)
         options = launch_options(await self._found(), self._config)

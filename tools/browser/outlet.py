@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from .config import BrowserConfig
 from .egress.upstream import UpstreamProxy
-from .policy import NetworkPolicy, scheme_allowed
+from .policy import OTHER_SCHEMES, NetworkPolicy
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Route
 
     from .proxy import FilteringProxy, Grant
-
-_OTHER_SCHEMES: Final = re.compile(r"^(?!https?:)", re.IGNORECASE)
 
 
 class Outlet:
@@ -67,14 +64,11 @@ class Outlet:
 
 async def refuse_schemes(context: BrowserContext) -> None:
     """Have a context refuse every request whose scheme the proxy does not see. All others do not pass here."""
-    await context.route(_OTHER_SCHEMES, _by_scheme)
+    await context.route(OTHER_SCHEMES, _refuse)
 
 
-async def _by_scheme(route: Route) -> None:
-    end: Callable[[], Awaitable[None]] = route.fallback
-    if not scheme_allowed(route.request.url):
-        end = route.abort
-    await end()
+async def _refuse(route: Route) -> None:
+    await route.abort()
 
 
 __all__ = ["Outlet", "refuse_schemes"]

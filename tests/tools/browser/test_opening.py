@@ -1,0 +1,277 @@
+"""Opening a browser for a session: what comes back, what it may reach, and browsers that run elsewhere."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from browsing import Browse, new_view, opened, running, section, text_of
+from lab import Lab
+
+from statehold.sessions.errors import ServiceUnavailable
+from statehold.sessions.services import Snapshot
+from statehold.tools.browser.sealing import SealBroken
+from statehold.tools.browser.service import BrowserService
+
+KEY = "a key of the tests, not short"
+
+
+async def saved(browse: Browse) -> Snapshot:
+    found = await browse.connection.snapshot()
+    assert found is not None
+    return Snapshot(json.loads(json.dumps(found.data)), found.blobs)
+
+
+async def three_tabs(browse: Browse, lab: str) -> Snapshot:
+    """Open three pages with the second as the current one, and save them."""
+    await browse.text("navigate", url=f"{lab}/frame?name=one")
+    await browse.text("tabs", action="new", url=f"{lab}/frame?name=two")
+    await browse.text("tabs", action="new", url=f"{lab}/frame?name=three")
+    await browse.text("tabs", action="select", index=1)
+    return await saved(browse)
+
+
+# What comes back.
+
+
+async def test_tabs_come_back_in_their_order_and_wake_when_they_are_selected(
+    service: BrowserService, browse: Browse, lab: str, lab_hits: Lab
+) -> None:
+    given = await three_tabs(browse, lab_hits.url)
+    before = len(lab_hits.hits)
+    async with opened(service, new_view(generation=2), given) as again:
+        assert "3 tabs (2 of them when first used)" in again.connection.opened.restored
+        assert [hit for hit in lab_hits.hits[before:] if "name=two" not in hit] == []
+        listed = section(await again.text("tabs", action="list"), "Result").splitlines()
+        assert [line.partition("name=")[2].rstrip(")") for line in listed] == [
+            "one",
+            "two",
+            "three",
+        ]
+        assert "(current)" in listed[1]
+        assert "Frame two" in await again.text("snapshot")
+        await again.text("tabs", action="select", index=2)
+        assert "Frame three" in await again.text("snapshot")
+        # What was never woken is saved as it is.
+        data = (await saved(again)).data
+        assert [tab["url"].partition("name=")[2] for tab in data["tabs"]] == ["one", "two", "three"]
+        assert data["current"] == 2
+
+
+async def test_sleeping_tab_follows_the_current_one_that_closes(
+    service: BrowserService, browse: Browse, lab: str
+) -> None:
+    given = await three_tabs(browse, lab)
+    async with opened(service, new_view(generation=2), given) as again:
+        assert "name=three" in await again.text("tabs", action="close")
+        assert "Frame three" in await again.text("snapshot")
+        await again.text("tabs", action="close", index=0)
+        assert len(again.connection.session.tabs) == 1
+        await again.text("close")
+        assert len(again.connection.session.tabs) == 0
+
+
+async def test_popups_beside_sleeping_tabs_are_tabs(
+    service: BrowserService, browse: Browse, lab: str
+) -> None:
+    given = await three_tabs(browse, lab)
+    async with opened(service, new_view(generation=2), given) as again:
+        await again.text("evaluate", function="() => { open('/frame?name=four') }")
+        await again.text("tabs", action="select", index=0)
+        listed = section(await again.text("tabs", action="list"), "Result").splitlines()
+        assert "name=one" in listed[0]
+        assert "name=four" in listed[3]
+
+
+async def test_session_that_was_never_saved_says_so(service: BrowserService) -> None:
+    async with opened(service, new_view(generation=2)) as again:
+        assert "nothing had been saved yet" in again.connection.opened.lost
+    async with opened(service) as first:
+        assert first.connection.opened.lost == ""
+
+
+async def test_only_what_changes_something_is_worth_a_checkpoint(browse: Browse, lab: str) -> None:
+    connection = browse.connection
+    await browse.text("navigate", url=f"{lab}/frame?name=one")
+    assert connection.unsaved
+    await saved(browse)
+    await browse.text("snapshot")
+    await browse.text("console_messages", level="info")
+    assert not connection.unsaved
+    await browse.text("evaluate", function="() => { localStorage.a = 1 }")
+    assert connection.unsaved
+
+
+async def test_no_checkpoint_waits_for_a_page_that_asks_something(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/dialogs")
+    await browse.text("evaluate", function="() => { setTimeout(() => alert('hm')) }")
+    tab = browse.connection.session.tabs.current
+    assert tab is not None
+    with anyio.fail_after(5):
+        await tab.modal.wait()
+    assert await browse.connection.checkpoint() is None
+    assert browse.connection.unsaved
+    assert browse.connection.busy is not None
+    await browse.text("handle_dialog", accept=True)
+    assert browse.connection.busy is None
+    assert await browse.connection.checkpoint() is not None
+
+
+async def test_saved_session_is_sealed_and_opens_with_its_key_only(
+    tmp_path: Path, shell: str, lab: str
+) -> None:
+    async with running(tmp_path, shell, key=KEY) as service, opened(service) as browse:
+        await browse.text("navigate", url=f"{lab}/frame?name=one")
+        given = await saved(browse)
+        assert "name=one" not in str(given)
+        async with opened(service, new_view(generation=2), given) as again:
+            assert "Frame one" in await again.text("snapshot")
+    for key in (None, "another key of the tests"):
+        async with running(tmp_path, shell, key=key) as service:
+            with pytest.raises(SealBroken):
+                await service.open(new_view(generation=2), given)
+
+
+# What it may reach.
+
+
+@pytest.fixture
+def lab_hits() -> Generator[Lab]:
+    with Lab() as site:
+        yield site
+
+
+async def test_refusals_are_told_and_the_other_side_hears_nothing(
+    tmp_path: Path, shell: str, lab_hits: Lab
+) -> None:
+    async with running(tmp_path, shell, block=["127.0.0.2"]) as service, opened(service) as browse:
+        await browse.text("navigate", url=f"{lab_hits.url}/frame?name=here")
+        script = f"() => fetch('{lab_hits.other}/frame?name=there').then(() => 1, () => 0)"
+        text = await browse.text("evaluate", function=script)
+        assert "Not allowed to reach 127.0.0.2" in text
+        result = await browse.call("navigate", url=f"{lab_hits.other}/frame?name=there")
+        assert "127.0.0.2" in text_of(result)
+        assert "Frame there" not in text_of(result)
+    assert not [hit for hit in lab_hits.hits if "name=there" in hit]
+
+
+async def test_private_addresses_are_refused_unless_the_caller_has_the_machine(
+    tmp_path: Path, shell: str, lab: str
+) -> None:
+    async with running(tmp_path, shell, private=None) as service, opened(service) as browse:
+        result = await browse.call("navigate", url=f"{lab}/frame?name=one")
+        assert "Not allowed to reach 127.0.0.1" in text_of(result)
+        assert "Frame one" not in text_of(result)
+
+
+async def test_nothing_is_left_of_services_and_their_ways_out(
+    tmp_path: Path, shell: str, lab: str, leaks: Any
+) -> None:
+    for number in range(2):
+        async with running(tmp_path, shell) as service, opened(service) as browse:
+            await browse.text("navigate", url=f"{lab}/frame?name={number}")
+    await leaks.check()
+    assert list((tmp_path / "browser" / "temporary").iterdir()) == []
+
+
+# What it is.
+
+
+async def test_pages_believe_in_the_configured_device(tmp_path: Path, shell: str) -> None:
+    settings = {"device": "iPhone 15", "locale": "de-DE", "timezone": "Asia/Tokyo"}
+    async with running(tmp_path, shell, **settings) as service, opened(service) as browse:
+        await browse.text("navigate", url="about:blank")
+        assert "iPhone" in await browse.value("() => navigator.userAgent")
+        assert await browse.value("() => navigator.language") == "de-DE"
+        zone = "() => Intl.DateTimeFormat().resolvedOptions().timeZone"
+        assert await browse.value(zone) == "Asia/Tokyo"
+
+
+async def test_unknown_device_is_refused_with_the_nearest_name(tmp_path: Path, shell: str) -> None:
+    async with running(tmp_path, shell, device="iphone 15") as service:
+        with pytest.raises(ServiceUnavailable) as caught:
+            await service.open(new_view(), None)
+        assert "Did you mean 'iPhone 15'?" in caught.value.message
+
+
+async def test_every_page_runs_the_configured_script_first(
+    tmp_path: Path, shell: str, lab: str
+) -> None:
+    (tmp_path / "first.js").write_text("window.early = document.readyState")
+    script = str(tmp_path / "first.js")
+    async with running(tmp_path, shell, init_script=script) as service, opened(service) as browse:
+        await browse.text("navigate", url=f"{lab}/frame?name=one")
+        assert await browse.value("() => early") == "loading"
+
+
+# Browsers elsewhere.
+
+
+@contextmanager
+def told(command: list[str], mark: str) -> Generator[str]:
+    """Run a program that says on stderr or stdout where it listens; yield the address after `mark`."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = next(line for line in process.stdout if mark in line)
+            yield line.partition(mark)[2].strip()
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+@pytest.fixture
+async def by_devtools(shell: str, tmp_path: Path) -> AsyncGenerator[str]:
+    options = ["--remote-debugging-port=0", f"--user-data-dir={tmp_path / 'profile'}"]
+    command = [shell, "--no-sandbox", "--headless", *options, "about:blank"]
+    with told(command, "DevTools listening on ") as address:
+        yield address
+
+
+async def test_browser_elsewhere_is_used_and_left_as_it_was(
+    by_devtools: str, tmp_path: Path, lab: str
+) -> None:
+    for _ in range(2):
+        async with running(tmp_path, None, cdp_endpoint=by_devtools) as service:
+            async with opened(service) as browse:
+                await browse.text("navigate", url=f"{lab}/frame?name=one")
+                given = await saved(browse)
+            async with opened(service, new_view(generation=2), given) as again:
+                assert "Frame one" in await again.text("snapshot")
+
+
+async def test_playwright_server_elsewhere_is_used(tmp_path: Path, shell: str, lab: str) -> None:
+    (tmp_path / "server.json").write_text(
+        json.dumps({"executablePath": shell, "chromiumSandbox": False, "host": "127.0.0.1"})
+    )
+    config = str(tmp_path / "server.json")
+    command = [sys.executable, "-m", "playwright", "launch-server"]
+    command += ["--browser", "chromium", "--config", config]
+    with told(command, "ws://") as address:
+        async with (
+            running(tmp_path, None, ws_endpoint=f"ws://{address}") as service,
+            opened(service) as browse,
+        ):
+            await browse.text("navigate", url=f"{lab}/frame?name=one")
+            assert "Frame one" in await browse.text("snapshot")
+
+
+async def test_unreachable_browser_elsewhere_is_said_without_the_key_in_its_address(
+    tmp_path: Path,
+) -> None:
+    endpoint = "ws://127.0.0.1:9/?token=s3cr3t"
+    for name in ("cdp_endpoint", "ws_endpoint"):
+        async with running(tmp_path, None, **{name: endpoint}) as service:
+            with pytest.raises(ServiceUnavailable) as caught:
+                await service.open(new_view(), None)
+            assert "The browser at ws://127.0.0.1:9 cannot be used" in caught.value.message
+            assert "ECONNREFUSED" in caught.value.message
+            assert "s3cr3t" not in repr(caught.value) + caught.value.message
