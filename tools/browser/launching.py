@@ -32,7 +32,7 @@ class Launcher:
     """Gets browsers for one service. `spawn` starts work that goes on when whoever waits for it gives up."""
 
     def __init__(
-        self, config: BrowserConfig, *, seconds: float, spawn: Callable[..., None]
+        self, config: BrowserConfig, *, seconds: float, spawn: Callable[..., object]
     ) -> None:
         self._config = config
         self._seconds = seconds

@@ -1,0 +1,100 @@
+"""Getting a browser where there is none yet: whoever waits is told, and the installation goes on without them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from statehold.sessions.errors import ServiceUnavailable
+from statehold.tools.browser import launching
+from statehold.tools.browser.config import BrowserConfig
+from statehold.tools.browser.find import Found, NoBrowser
+from statehold.tools.browser.launching import Launcher
+
+
+class Machine:
+    """A machine whose installation ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.found: Found | None = None
+        self.begun = anyio.Event()
+        self.end = anyio.Event()
+        self.works = True
+        self.installations = 0
+
+    def find(self, config: BrowserConfig) -> Found:
+        if self.found is None:
+            raise NoBrowser("No browser was found: run `install it`.")
+        return self.found
+
+    async def install(self, *, config: BrowserConfig) -> Found:
+        self.installations += 1
+        self.begun.set()
+        await self.end.wait()
+        if not self.works:
+            raise NoBrowser("No browser was found, and installing one failed: run `install it`.")
+        self.found = Found("/nowhere/chromium", None, "chromium")
+        return self.found
+
+
+class Chromium:
+    """Playwright, as far as it is used."""
+
+    def __init__(self) -> None:
+        self.chromium = self
+        self.selectors = self
+
+    def set_test_id_attribute(self, name: str) -> None: ...
+
+    async def launch(self, **options: Any) -> str:
+        return options["executable_path"]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    found = Machine()
+    monkeypatch.setattr(launching, "find_browser", found.find)
+    monkeypatch.setattr(launching, "install_browser", found.install)
+    return found
+
+
+@asynccontextmanager
+async def launcher(**settings: Any) -> AsyncGenerator[Callable[[], Any]]:
+    async with anyio.create_task_group() as tasks:
+        config = BrowserConfig(**settings)
+        launch = Launcher(config, seconds=0.05, spawn=tasks.start_soon)
+        playwright: Any = Chromium()
+        yield lambda: launch(playwright)
+        tasks.cancel_scope.cancel()
+
+
+async def test_whoever_waits_too_long_is_told_and_the_next_one_finds_it(machine: Machine):
+    async with launcher() as launch:
+        for _ in range(2):
+            with pytest.raises(ServiceUnavailable) as caught:
+                await launch()
+            assert caught.value.message == "A browser is being installed."
+        machine.end.set()
+        assert await launch() == "/nowhere/chromium"
+        assert machine.installations == 1
+
+
+async def test_failed_installation_says_what_to_run(machine: Machine):
+    machine.works = False
+    machine.end.set()
+    async with launcher() as launch:
+        with pytest.raises(NoBrowser) as caught:
+            await launch()
+    assert "run `install it`" in caught.value.message
+
+
+async def test_nothing_is_installed_where_that_is_not_wanted(machine: Machine):
+    for settings in ({"install": False}, {"executable": "/nowhere/chrome"}):
+        async with launcher(**settings) as launch:
+            with pytest.raises(NoBrowser):
+                await launch()
+    assert machine.installations == 0
