@@ -12,7 +12,7 @@ import anyio
 
 from ...sessions.errors import ConnectionLost
 from ...sessions.services import Snapshot
-from .hibernation import Hibernated
+from .hibernation import Hibernated, SavedTab
 from .policy import scheme_allowed
 from .tab import Tab
 
@@ -54,6 +54,11 @@ class Window:
         self._keep_seconds = keep_seconds
         self._closings = 0
         self._pages: set[Page] = set()
+        """The tabs that are open."""
+        self._order: list[Page] = []
+        """The tabs of the last look and what was opened since, whether they are open or not."""
+        self._looked_at: list[Page] = []
+        self._latest: Page | None = None
 
     async def show(self) -> None:
         """Open all tabs of the session in the window, the current one in front."""
@@ -74,6 +79,7 @@ class Window:
             # One of ours, to read storage by, or one too many.
             return
         self._pages.add(page)
+        self._order.append(page)
         tab.leave_choosers()
         page.on("close", self._gone)
         page.on("framenavigated", lambda frame: self._at(tab) if frame is page.main_frame else None)
@@ -81,6 +87,7 @@ class Window:
     def _at(self, tab: Tab) -> None:
         # The browser does not tell which tab a person looks at: it is where something happened last.
         self._session.tabs.current = tab
+        self._latest = tab.page
 
     def _gone(self, page: Page) -> None:
         self._closings += 1
@@ -118,7 +125,7 @@ class Window:
 
     async def _looked(self) -> bool:
         """Save the window in passing. Returns whether it was there, whole, while that was done."""
-        closings = self._closings
+        closings, order = self._closings, [page for page in self._order if page in self._pages]
         try:
             found = await self._connection.checkpoint()
         except ConnectionLost:
@@ -127,6 +134,8 @@ class Window:
         if found is None or self._over() or closings != self._closings:
             return False
         self.last = found
+        self._order = [page for page in self._order if page in self._pages]
+        self._looked_at = order
         return True
 
     async def saved(self) -> Snapshot | None:
@@ -137,11 +146,23 @@ class Window:
             now = await self._connection.snapshot()
         except ConnectionLost:
             return self.last
-        if now is None or self.last is None:
-            return now
-        fresh, before = (Hibernated.of(each, self._seal) for each in (now, self.last))
-        tabs = fresh if fresh.tabs else before
-        return _proper(replace(fresh, tabs=tabs.tabs, current=tabs.current)).snapshot(self._seal)
+        if now is None:
+            return self.last
+        fresh = Hibernated.of(now, self._seal)
+        if self.closed.is_set() and self.last is not None:
+            fresh = self._with_tabs(fresh, Hibernated.of(self.last, self._seal))
+        return _proper(fresh).snapshot(self._seal)
+
+    def _with_tabs(self, fresh: Hibernated, before: Hibernated) -> Hibernated:
+        """Add the tabs of a window that was closed: as they were seen last, or by the addresses that they have by now."""
+        pages = self._order
+        known = dict(zip(self._looked_at, before.tabs, strict=False))
+        tabs: list[SavedTab] = []
+        for page in pages:
+            tab = known.get(page)
+            tabs.append(tab if tab is not None and tab.url == page.url else SavedTab(page.url))
+        current = pages.index(self._latest) if self._latest in pages else before.current
+        return replace(fresh, tabs=tabs, current=current)
 
 
 def _proper(hibernated: Hibernated) -> Hibernated:

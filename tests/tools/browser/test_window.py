@@ -68,17 +68,18 @@ async def test_tabs_are_kept_as_they_were_before_the_window_closed(
             page = await context.new_page()
             await page.goto(f"{lab}/routes")
             await kept.until(f"{lab}/form", f"{lab}/routes")
+            await page.goto(f"{lab}/keys")
             await context.add_cookies([{"name": "late", "value": "1", "url": lab}])
             for each in list(context.pages):
                 await each.close()
         snapshot = await window.saved()
     assert snapshot is not None
     found = Hibernated.of(snapshot)
-    assert addresses(found) == [f"{lab}/form", f"{lab}/routes"]
+    assert addresses(found) == [f"{lab}/form", f"{lab}/keys"]
     assert "late" in [cookie["name"] for cookie in found.cookies]
     async with opened(service, new_view(generation=2, id=view.id), snapshot) as again:
         # Where something happened last is where the session goes on.
-        assert f"Page URL: {lab}/routes" in await again.text("snapshot")
+        assert f"Page URL: {lab}/keys" in await again.text("snapshot")
 
 
 async def test_tab_that_was_closed_alone_stays_closed(browse: Browse, lab: str) -> None:

@@ -1,0 +1,287 @@
+"""`statehold sessions screenshot` and `open`, beside a server that holds the session and beside none."""
+
+from __future__ import annotations
+
+import json
+import signal
+import struct
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from front import STATEHOLD, Running, Way, serving, text_of, toml
+from screen import Screen
+
+from statehold.server.cli import main
+from statehold.server.cli_parser import BUSY, FAILURE, NOT_FOUND, OK, USAGE
+
+JSON = dict[str, Any]
+
+
+class House:
+    """A data folder with its configuration, and the command line on it."""
+
+    def __init__(self, folder: Path, shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.data = folder / "data"
+        self.config = folder / "statehold.toml"
+        browser = {"executable": shell, "private": True, "keep_seconds": 0}
+        self.config.write_text(toml({"services": {"browser": browser}}))
+        self._capsys = capsys
+
+    @property
+    def flags(self) -> list[str]:
+        return ["--config", str(self.config), "--data", str(self.data)]
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        self._capsys.readouterr()
+        code = main(["sessions", *words, *self.flags])
+        told = self._capsys.readouterr()
+        return code, told.out, told.err
+
+    def show(self, name: str = "work") -> JSON:
+        code, out, _ = self.run("show", name, "--json", "--last", "100")
+        assert code == OK
+        return json.loads(out)
+
+    @contextmanager
+    def serving(self) -> Generator[Caller]:
+        with serving(self.config, self.data) as running:
+            yield Caller(running, self.config, self.data)
+
+
+class Caller:
+    """A client of a running server, with a connection for each call."""
+
+    def __init__(self, running: Running, config: Path, data: Path) -> None:
+        self.running = running
+        self._way = Way("http", "modern", config, data, url=running.url)
+
+    def call(self, tool: str, **arguments: Any) -> str:
+        async def run() -> str:
+            with anyio.fail_after(50):
+                async with self._way.connect("/s/work/mcp") as client:
+                    return text_of(await client.call_tool(tool, arguments))
+
+        return anyio.run(run)
+
+    def log_in(self, site: str) -> None:
+        self.call("browser_navigate", url=f"{site}/login")
+        self.call("browser_type", target="#name", text="ada")
+        self.call("browser_type", target="#password", text="open sesame", submit=True)
+        assert "Logged in as ada" in self.call("browser_snapshot")
+
+
+@pytest.fixture
+def house(tmp_path: Path, headless_shell: str, capsys: pytest.CaptureFixture[str]) -> House:
+    return House(tmp_path, headless_shell, capsys)
+
+
+def size_of(png: Path) -> tuple[int, int]:
+    data = png.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n")
+    return struct.unpack(">II", data[16:24])
+
+
+def test_screenshot_shows_the_page_and_leaves_no_trace(
+    house: House, login_site: str, tmp_path: Path
+) -> None:
+    with house.serving() as caller:
+        code, _, err = house.run("screenshot", "work", str(tmp_path / "none.png"))
+        assert (code, "there is no session work" in err) == (NOT_FOUND, True)
+        caller.log_in(login_site)
+        before = house.show()
+        code, out, _ = house.run("screenshot", "work", str(tmp_path / "page.png"))
+        assert (code, out) == (
+            OK,
+            f"{tmp_path}/page.png shows Your berth - Harbour ({login_site}/me)\n",
+        )
+        assert size_of(tmp_path / "page.png") == (1280, 720)
+        code, out, _ = house.run("screenshot", "work", str(tmp_path / "page.jpg"), "--json")
+        assert json.loads(out) | {"session_id": ""} == {
+            "session_id": "",
+            "name": "work",
+            "file": f"{tmp_path}/page.jpg",
+            "url": f"{login_site}/me",
+            "title": "Your berth - Harbour",
+        }
+        assert (tmp_path / "page.jpg").read_bytes().startswith(b"\xff\xd8")
+        after = house.show()
+        # The journal is written behind: of the last call it may not have known before.
+        del before["journal"]
+        called = [entry["tool"] for entry in after.pop("journal") if entry["kind"] == "call"]
+        assert called == ["browser_navigate", *["browser_type"] * 2, "browser_snapshot"]
+        assert after == before
+        # The caller is told nothing, and its refs hold.
+        assert "### Events" not in caller.call("browser_snapshot")
+
+
+def test_screenshot_of_a_paused_session_leaves_it_paused(
+    house: House, login_site: str, tmp_path: Path
+) -> None:
+    with house.serving() as caller:
+        caller.log_in(login_site)
+        assert house.run("pause", "work")[0] == OK
+        before = house.show()
+        assert house.run("screenshot", "work", str(tmp_path / "page.png"))[0] == OK
+        after = house.show()
+        assert (after["status"], after["open_in"]) == ("paused", None)
+        assert after["used_at"] == before["used_at"]
+        steps = [(e["request"]["code"], e["request"]["cause"]) for e in after["journal"][-2:]]
+        assert steps == [("T09", "screenshot"), ("T08", "screenshot")]
+        told = caller.call("browser_snapshot")
+        assert "Logged in as ada" in told
+
+
+def test_screenshot_of_a_session_that_nobody_holds_is_taken_by_the_command(
+    house: House, login_site: str, tmp_path: Path, process_leaks: Any
+) -> None:
+    with house.serving() as caller:
+        caller.log_in(login_site)
+    before = house.show()
+    assert before["open_in"] is None
+    assert house.run("screenshot", "work", str(tmp_path / "page.png"))[0] == OK
+    assert size_of(tmp_path / "page.png") == (1280, 720)
+    process_leaks.check_now()
+    after = house.show()
+    for key in ("status", "used_at", "expires_at", "open_in"):
+        assert after[key] == before[key], key
+    with house.serving() as caller:
+        assert "Logged in as ada" in caller.call("browser_snapshot")
+
+
+def test_full_page_is_larger_than_the_view(house: House, lab_site: Any, tmp_path: Path) -> None:
+    with house.serving() as caller:
+        caller.call("browser_navigate", url=f"{lab_site.url}/form")
+        file = tmp_path / "page.png"
+        assert house.run("screenshot", "work", str(file), "--full-page")[0] == OK
+        width, height = size_of(file)
+        assert width == 1280
+        assert height > 720
+
+
+def test_what_cannot_be_shown_is_one_line(house: House, lab_site: Any, tmp_path: Path) -> None:
+    file = str(tmp_path / "page.png")
+    with house.serving() as caller:
+        caller.call("browser_navigate", url=f"{lab_site.url}/form")
+        for words, found, expected in (
+            ((str(tmp_path / "page.gif"),), "a picture is one of .png, .jpg, .jpeg, .webp", USAGE),
+            ((str(tmp_path / "no" / "page.png"),), "there is no folder", USAGE),
+            ((str(tmp_path),), "a picture is one of", USAGE),
+        ):
+            code, out, err = house.run("screenshot", "work", *words)
+            assert (code, out, err.count("\n")) == (expected, "", 1)
+            assert found in err
+        caller.call("browser_close")
+        code, _, err = house.run("screenshot", "work", file)
+        assert code == FAILURE
+        assert "has no page open. Go to one first, with browser_navigate." in err
+        assert house.run("close", "work")[0] == OK
+        code, _, err = house.run("screenshot", "work", file)
+        assert code == FAILURE
+        assert "is closed" in err
+    assert not Path(file).exists()
+
+
+# The window.
+
+
+@contextmanager
+def window(house: House, env: dict[str, str]) -> Generator[subprocess.Popen[str]]:
+    """Run `sessions open` and wait until there is a window."""
+    with subprocess.Popen(
+        [*STATEHOLD, "sessions", "open", "work", *house.flags],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=env,
+        text=True,
+    ) as process:
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline() == (
+                "statehold: work is open in a window; close the window to give it back\n"
+            )
+            yield process
+        finally:
+            process.kill()
+
+
+def ended(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    assert process.stderr is not None
+    out = process.stdout.read()
+    assert process.wait(30) == OK, process.stderr.read()
+    return out.partition(" (work) is ")[2].strip()
+
+
+def test_window_needs_a_display(
+    house: House, login_site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(variable, raising=False)
+    with house.serving() as caller:
+        caller.log_in(login_site)
+        code, out, err = house.run("open", "work")
+        assert (code, out, err.count("\n")) == (FAILURE, "", 1)
+        assert "there is no display for a window: run this where one is (DISPLAY)" in err
+        assert house.show()["status"] == "idle"
+
+
+def test_person_logs_in_for_the_session_in_a_window(
+    house: House, login_site: str, screen: Screen, lab_site: Any
+) -> None:
+    with house.serving() as caller:
+        caller.log_in(login_site)
+        with window(house, screen.env) as process:
+            told = caller.call("browser_snapshot")
+            assert told.startswith("session_busy: The session is open in another process (a window")
+            code, _, err = house.run("pause", "work")
+            assert code == BUSY
+            assert "Close the window first." in err
+            assert house.show()["open_in"] == f"a window that a person works in, pid {process.pid}"
+            screen.focus()
+            screen.keys("ctrl+t")
+            screen.go(f"{lab_site.url}/counter")
+            with anyio.from_thread.start_blocking_portal() as portal:
+                portal.call(arrived, lab_site, "/counter")
+            screen.keys("ctrl+shift+w")
+            # Who held it goes on with it.
+            assert ended(process) == "idle"
+        told = caller.call("browser_tabs", action="list")
+        assert f"- 1: (current) [Counter - Lab]({lab_site.url}/counter)" in told
+        caller.call("browser_tabs", action="select", index=0)
+        assert "Logged in as ada" in caller.call("browser_snapshot")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_command_that_is_interrupted_gives_the_session_back(
+    house: House, login_site: str, screen: Screen, number: signal.Signals
+) -> None:
+    with house.serving() as caller:
+        caller.log_in(login_site)
+        assert house.run("pause", "work")[0] == OK
+        with window(house, screen.env) as process:
+            process.send_signal(number)
+            assert ended(process) == "paused"
+        assert "Logged in as ada" in caller.call("browser_snapshot")
+
+
+def test_window_of_a_killed_command_leaves_the_session_to_others(
+    house: House, login_site: str, screen: Screen
+) -> None:
+    with house.serving() as caller:
+        caller.log_in(login_site)
+        with window(house, screen.env) as process:
+            process.kill()
+            process.wait(10)
+        assert "Logged in as ada" in caller.call("browser_snapshot")
+
+
+async def arrived(lab: Any, path: str) -> None:
+    with anyio.fail_after(20):
+        while not any(path in hit for hit in lab.hits):  # noqa: ASYNC110 - the site tells nobody
+            await anyio.sleep(0.02)
