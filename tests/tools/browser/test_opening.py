@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator
@@ -218,13 +220,16 @@ async def test_every_page_runs_the_configured_script_first(
 def told(command: list[str], mark: str) -> Generator[str]:
     """Run a program that says on stderr or stdout where it listens; yield the address after `mark`."""
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True) as process:
+    # A session of its own, so that what the program starts ends with it.
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
         try:
             assert process.stdout is not None
             line = next(line for line in process.stdout if mark in line)
             yield line.partition(mark)[2].strip()
         finally:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait(10)
 
 
