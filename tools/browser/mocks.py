@@ -15,7 +15,7 @@ LARGEST: Final = 100
 """How many routes a session may have; each is asked about every request."""
 HELD: Final = "a mocked route"
 
-_OURS: Final = ("host", "content-length", "connection", "transfer-encoding", "upgrade")
+_OURS: Final = ("cookie", "host", "content-length", "connection", "transfer-encoding", "upgrade")
 
 
 def is_ours(header: str) -> bool:

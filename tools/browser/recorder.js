@@ -32,10 +32,12 @@
     return parts;
   };
   const short = text => (text || "").replace(/\s+/g, " ").trim().slice(0, 80);
+  const textOf = (label, field) =>
+    [...label.childNodes].filter(n => !n.contains(field)).map(n => n.textContent).join(" ");
   const guessOf = e => {
     const role = e.getAttribute("role") || {A: "link", BUTTON: "button", SUMMARY: "button"}[e.tagName] || "";
     const name = short(e.getAttribute("aria-label") || (role ? e.innerText : ""));
-    const label = short(e.labels && e.labels[0] && e.labels[0].innerText);
+    const label = short(e.labels && e.labels[0] && textOf(e.labels[0], e));
     return {role, name, label};
   };
 

@@ -6,7 +6,7 @@ import itertools
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STEPS: Final = 2000
 """How many steps are recorded at most; the rest is left out, and that is said."""
-NAME_SECONDS: Final = 1.0
+NAME_SECONDS: Final = 3.0
 CAUSED_SECONDS: Final = 1.0
 """What a page begins so soon after a step, it begins because of it."""
 
@@ -41,6 +41,8 @@ class _Place:
     """An element and, once its page was asked, how a test would name it."""
 
     locator: str | None = None
+    asked: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the page was asked, whatever it said."""
 
 
 @dataclass(slots=True)
@@ -78,6 +80,7 @@ class Recorder:
         self._left_out = 0
         self._names: dict[Page, str] = {}
         self._acted: float | None = None
+        self._hears = False
         self._going: set[Page] = set()
         """Pages that go elsewhere, by nobody's step."""
         self._aimed: tuple[Frame, tuple[str, ...], _Place] | None = None
@@ -95,6 +98,7 @@ class Recorder:
         if self.held.on:
             raise ToolFailed("A recording is going on already; browser_stop_recording ends it.")
         self._lines, self._left_out, self._names, self._acted = [], 0, {}, None
+        self._hears = True
         self.held.begin()
         name = f"__tell_{secrets.token_hex(8)}"
         # A name of its own, as one that was exposed is not free again in pages that are open.
@@ -151,7 +155,7 @@ class Recorder:
         """Take what a page says: a step, or what one is about to be aimed at."""
         page, frame = source["page"], source["frame"]
         seen = seen_of(said)
-        if seen is None or page.is_closed() or not self.held.on:
+        if seen is None or page.is_closed() or not self._hears:
             return
         if seen.kind == "aim":
             # A click may take the page elsewhere, where its element has no name any more.
@@ -187,6 +191,7 @@ class Recorder:
             found = str(await locator.normalize())
             if await locator.evaluate(_IS_IT, seen.number, timeout=NAME_SECONDS * 1000):
                 place.locator = found
+        place.asked.set()
 
     async def stop(self) -> list[str]:
         """End the recording and return its lines.
@@ -199,13 +204,18 @@ class Recorder:
         if not self.held.on:
             raise ToolFailed("No recording is going on; browser_start_recording begins one.")
         self.held.end()
+        # What was done last is told before this is answered.
+        for frame in itertools.chain(*(page.frames for page in self._context.pages)):
+            await self._evaluate(frame, _STOP)
         for remove in self._listeners:
             remove()
         for placed in self._placed:
             with suppress(Error):
                 await placed.close()
-        for frame in itertools.chain(*(page.frames for page in self._context.pages)):
-            await self._evaluate(frame, _STOP)
+        with anyio.move_on_after(NAME_SECONDS):
+            for place in [line.place for line in self._lines if isinstance(line, _Line)]:
+                await place.asked.wait()
+        self._hears = False
         lines = [str(line) for line in self._lines]
         if self._left_out:
             lines.append(f"# {self._left_out} more steps were left out")

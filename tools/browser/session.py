@@ -57,6 +57,8 @@ class BrowserSession:
         self._had_pages = False
         self.holds: set[str] = set()
         """What keeps the session from being paused: a recording, a trace, mocked requests."""
+        self._left: anyio.Event | None = None
+        """Set when the action that was left behind last has ended."""
         self.stepping = False
         self.mocks = Mocks(context, self.holds)
         self.trace = Trace(context, files, self.holds, spawn=spawn, tell=self.tell)
@@ -128,9 +130,25 @@ class BrowserSession:
         except BaseException:
             scope.cancel()
             raise
+        if not over.is_set():
+            self._left = over
         if failure:
             raise failure[0]
         return outcome[0] if outcome else None
+
+    async def caught_up(self, tab: Tab) -> None:
+        """Wait until the action that was left behind has ended, or the page asks something again."""
+        left, modal = self._left, tab.modal
+        if left is None:
+            return
+        async with anyio.create_task_group() as tasks:
+
+            async def either(event: anyio.Event) -> None:
+                await event.wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(either, left)
+            tasks.start_soon(either, modal)
 
     async def title(self, tab: Tab) -> str:
         """Return the title of a tab, empty when its page does not say."""

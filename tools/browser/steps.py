@@ -79,10 +79,15 @@ def _guess(value: object, path: tuple[str, ...]) -> str:
     told = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
     role, name, label = (_text(told.get(key)) for key in ("role", "name", "label"))
     if role and name:
-        return f"get_by_role({role!r}, name={name!r})"
+        return f"get_by_role({_quoted(role)}, name={_quoted(name)})"
     if label:
-        return f"get_by_label({label!r})"
-    return f"locator({' >> '.join(path)!r})"
+        return f"get_by_label({_quoted(label)})"
+    return f"locator({_quoted(' >> '.join(path))})"
+
+
+def _quoted(text: str) -> str:
+    """Return a text as Playwright quotes those of locators; JSON's escapes are Python's too."""
+    return json.dumps(text)
 
 
 def line_of(page: str, seen: Seen, locator: str) -> str:

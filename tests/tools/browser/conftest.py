@@ -36,9 +36,15 @@ def anyio_backend() -> Any:
 
 @pytest.fixture(scope="module")
 async def service(
-    anyio_backend: Any, tmp_path_factory: pytest.TempPathFactory, shell: str
+    anyio_backend: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+    shell: str,
+    request: pytest.FixtureRequest,
 ) -> AsyncGenerator[BrowserService]:
-    async with running(tmp_path_factory.mktemp("data"), shell) as found:
+    """The service of a module, with the capabilities that its CAPS names."""
+    module: Any = request.node.getparent(pytest.Module)
+    caps = getattr(module.module, "CAPS", [])
+    async with running(tmp_path_factory.mktemp("data"), shell, caps=caps) as found:
         yield found
 
 

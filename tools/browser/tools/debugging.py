@@ -70,9 +70,15 @@ async def resume(call: Call, given: Resume) -> None:
     if place is not None:
         file, line = place[1], int(place[2])
         go_on = partial(debugger.run_to, {"file": file, "line": line, "column": None})
+    tab = await call.tab()
+
+    async def let_go() -> None:
+        await go_on()
+        await call.session.caught_up(tab)
+
     try:
         if held:
-            await call.act(go_on)
+            await call.act(let_go)
     except Error as error:
         raise ToolFailed(f"It was not resumed: {first_line(error)}") from None
     if given.step:

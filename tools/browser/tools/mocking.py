@@ -97,7 +97,9 @@ def _check(mock: Mock) -> None:
         )
     refused = [] if mock.answers else [n for n in (*mock.headers, *mock.removed) if is_ours(n)]
     if refused:
-        raise ToolFailed(f"The header {refused[0][:100]} is the browser's own and stays.")
+        raise ToolFailed(
+            f"The header {refused[0][:100]} is added by the browser itself; a route cannot change it."
+        )
 
 
 class ListRoutes(Arguments):

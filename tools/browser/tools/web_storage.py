@@ -99,7 +99,7 @@ class Area:
 
     def _tool(self, word: str, run: Run, kind: Kind, description: str) -> BrowserTool:
         name = f"browser_{self.name.lower()}_{word}"
-        title = f"{word.capitalize()} {self.name}"
+        title = f"{word.capitalize()} {self.name}{'' if word in ('list', 'clear') else ' item'}"
         return tool(name, title=title, cap="storage", kind=kind, description=description)(run)
 
 

@@ -1,0 +1,65 @@
+"""What a caller may know of the configuration."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from browsing import Browse, section
+
+from statehold.tools.browser.config import BrowserConfig
+from statehold.tools.browser.tools.configuring import SHOWN, shown
+
+CAPS = ["config"]
+
+HIDDEN = {
+    "args",
+    "call_seconds",
+    "cdp_endpoint",
+    "cdp_headers",
+    "connect",
+    "connect_seconds",
+    "disabled",
+    "exclude",
+    "executable",
+    "include",
+    "init_script",
+    "install",
+    "keep_seconds",
+    "key",
+    "prefix",
+    "proxy",
+    "type",
+    "ws_endpoint",
+}
+
+
+@pytest.mark.peer
+async def test_the_configuration_is_told(browse: Browse) -> None:
+    told = json.loads(section(await browse.text("get_config"), "Result"))
+    assert told["browser"] == {"headless": True, "executable": "chromium-headless-shell"}
+    assert told["pages"]["viewport"] == [1280, 720]
+    assert told["tools"]["caps"] == ["config"]
+
+
+def test_each_setting_is_shown_or_hidden_on_purpose() -> None:
+    listed = [name for names in SHOWN.values() for name in names]
+    assert {*listed, *HIDDEN} == set(BrowserConfig.model_fields)
+    assert not HIDDEN.intersection(listed)
+
+
+def test_no_secret_and_no_path_is_told() -> None:
+    here = BrowserConfig(
+        proxy="http://user:sesame@proxy.test:3128",
+        init_script="/srv/sesame/first.js",
+        key="sesame-sesame-sesame",
+        args=["--proxy-pac-url=http://sesame"],
+    )
+    elsewhere = BrowserConfig(
+        cdp_endpoint="wss://user:sesame@farm.test/?token=sesame",
+        cdp_headers={"Authorization": "Bearer sesame"},
+    )
+    for config in (here, elsewhere):
+        assert "sesame" not in json.dumps(shown(config))
+    assert shown(here)["browser"]["proxy"] == "(set)"
+    assert shown(elsewhere)["browser"]["cdp_endpoint"] == "(set)"

@@ -1,0 +1,132 @@
+"""Traces and videos."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import anyio
+import pytest
+from browsing import Browse, opened, section, text_of
+from ffmpeg import found_ffmpeg
+
+from statehold.tools.browser.service import BrowserService
+
+pytestmark = pytest.mark.peer
+CAPS = ["devtools"]
+
+needs_ffmpeg = pytest.mark.skipif(not found_ffmpeg(), reason="Playwright's ffmpeg is not installed")
+
+
+async def test_a_trace_becomes_a_file_of_the_session(browse: Browse, lab: str) -> None:
+    assert "Trace recording started" in await browse.text("start_tracing")
+    assert browse.connection.busy == "a trace is on"
+    await browse.text("navigate", url=f"{lab}/counter")
+    await browse.text("click", target="text=Increment")
+    result = await browse.call("stop_tracing")
+    assert "Trace recording stopped.\n- [Trace](files/trace.zip)" in text_of(result)
+    assert result.payload["content"][1]["uri"] == "files/trace.zip"
+    assert browse.connection.busy is None
+
+    files = browse.connection.session.files
+    data, _ = await files.read("files/trace.zip")
+    assert "trace.trace" in zipfile.ZipFile(io.BytesIO(data)).namelist()
+    assert (files.folder / "trace.zip").stat().st_mode & 0o077 == 0
+
+
+async def test_there_is_one_trace_at_a_time(browse: Browse) -> None:
+    assert "browser_start_tracing begins one" in await browse.error("stop_tracing")
+    await browse.text("start_tracing")
+    assert "browser_stop_tracing ends it" in await browse.error("start_tracing")
+    await browse.text("stop_tracing")
+    await browse.text("start_tracing")
+    assert "(files/trace-2.zip)" in await browse.text("stop_tracing")
+
+
+async def test_a_trace_ends_by_itself_and_that_is_told(browse: Browse) -> None:
+    over = anyio.Event()
+    trace = browse.connection.session.trace
+
+    async def waiting(_: float) -> None:
+        await over.wait()
+
+    trace.held._sleep = waiting  # pyright: ignore[reportPrivateUsage]
+    await browse.text("start_tracing")
+    over.set()
+    with anyio.fail_after(10):
+        while browse.connection.session.news == []:  # noqa: ASYNC110 - news wait for the next call
+            await anyio.sleep(0.01)
+    text = await browse.text("snapshot")
+    assert "The trace ended by itself after 1800 seconds: files/trace.zip" in section(
+        text, "Events"
+    )
+    assert browse.connection.busy is None
+
+
+async def test_a_session_that_closes_holds_nothing(service: BrowserService) -> None:
+    async with opened(service) as browse:
+        await browse.text("start_tracing")
+        await browse.text("start_recording")
+        session = browse.connection.session
+    assert session.holds == set()
+
+
+@pytest.mark.skipif(found_ffmpeg(), reason="Playwright's ffmpeg is installed")
+async def test_without_ffmpeg_a_video_says_what_is_missing(browse: Browse) -> None:
+    for _ in range(2):
+        text = await browse.error("start_video")
+        assert "`playwright install ffmpeg` installs it" in section(text, "Error")
+    assert browse.connection.busy is None
+    assert await browse.connection.session.files.names() == []
+
+
+@needs_ffmpeg
+async def test_a_video_becomes_a_file_for_each_page(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    size = {"width": 320, "height": 200}
+    await browse.text("start_video", filename="mine", size=size, fps=10, cursor=True)
+    assert browse.connection.busy == "a video is on"
+    assert "browser_stop_video ends it" in await browse.error("start_video")
+    await browse.text("click", target="text=Increment")
+    await browse.text("tabs", action="new", url=f"{lab}/form")
+    # A page that is closed by a tool has its video too.
+    await browse.text("tabs", action="close")
+    result = await browse.call("stop_video")
+    names = sorted(block["name"] for block in result.payload["content"][1:])
+    assert names == ["mine-2.webm", "mine.webm"]
+    data, mime = await browse.connection.session.files.read("files/mine.webm")
+    assert data.startswith(b"\x1aE\xdf\xa3")
+    assert mime == "video/webm"
+    assert browse.connection.busy is None
+
+
+@needs_ffmpeg
+async def test_the_video_of_a_page_that_closes_itself_is_said_to_be_lost(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("start_video")
+    await browse.text("navigate", url=f"{lab}/popup")
+    await browse.text("tabs", action="new")
+    await browse.text("stop_video")
+    await browse.text("start_video")
+    page = browse.connection.session.tabs.current
+    assert page is not None
+    await page.page.close()
+    result = await browse.call("stop_video")
+    assert "is lost" in section(text_of(result), "Events")
+
+
+async def test_nothing_filmed_is_no_error(browse: Browse) -> None:
+    assert "No videos were recorded." in await browse.text("stop_video")
+
+
+async def test_chapters_and_names_of_actions_are_shown(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    assert "Chapter 'One' added." in await browse.text(
+        "video_chapter", title="One", description="The first", duration=20
+    )
+    style = {"title": "font-size: 12px"}
+    text = await browse.text("video_show_actions", duration=10, position="top", style=style)
+    assert "Action annotations enabled." in text
+    assert '"1"' in await browse.text("click", target="text=Increment")
+    assert "Action annotations disabled." in await browse.text("video_hide_actions")

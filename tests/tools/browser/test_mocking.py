@@ -1,0 +1,118 @@
+"""Offline, and mocked requests."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from browsing import Browse, section
+
+from statehold.sessions.errors import InvalidArgument
+from statehold.tools.browser.mocks import LARGEST
+
+pytestmark = pytest.mark.peer
+CAPS = ["network"]
+
+
+async def fetched(browse: Browse, path: str) -> Any:
+    function = (
+        "async () => { const found = await fetch(%s, {headers: {'X-C': '3'}});"
+        " return [found.status, await found.text(), found.headers.get('x-a')]; }"
+    )
+    return await browse.value(function % json.dumps(path))
+
+
+async def test_a_session_goes_offline_and_back(browse: Browse, lab: str) -> None:
+    assert "Network is now offline" in await browse.text("network_state_set", state="offline")
+    assert browse.connection.busy == "the offline state is on"
+    assert "ERR_INTERNET_DISCONNECTED" in await browse.error("navigate", url=f"{lab}/form")
+    assert "Network is now online" in await browse.text("network_state_set", state="online")
+    assert browse.connection.busy is None
+    await browse.text("navigate", url=f"{lab}/form")
+
+
+async def test_a_route_answers_instead_of_the_site(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.text(
+        "route", pattern="**/api/items*", status=201, body='["mocked"]', headers=["X-A: 1"]
+    )
+    assert await fetched(browse, "/api/items") == [201, '["mocked"]', "1"]
+    assert browse.connection.busy == "a mocked route is on"
+
+
+async def test_a_page_can_be_mocked_whole(browse: Browse) -> None:
+    await browse.text(
+        "route", pattern="http://nowhere.test/", body="<h1>Hello</h1>", contentType="text/html"
+    )
+    text = await browse.text("navigate", url="http://nowhere.test/")
+    assert 'heading "Hello"' in section(text, "Snapshot")
+
+
+async def test_a_route_changes_the_headers_of_requests(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.text(
+        "route", pattern="**/api/headers", headers=["X-B: 2"], removeHeaders="X-C, X-D"
+    )
+    _, text, _ = await fetched(browse, "/api/headers")
+    seen = {name.lower(): value for name, value in json.loads(text).items()}
+    assert seen["x-b"] == "2"
+    assert "x-c" not in seen
+
+
+async def test_routes_are_listed_and_removed(browse: Browse, lab: str) -> None:
+    assert "No active routes" in await browse.text("route_list")
+    await browse.text("route", pattern="**/a", status=404)
+    await browse.text("route", pattern="**/b", headers=["X-B: 2"], removeHeaders="accept")
+    await browse.text("route", pattern="**/c", body="x" * 200)
+    listed = section(await browse.text("route_list"), "Result").splitlines()
+    assert listed[:2] == [
+        "1. **/a (status=404)",
+        '2. **/b (addHeaders={"X-B": "2"}, removeHeaders=accept)',
+    ]
+    assert listed[2].endswith("...)")
+    assert "Removed 1 route(s) for pattern: **/a" in await browse.text("unroute", pattern="**/a")
+    assert "Removed 0 route(s) for pattern: **/a" in await browse.text("unroute", pattern="**/a")
+    assert "Removed all 2 route(s)" in await browse.text("unroute")
+    assert browse.connection.busy is None
+
+
+async def test_the_last_route_that_matches_decides(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.text("route", pattern="**/api/items", body="first")
+    await browse.text("route", pattern="**/api/items", body="second")
+    assert (await fetched(browse, "/api/items"))[1] == "second"
+    assert "Removed 2 route(s)" in await browse.text("unroute", pattern="**/api/items")
+    assert (await fetched(browse, "/api/items"))[1].startswith('["Item 1"')
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({}, "Say what the route does"),
+        ({"headers": ["broken"]}, 'Invalid header "broken": expected "Name: Value"'),
+        ({"headers": ["X: a\r\nY: b"]}, "Invalid header"),
+        ({"headers": ["Proxy-Authorization: x"]}, "is added by the browser itself"),
+        ({"removeHeaders": "Host, cookie"}, "is added by the browser itself"),
+        ({"body": "x", "removeHeaders": "accept"}, "which nobody gets"),
+        ({"pattern": "**/{a", "body": "x"}, "is no URL pattern"),
+    ],
+)
+async def test_a_route_that_cannot_work_is_refused(
+    browse: Browse, given: dict[str, Any], reason: str
+) -> None:
+    assert reason in await browse.error("route", **{"pattern": "**/x", **given})
+    assert "No active routes" in await browse.text("route_list")
+
+
+async def test_a_status_is_one_that_a_site_could_answer_with(browse: Browse) -> None:
+    for status in (99, 600, 200.5):
+        with pytest.raises(InvalidArgument):
+            await browse.call("route", pattern="**/x", status=status)
+
+
+async def test_there_is_a_last_route(browse: Browse) -> None:
+    for _ in range(LARGEST):
+        await browse.text("route", pattern="**/x", body="")
+    text = await browse.error("route", pattern="**/x", body="")
+    assert f"at most {LARGEST} routes; remove one first" in text

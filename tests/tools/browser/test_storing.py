@@ -1,0 +1,147 @@
+"""Cookies, local storage, session storage, and all of them as a file."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from browsing import Browse, section
+
+pytestmark = pytest.mark.peer
+CAPS = ["storage"]
+
+AREAS = [("localstorage", "localStorage"), ("sessionstorage", "sessionStorage")]
+
+
+async def test_a_cookie_is_set_for_the_site_of_the_page(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/logins")
+    text = await browse.text("cookie_set", name="a", value="1")
+    assert "add_cookies([{'name': 'a', 'value': '1', 'domain': '127.0.0.1', 'path': '/'}])" in text
+    assert await browse.value("() => document.cookie") == "a=1"
+    listed = await browse.text("cookie_list")
+    assert section(listed, "Result") == "a=1 (domain: 127.0.0.1, path: /)"
+
+
+async def test_a_cookie_has_attributes_and_another_domain(browse: Browse) -> None:
+    wanted: dict[str, Any] = {"httpOnly": True, "secure": True, "sameSite": "Strict"}
+    await browse.text("cookie_set", name="b", value="2", domain="example.org", path="/x", **wanted)
+    found = section(await browse.text("cookie_get", name="b"), "Result")
+    assert found == (
+        "b=2 (domain: example.org, path: /x, httpOnly: true, secure: true, sameSite: Strict)"
+    )
+
+
+async def test_cookies_are_listed_by_domain_and_by_path(browse: Browse) -> None:
+    await browse.text("cookie_set", name="a", value="1", domain="example.org")
+    await browse.text("cookie_set", name="b", value="2", domain="example.com", path="/x")
+    by_domain = section(await browse.text("cookie_list", domain="example.org"), "Result")
+    assert by_domain == "a=1 (domain: example.org, path: /)"
+    by_path = section(await browse.text("cookie_list", path="/x"), "Result")
+    assert by_path == "b=2 (domain: example.com, path: /x)"
+    assert "No cookies found" in await browse.text("cookie_list", domain="none.org")
+
+
+async def test_cookies_are_deleted_by_name_and_all_at_once(browse: Browse) -> None:
+    for name in ("a", "b", "c"):
+        await browse.text("cookie_set", name=name, value="1", domain="example.org")
+    await browse.text("cookie_delete", name="a")
+    assert "Cookie 'a' not found" in await browse.text("cookie_get", name="a")
+    assert "Cookie 'a' not found" in await browse.text("cookie_delete", name="a")
+    assert "b=1" in await browse.text("cookie_list")
+    await browse.text("cookie_clear")
+    assert "No cookies found" in await browse.text("cookie_list")
+
+
+async def test_a_cookie_of_no_site_says_what_to_give(browse: Browse) -> None:
+    text = await browse.error("cookie_set", name="a", value="1")
+    assert "give a domain, or open the site first" in text
+
+
+async def test_a_cookie_that_the_browser_refuses_is_said(browse: Browse) -> None:
+    text = await browse.error("cookie_set", name="a", value="1;2\n", domain="example.org")
+    assert "The cookie was not set" in text
+
+
+@pytest.mark.parametrize(("tool", "name"), AREAS)
+async def test_items_are_set_read_and_deleted(
+    browse: Browse, lab: str, tool: str, name: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/logins")
+    assert f"No {name} items found" in await browse.text(f"{tool}_list")
+    await browse.text(f"{tool}_set", key="login", value="ada")
+    await browse.text(f"{tool}_set", key="other", value='{"x":1}')
+    assert await browse.value(f"() => {name}.login") == "ada"
+    listed = section(await browse.text(f"{tool}_list"), "Result")
+    assert sorted(listed.splitlines()) == ["login=ada", 'other={"x":1}']
+    assert section(await browse.text(f"{tool}_get", key="login"), "Result") == "login=ada"
+    await browse.text(f"{tool}_delete", key="login")
+    assert f"{name} key 'login' not found" in await browse.text(f"{tool}_get", key="login")
+    assert f"{name} key 'login' not found" in await browse.text(f"{tool}_delete", key="login")
+    await browse.text(f"{tool}_clear")
+    assert await browse.value(f"() => {name}.length") == 0
+
+
+@pytest.mark.parametrize(("tool", "name"), AREAS)
+async def test_a_page_of_no_site_has_no_storage(browse: Browse, tool: str, name: str) -> None:
+    text = await browse.error(f"{tool}_list")
+    assert f"The page about:blank has no {name}" in section(text, "Error")
+    assert "Ran Playwright code" not in text
+
+
+async def test_a_saved_state_brings_a_login_back(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/logins")
+    await browse.text("cookie_set", name="a", value="1")
+    await browse.text("localstorage_set", key="login", value="ada")
+    result = await browse.call("storage_state", filename="mine")
+    link = result.payload["content"][1]
+    assert (link["type"], link["uri"]) == ("resource_link", "files/mine.json")
+
+    await browse.text("cookie_clear")
+    await browse.text("localstorage_clear")
+    text = await browse.text("set_storage_state", filename="files/mine.json")
+    assert "Storage state restored from files/mine.json" in text
+    assert "a=1" in await browse.text("cookie_list")
+    assert "login=ada" in await browse.text("localstorage_list")
+
+
+async def test_a_saved_state_replaces_what_there_is(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/logins")
+    await browse.text("storage_state")
+    await browse.text("cookie_set", name="later", value="1")
+    await browse.text("set_storage_state", filename="storage-state.json")
+    assert "No cookies found" in await browse.text("cookie_list")
+
+
+async def test_a_saved_state_has_the_databases_too(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/logins")
+    await browse.value(
+        """() => new Promise(done => {
+          const open = indexedDB.open("notes", 1);
+          open.onupgradeneeded = () => open.result.createObjectStore("all").put("ada", "who");
+          open.onsuccess = () => { open.result.close(); done(); };
+        })"""
+    )
+    await browse.text("storage_state")
+    files = browse.connection.session.files
+    data, _ = await files.read("files/storage-state.json")
+    databases = json.loads(data)["origins"][0]["indexedDB"]
+    assert "notes" in [database["name"] for database in databases]
+
+
+async def test_a_state_comes_from_files_of_the_session_only(browse: Browse) -> None:
+    await browse.connection.session.files.write("list.json", b"[1]")
+    await browse.connection.session.files.write("half.json", b'{"cookies": []}')
+    await browse.connection.session.files.write("words.txt", b"hello")
+    outside = await browse.error("set_storage_state", filename="/etc/passwd")
+    assert "no file '/etc/passwd'; it has: half.json, list.json, words.txt" in outside
+    assert "no saved storage state" in await browse.error("set_storage_state", filename="list.json")
+    assert "no saved storage state" in await browse.error("set_storage_state", filename="half.json")
+    assert "is no JSON" in await browse.error("set_storage_state", filename="words.txt")
+
+
+async def test_a_state_that_the_browser_refuses_is_said(browse: Browse) -> None:
+    broken = {"cookies": [{"name": 5}], "origins": []}
+    await browse.connection.session.files.write("broken.json", json.dumps(broken).encode())
+    text = await browse.error("set_storage_state", filename="broken.json")
+    assert "broken.json was not restored" in text

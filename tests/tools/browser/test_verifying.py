@@ -1,0 +1,100 @@
+"""Checking what a page shows."""
+
+from __future__ import annotations
+
+import pytest
+from browsing import Browse, section
+
+from statehold.sessions.errors import InvalidArgument
+
+pytestmark = pytest.mark.peer
+CAPS = ["testing"]
+
+
+async def test_an_element_is_named_as_a_test_would(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    text = await browse.text("generate_locator", target=await browse.ref('textbox "Email"'))
+    assert section(text, "Result") == 'get_by_role("textbox", name="Email")'
+    by_selector = await browse.text("generate_locator", target="[name=email]", element="Email")
+    assert section(by_selector, "Result") == 'get_by_role("textbox", name="Email")'
+    assert "is not on the page any more" in await browse.error("generate_locator", target="e999")
+
+
+async def test_an_element_is_seen_by_role_and_name(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    text = await browse.text("verify_element_visible", role="button", accessibleName="Send")
+    assert section(text, "Result") == "Done"
+    assert "expect(page.get_by_role('button', name='Send').first).to_be_visible()" in text
+    gone = await browse.error("verify_element_visible", role="button", accessibleName="Nope")
+    assert 'Element with role "button" and accessible name "Nope" not found' in gone
+
+
+async def test_an_element_in_a_frame_is_seen(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/iframes")
+    await browse.text("verify_element_visible", role="button", accessibleName="Tell")
+    await browse.text("verify_text_visible", text="Frame inner")
+
+
+async def test_a_role_is_a_word(browse: Browse) -> None:
+    with pytest.raises(InvalidArgument):
+        await browse.call("verify_element_visible", role="a][b", accessibleName="x")
+
+
+async def test_a_text_is_seen_unless_it_is_hidden(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    assert "Done" in await browse.text("verify_text_visible", text="Long form")
+    await browse.value("() => { document.querySelector('h1').hidden = true }")
+    assert "Text not found" in await browse.error("verify_text_visible", text="Long form")
+
+
+async def test_a_list_shows_its_items(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/scroll")
+    text = await browse.text(
+        "verify_list_visible", element="items", target="ol", items=["Item 1", "Item 2"]
+    )
+    assert section(text, "Result") == "Done"
+    assert '- listitem: "Item 1"' in text
+    missing = await browse.error(
+        "verify_list_visible", element="items", target="ol", items=["Item 1", "Nothing"]
+    )
+    assert 'Item "Nothing" not found' in missing
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "found"),
+    [
+        ("slider", "level", "50", None),
+        ("textbox", "first", "", None),
+        ("textbox", "first", "wrong", ""),
+        ("checkbox", "news", "false", None),
+        ("checkbox", "news", "true", "false"),
+        ("combobox", "country", "Norway", None),
+        ("combobox", "country", "Japan", "Norway"),
+    ],
+)
+async def test_a_field_has_its_value(
+    browse: Browse, lab: str, kind: str, name: str, value: str, found: str | None
+) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    given = {"type": kind, "element": name, "target": f"[name={name}]", "value": value}
+    if found is None:
+        assert "Done" in await browse.text("verify_value", **given)
+    else:
+        text = await browse.error("verify_value", **given)
+        assert f'Expected value "{value}", but got "{found}"' in text
+
+
+async def test_a_choice_has_the_value_and_the_words_that_are_shown_for_it(browse: Browse) -> None:
+    page = "<select><option value=no>Norway</option></select>"
+    await browse.text("navigate", url=f"data:text/html,{page}")
+    for value in ("no", "Norway"):
+        await browse.text(
+            "verify_value", type="combobox", element="c", target="select", value=value
+        )
+
+
+async def test_a_field_that_is_no_input_has_a_value_too(browse: Browse) -> None:
+    page = "<p role=slider aria-valuenow=7>seven</p><div role=textbox contenteditable>free</div>"
+    await browse.text("navigate", url=f"data:text/html,{page}")
+    await browse.text("verify_value", type="slider", element="s", target="p", value="7")
+    await browse.text("verify_value", type="textbox", element="t", target="div", value="free")
