@@ -100,6 +100,5 @@
   window[known] = (number, element) => {
     if (element) return elements[number] && elements[number].deref() === element;
     for (const [name, handler] of Object.entries(handlers)) window.removeEventListener(name, handler, true);
-    delete window[known];
   };
 }

@@ -28,6 +28,7 @@ CAUSED_SECONDS: Final = 1.0
 """What a page begins so soon after a step, it begins because of it."""
 
 _STOP: Final = "() => window.__stateholdRecorder && window.__stateholdRecorder()"
+_LEAVE: Final = "() => { delete window.__stateholdRecorder; }"
 _IS_IT: Final = "(element, number) => window.__stateholdRecorder(number, element)"
 
 
@@ -40,6 +41,7 @@ def _script() -> str:
 class _Place:
     """An element and, once its page was asked, how a test would name it."""
 
+    guess: str
     locator: str | None = None
     asked: anyio.Event = field(default_factory=anyio.Event)
     """Set when the page was asked, whatever it said."""
@@ -52,7 +54,7 @@ class _Line:
     place: _Place
 
     def __str__(self) -> str:
-        return line_of(self.page, self.seen, self.place.locator or self.seen.guess)
+        return line_of(self.page, self.seen, self.place.locator or self.place.guess)
 
 
 class Recorder:
@@ -112,8 +114,7 @@ class Recorder:
         self._named(current)
         for page in self._context.pages:
             self._follow(page)
-            for frame in page.frames:
-                await self._evaluate(frame, f"({_script()})", name)
+        await self._everywhere(f"({_script()})", name)
 
     def _follow(self, page: Page) -> None:
         if self._hidden(page):
@@ -172,7 +173,8 @@ class Recorder:
             self._add(_Line(name, seen, self._place(frame, seen)))
 
     def _place(self, frame: Frame, seen: Seen) -> _Place:
-        place = _Place()
+        inner = f"frame(url={frame.url!r})." if frame.parent_frame is not None else ""
+        place = _Place(inner + seen.guess)
         self._spawn(self._name, frame, seen, place)
         return place
 
@@ -205,8 +207,7 @@ class Recorder:
             raise ToolFailed("No recording is going on; browser_start_recording begins one.")
         self.held.end()
         # What was done last is told before this is answered.
-        for frame in itertools.chain(*(page.frames for page in self._context.pages)):
-            await self._evaluate(frame, _STOP)
+        await self._everywhere(_STOP)
         for remove in self._listeners:
             remove()
         for placed in self._placed:
@@ -216,11 +217,18 @@ class Recorder:
             for place in [line.place for line in self._lines if isinstance(line, _Line)]:
                 await place.asked.wait()
         self._hears = False
+        await self._everywhere(_LEAVE)
         lines = [str(line) for line in self._lines]
         if self._left_out:
             lines.append(f"# {self._left_out} more steps were left out")
         self._listeners, self._placed, self._lines, self._aimed = [], [], [], None
         return lines
+
+    async def _everywhere(self, script: str, *given: object) -> None:
+        frames = itertools.chain(*(page.frames for page in self._context.pages))
+        async with anyio.create_task_group() as tasks:
+            for frame in frames:
+                tasks.start_soon(self._evaluate, frame, script, *given)
 
     async def _evaluate(self, frame: Frame, script: str, *given: object) -> None:
         from playwright.async_api import Error
