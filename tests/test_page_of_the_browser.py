@@ -1,0 +1,79 @@
+"""docs/browser.md and the README's part on the browser say what is so."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from statehold.server.cli_parser import build_parser
+from statehold.server.config_load import load
+from statehold.tools.browser.config import CAPABILITIES, BrowserConfig
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "browser.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SOURCES = "\n".join(
+    path.read_text(encoding="utf-8")
+    for folder in ("tools/browser", "sessions", "server")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+)
+
+
+def rows(head: str) -> list[list[str]]:
+    lines = PAGE.split(f"\n{head}\n")[1].splitlines()[1:]
+    table = lines[: next((n for n, line in enumerate(lines) if line[:1] != "|"), len(lines))]
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in table]
+
+
+def test_groups_of_tools_are_those_of_the_configuration() -> None:
+    told = [re.findall(r"`(\w+)`", row[0])[0] for row in rows("| group, in `caps` | tools |")]
+    assert sorted(told) == sorted(CAPABILITIES)
+
+
+def test_settings_of_the_page_can_be_loaded(tmp_path: Path) -> None:
+    [block] = re.findall(r"^```toml\n(.*?)^```", PAGE, re.M | re.S)
+    path = tmp_path / "statehold.toml"
+    path.write_text(block)
+    assert list(load(config=path, environ={}).browsers()) == ["browser"]
+    for line in re.findall(r"`(\w+ = [^`]+)`", PAGE):
+        key, value = next(iter(tomllib.loads(line).items()))
+        # What stands in an address as a variable has a value only when it is read.
+        assert BrowserConfig.model_validate({key: value})
+
+
+def test_keys_that_the_page_names_exist() -> None:
+    known = set(BrowserConfig.model_fields)
+    for key in ("install", "settle_seconds", "checkpoint", "key", "uploads", "private", "allow"):
+        assert f"`{key}`" in PAGE
+        assert key in known
+    for key in ("download_bytes", "script_seconds", "tabs", "permissions", "user_agent"):
+        assert f"`{key}`" in PAGE
+        assert key in known
+
+
+def test_commands_of_the_page_can_be_parsed() -> None:
+    [block] = re.findall(r"^```console\n(.*?)^```", PAGE, re.M | re.S)
+    lines = [line.partition("#")[0].split() for line in block.splitlines()]
+    assert len(lines) == 2
+    for line in lines:
+        assert line[0] == "statehold"
+        build_parser().parse_args(line[1:])
+
+
+@pytest.mark.parametrize("row", rows("| text | what to do |"), ids=lambda row: row[0][:40])
+def test_text_of_an_error_is_in_the_sources(row: list[str]) -> None:
+    text = re.findall(r"`([^`]+)`", row[0])[0]
+    for variable in ("Ref e12 ", "browser_click ", "file:", "session_busy: ...", "..."):
+        text = text.replace(variable, "").strip()
+    assert text.removeprefix(": run").strip() in SOURCES
+
+
+def test_readme_gives_the_file_for_clients_as_it_is() -> None:
+    [given] = re.findall(r"^```json\n(.*?)^```", README, re.M | re.S)
+    assert json.loads(given) == json.loads((ROOT / "mcp.json").read_text(encoding="utf-8"))
+    assert list(load(environ={}).browsers()) == ["browser"]
+    assert "uv run python examples/browser_login.py" in README
