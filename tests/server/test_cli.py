@@ -405,9 +405,12 @@ def test_session_of_a_killed_process_can_be_paused_closed_and_purged(
     assert statehold("sessions", "list", "--json").json["sessions"] == []
     assert len(statehold("sessions", "list", "--all", "--json").json["sessions"]) == 2
     work = data / "work" / sessions["one"] / "memory"
-    work.mkdir(parents=True)
+    files = data / "browser" / "files" / sessions["one"]
+    for folder in (work, files):
+        folder.mkdir(parents=True)
     assert statehold("sessions", "purge", "one").out == "1 session purged\n"
     assert not work.parent.exists()
+    assert not files.exists()
     assert statehold("sessions", "show", sessions["one"]).code == NOT_FOUND
     assert statehold("sessions", "purge", "--closed").out == "1 session purged\n"
     assert statehold("sessions", "list", "--all", "--json").json["sessions"] == []

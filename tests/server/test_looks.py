@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
-from front import STATEHOLD, Running, Way, serving, text_of, toml
+from front import STATEHOLD, Running, Way, service, serving, text_of, toml
 from screen import Screen
 
 from statehold.server.cli import main
@@ -25,11 +25,13 @@ JSON = dict[str, Any]
 class House:
     """A data folder with its configuration, and the command line on it."""
 
-    def __init__(self, folder: Path, shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(
+        self, folder: Path, shell: str, capsys: pytest.CaptureFixture[str], **services: JSON
+    ) -> None:
         self.data = folder / "data"
         self.config = folder / "statehold.toml"
         browser = {"executable": shell, "private": True, "keep_seconds": 0}
-        self.config.write_text(toml({"services": {"browser": browser}}))
+        self.config.write_text(toml({"services": {"browser": browser, **services}}))
         self._capsys = capsys
 
     @property
@@ -218,6 +220,17 @@ def ended(process: subprocess.Popen[str]) -> str:
     return out.partition(" (work) is ")[2].strip()
 
 
+def until_shown(house: House, url: str, file: Path) -> None:
+    """Look at the window from outside until it shows a page."""
+    out = ""
+    for _ in range(20):
+        code, out, err = house.run("screenshot", "work", str(file), "--json")
+        assert code == OK, err
+        if json.loads(out)["url"] == url:
+            return
+    raise AssertionError(f"the window shows {out}, not {url}")
+
+
 def test_window_needs_a_display(
     house: House, login_site: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,7 +245,7 @@ def test_window_needs_a_display(
 
 
 def test_person_logs_in_for_the_session_in_a_window(
-    house: House, login_site: str, screen: Screen, lab_site: Any
+    house: House, login_site: str, screen: Screen, lab_site: Any, tmp_path: Path
 ) -> None:
     with house.serving() as caller:
         caller.log_in(login_site)
@@ -246,8 +259,7 @@ def test_person_logs_in_for_the_session_in_a_window(
             screen.focus()
             screen.keys("ctrl+t")
             screen.go(f"{lab_site.url}/counter")
-            with anyio.from_thread.start_blocking_portal() as portal:
-                portal.call(arrived, lab_site, "/counter")
+            until_shown(house, f"{lab_site.url}/counter", tmp_path / "page.png")
             screen.keys("ctrl+shift+w")
             # Who held it goes on with it.
             assert ended(process) == "idle"
@@ -255,6 +267,30 @@ def test_person_logs_in_for_the_session_in_a_window(
         assert f"- 1: (current) [Counter - Lab]({lab_site.url}/counter)" in told
         caller.call("browser_tabs", action="select", index=0)
         assert "Logged in as ada" in caller.call("browser_snapshot")
+
+
+def test_window_takes_no_memory_of_other_services_away(
+    tmp_path: Path,
+    headless_shell: str,
+    chromium: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DISPLAY", ":none")
+    house = House(tmp_path, headless_shell, capsys, counter=service("counter"))
+    with house.serving() as caller:
+        caller.call("browser_navigate", url="about:blank")
+        caller.call("inc")
+        code, out, err = house.run("open", "work")
+        assert (code, out, err.count("\n")) == (BUSY, "", 1)
+        assert "which would be lost; --force gives that up" in err
+        assert house.show()["status"] == "idle"
+        assert caller.call("inc") == "2"
+        # Forced it gets as far as the screen, which is none, and leaves the session to its next call.
+        code, out, err = house.run("open", "work", "--force")
+        assert (code, out) == (FAILURE, "")
+        assert "The browser did not start" in err
+        assert caller.call("inc") == "1"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -279,9 +315,3 @@ def test_window_of_a_killed_command_leaves_the_session_to_others(
             process.kill()
             process.wait(10)
         assert "Logged in as ada" in caller.call("browser_snapshot")
-
-
-async def arrived(lab: Any, path: str) -> None:
-    with anyio.fail_after(20):
-        while not any(path in hit for hit in lab.hits):  # noqa: ASYNC110 - the site tells nobody
-            await anyio.sleep(0.02)
