@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -195,6 +196,8 @@ async def _loaded(
         try:
             await _prepared(saved, page, origins, report)
             there = await _visited(saved, number, page, report)
+            if there and saved.entry is not None:
+                await _entered(saved.entry, page, origins)
             if there and saved.page is not None:
                 await _refilled(saved.page, number, page, origins, report)
         except Error as error:
@@ -253,6 +256,18 @@ async def _visited(saved: SavedTab, number: int, page: Page, report: Report) -> 
     else:
         return True
     return False
+
+
+async def _entered(entry: str, page: Page, origins: Origins) -> None:
+    """Bring session storage back once more where the page does not see it.
+
+    The renderer that the page got may have read it before the browser heard of what the one before it wrote.
+    """
+    if not json.loads(entry)["session"] or await page.evaluate("() => sessionStorage.length"):
+        return
+    world = await origins.watch.world(page)
+    await world.run("restoreEntry", origin_of(page.url), entry)
+    await page.reload(wait_until="domcontentloaded")
 
 
 async def _answer(url: str, page: Page) -> Response | None:
