@@ -18,6 +18,7 @@ from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUna
 from statehold.tools.browser import connection as connections
 from statehold.tools.browser import pool as pools
 from statehold.tools.browser.service import BrowserService
+from statehold.tools.browser.tab import Tab
 from statehold.tools.browser.tool import BrowserTool
 
 FOREVER = "() => new Promise(() => {})"
@@ -119,6 +120,7 @@ async def test_a_crashed_page_is_told_and_the_session_goes_on(data: Path, shell:
     async with running(data, shell) as service, opened(service) as browse:
         await browse.text("navigate", url="data:text/html,<title>before</title>")
         tab = browse.connection.session.tabs[0]
+        assert isinstance(tab, Tab)
         with suppress(Error):
             await tab.page.goto("chrome://crash")
         with anyio.fail_after(5):
