@@ -134,7 +134,8 @@ async def _connected(
         return
     with http_server(command, folder) as process:
         await accepting(port, process)
-        async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
+        # The peer refuses every other name of this machine.
+        async with Client(f"http://localhost:{port}/mcp", mode=mode) as client:
             yield client
 
 
