@@ -2,7 +2,7 @@
 
 In a test: `with Lab() as lab: lab.url`. `lab.other` is the same site under another host, 127.0.0.2. A path with
 `gate=NAME` is answered after `lab.open(NAME)` or a request for /api/open/NAME, so nothing depends on time; `lab.hits` are
-the requests seen so far, also at /api/hits.
+the requests seen so far, also at /api/hits, and `lab.sent` is what its forms were sent with.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class Lab:
     def __init__(self, port: int = 0) -> None:
         self.hits: list[str] = []
         """`METHOD host/path?query` of every request, in the order of arrival."""
+        self.sent: list[tuple[str, list[tuple[str, str]]]] = []
+        """The path and the fields of every form that was sent; of a file its size and digest."""
         self.stopped = threading.Event()
         self._gates: defaultdict[str, threading.Event] = defaultdict(threading.Event)
         self._servers = _listen(port, self)
@@ -149,13 +151,15 @@ class Handler(BaseHTTPRequestHandler):
         self.note()
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.path == "/upload":
-            self.answer(
-                pages.echoed("Uploaded", _files(self.headers.get("Content-Type", ""), body))
-            )
+            self.echo("Uploaded", _files(self.headers.get("Content-Type", ""), body))
         elif self.path == "/form":
-            self.answer(pages.echoed("Sent", parse_qsl(body.decode(), keep_blank_values=True)))
+            self.echo("Sent", parse_qsl(body.decode(), keep_blank_values=True))
         else:
             self.answer(body, kind="application/octet-stream")
+
+    def echo(self, title: str, fields: list[tuple[str, str]]) -> None:
+        self.server.lab.sent.append((self.path, fields))
+        self.answer(pages.echoed(title, fields))
 
     def note(self) -> None:
         self.server.lab.hits.append(
@@ -309,6 +313,19 @@ def _routes(handler: Handler, rest: str, query: Query) -> None:
     handler.answer(pages.page("Routes", pages.ROUTES))
 
 
+def _search(handler: Handler, rest: str, query: Query) -> None:
+    handler.answer(pages.search(query.get("q", "")))
+
+
+def _suggest(handler: Handler, rest: str, query: Query) -> None:
+    names = [name for name, _ in pages.found_boats(query.get("q", "")).values()]
+    handler.answer(json.dumps(names).encode(), kind="application/json")
+
+
+def _boat(handler: Handler, rest: str, query: Query) -> None:
+    handler.answer(pages.boat(int(rest)))
+
+
 def _worker(handler: Handler, rest: str, query: Query) -> None:
     handler.answer(pages.WORKER_JS.encode(), kind="text/javascript")
 
@@ -354,6 +371,9 @@ ROUTES: list[tuple[str, Respond]] = [
     ("/api/hits", _hits),
     ("/api/items", _items),
     ("/api/headers", _headers),
+    ("/search", _search),
+    ("/api/suggest", _suggest),
+    ("/boats/", _boat),
     ("/slow-page", _slow_page),
     ("/logins/enter", _enter),
     ("/routes/", _routes),

@@ -106,6 +106,23 @@ document.querySelectorAll("nav a").forEach(a => a.onclick = event => {{ event.pr
 onpopstate = show; show();
 </script>"""
 
+BOATS = {
+    1: ("Amber", "a sloop of 9 metres"),
+    2: ("Amsel", "a dinghy, with oars"),
+    3: ("Brise", "a cutter of 14 metres"),
+    4: ("Camber", "a ketch with a red hull"),
+}
+
+SEARCH = """<form role="search" action="/search"><label>Search boats <input name="q" type="search" value="{words}"
+autocomplete="off"></label><button>Search</button></form><ul id="hints" role="listbox" aria-label="Suggestions"></ul>
+{found}<script>
+const box = document.querySelector("[name=q]"), hints = document.getElementById("hints");
+box.oninput = async () => {{ const words = box.value, answer = await fetch("/api/suggest?q=" + encodeURIComponent(words));
+  const names = await answer.json(); if (box.value !== words) return;
+  hints.replaceChildren(...names.map(name => {{ const hint = document.createElement("li"); hint.role = "option";
+    hint.textContent = name; hint.onclick = () => {{ box.value = name; box.form.submit(); }}; return hint; }})); }};
+</script>"""
+
 SCROLL = """<ol id="items"></ol><div id="end">more</div><script>
 let next = 0, busy = false;
 const more = async () => { if (busy || next >= 200) return; busy = true;
@@ -270,6 +287,7 @@ PAGES = {
 
 LINKED = [
     *PAGES,
+    "/search",
     "/many",
     "/huge",
     "/redirect",
@@ -289,6 +307,25 @@ def index() -> bytes:
     """The list of all pages."""
     links = "".join(f'<li><a href="{path}">{path}</a></li>' for path in LINKED)
     return page("Lab", f"<ul>{links}</ul>")
+
+
+def found_boats(words: str) -> dict[int, tuple[str, str]]:
+    """The boats with these words in their name, by number; none without words."""
+    wanted = words.strip().lower()
+    return {n: boat for n, boat in BOATS.items() if wanted and wanted in boat[0].lower()}
+
+
+def search(words: str) -> bytes:
+    """The search for boats, with what it found."""
+    found = found_boats(words)
+    links = "".join(f'<li><a href="/boats/{n}">{boat[0]}</a></li>' for n, boat in found.items())
+    told = f"<h2>{len(found)} found</h2><ul>{links}</ul>" if words else ""
+    return page("Search", SEARCH.format(words=escape(words, quote=True), found=told))
+
+
+def boat(number: int) -> bytes:
+    name, what = BOATS[number]
+    return page(name, f"<p>{name} is {what}.</p>")
 
 
 def frame(name: str) -> bytes:
