@@ -19,7 +19,7 @@ from .settle import settle
 from .tab import Tab
 
 if TYPE_CHECKING:
-    from playwright.async_api import Locator
+    from playwright.async_api import Locator, Page
 
     from .session import BrowserSession
 
@@ -58,6 +58,12 @@ class Call:
         if not scheme_allowed(tab.page.url):
             raise ToolFailed(await self._leave_refused())
         return tab
+
+    async def greet(self, page: Page) -> None:
+        """Make the proxy know the session, before a page that did not come by it runs scripts."""
+        greeting = self.session.greeting
+        if greeting is not None and greeting.due:
+            await greeting.send(page)
 
     async def locate(self, target: str, element: str | None = None) -> Locator:
         """Return the one element that a ref of the last snapshot, or a selector, stands for.
@@ -139,6 +145,8 @@ class Call:
             tab.news.append(f"It was done, but {tab.waits_for} did not answer yet.")
             return None
         await settle(tab, started, seconds=self.config.settle_seconds, quiet=quiet)
+        if not tab.modal.is_set():
+            await self.session.tabs.arrived(seconds=self.config.settle_seconds)
         await self.session.downloaded(started, downloads)
         return found
 

@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import anyio
+
 from .restoration import SleepingTab
 from .tab import Tab
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Download, Page
+    from playwright.async_api import BrowserContext, Download, Page, Request
 
 Entry: TypeAlias = Tab | SleepingTab
 
@@ -52,6 +54,10 @@ class Tabs:
         self._entries: list[Entry] = []
         self._next: SleepingTab | None = None
         """What becomes the current tab when there is none."""
+        self._coming: set[Request] = set()
+        """What pages that pages open asked for: there is no page before that was answered."""
+        self._came = anyio.Event()
+        context.on("request", self._requested)
         context.on("page", self._opened)
         for page in context.pages:
             self._opened(page)
@@ -150,6 +156,10 @@ class Tabs:
         return found
 
     def _opened(self, page: Page) -> None:
+        if self._coming:
+            self._coming = {r for r in self._coming if not _has_page(r) and r.failure is None}
+            self._came.set()
+            self._came = anyio.Event()
         if self._hidden(page):
             return
         known = any(tab.page == page for tab in self)
@@ -166,6 +176,18 @@ class Tabs:
             self.current = tab
         elif not known and not self._opening:
             self.news.append(f"A new tab opened ({self.index(tab)}).")
+
+    def _requested(self, request: Request) -> None:
+        first = request.redirected_from is None and request.is_navigation_request()
+        if first and not _has_page(request):
+            self._coming.add(request)
+
+    async def arrived(self, *, seconds: float) -> None:
+        """Wait until what pages are opening are tabs, at most so long; what did not come by then is told when it comes."""
+        with anyio.move_on_after(seconds):
+            while self._coming:
+                await self._came.wait()
+        self._coming.clear()
 
     def _gone(self, tab: Entry) -> None:
         if isinstance(tab, Tab):
@@ -185,6 +207,13 @@ class Tabs:
     def take_news(self) -> list[str]:
         found, self.news, self.refused = self.news, [], 0
         return found
+
+
+def _has_page(request: Request) -> bool:
+    try:
+        return bool(request.frame)
+    except Exception:
+        return False
 
 
 async def _nothing(page: Page) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 from browsing import Browse, opened, running, section
+from lab import Lab
 
 from statehold.sessions.errors import InvalidArgument
 
@@ -41,6 +43,33 @@ async def test_a_popup_is_a_tab_beside_the_current_one(browse: Browse, lab: str)
     assert "- 1: [Frame popup - Lab]" in section(text, "Open tabs")
     assert "A new tab opened (1)." in section(text, "Events")
     assert f"- Page URL: {lab}/popup\n" in section(text, "Page") + "\n"
+
+
+async def test_a_link_to_a_new_tab_is_told_with_the_click(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/popup")
+    for number in range(1, 4):
+        text = await browse.text("click", target="text=New tab")
+        assert f"- {number}: [Frame blank - Lab]" in section(text, "Open tabs")
+        assert f"A new tab opened ({number})." in section(text, "Events")
+
+
+async def test_a_new_tab_whose_server_does_not_answer_is_told_when_it_does(
+    tmp_path_factory: pytest.TempPathFactory, shell: str, lab_site: Lab
+) -> None:
+    async with (
+        running(tmp_path_factory.mktemp("data"), shell, settle_seconds=0.2) as service,
+        opened(service) as browse,
+    ):
+        await browse.text("navigate", url=f"{lab_site.url}/popup")
+        script = "() => { window.open('/frame?name=late&gate=late', '_blank', 'noopener') }"
+        text = await browse.text("evaluate", function=script)
+        assert "A new tab" not in text
+        lab_site.open("late")
+        page = browse.connection.session.context
+        with anyio.fail_after(20):
+            while len(page.pages) < 2:
+                await page.wait_for_event("page")
+        assert "A new tab opened (1)." in await browse.text("snapshot")
 
 
 async def test_a_storm_of_popups_is_capped_and_told_once(
