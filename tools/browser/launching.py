@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("statehold.browser")
 
+STILL: Final = ("--disable-smooth-scrolling",)
+"""What nobody sees takes no time: a key that scrolls has scrolled when its call ends."""
+
 _CAUSE: Final = re.compile(
     r"\bE[A-Z]{4,}\b|\b[45]\d\d\b(?: [A-Z][A-Za-z ]+)?|\bTimeout \d+ms exceeded"
 )
@@ -50,7 +53,8 @@ class Launcher:
         if self._config.remote:
             return await self._connected(playwright)
         options = launch_options(await self._found(), self._config)
-        options["args"] = [*options.get("args", ()), *BROWSER_ARGS]
+        still = STILL if self._config.headless else ()
+        options["args"] = [*options.get("args", ()), *BROWSER_ARGS, *still]
         return await playwright.chromium.launch(**options)
 
     async def _connected(self, playwright: Playwright) -> Browser:

@@ -42,6 +42,24 @@ async def test_what_is_no_field_says_so(browse: Browse, lab: str) -> None:
     assert "Element is not an <input>" in section(text, "Error")
 
 
+async def test_a_key_that_scrolls_has_scrolled_and_what_the_page_loads_then_is_there(
+    browse: Browse, lab: str
+) -> None:
+    assert "Item 20" in await browse.text("navigate", url=f"{lab}/scroll")
+    for last in (40, 60, 80):
+        await browse.text("press_key", key="End")
+        assert f"Item {last}\n" in await browse.text("snapshot")
+
+
+async def test_a_key_that_could_scroll_may_press_a_button_that_goes_elsewhere(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/slow")
+    await browse.value("() => document.querySelectorAll('button')[4].focus()")
+    await browse.text("press_key", key="Space")
+    assert "The picture comes late." in await browse.text("snapshot")
+
+
 async def test_keys_go_where_the_focus_is(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/keys")
     assert "### Page" not in await browse.text("press_key", key="ArrowLeft")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
     from playwright.async_api import Locator
 
 OPTIONS_SHOWN = 30
+
+SCROLLING: Final = frozenset({"End", "Home", "PageDown", "PageUp", "Space"})
+SCROLLED: Final = """() => new Promise(done => {
+  requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)));
+  setTimeout(done, 100);
+})"""
+"""Resolves when a page has drawn what a key scrolled to, which is when it asks for more."""
 
 _OPTIONS = "e => e.tagName === 'SELECT' ? [...e.options].map(o => o.label) : null"
 
@@ -55,10 +63,21 @@ class PressKey(Arguments):
 @tool("browser_press_key", title="Press a key")
 async def press_key(call: Call, given: PressKey) -> None:
     """Press a key, or keys together, where the focus is."""
+    from playwright.async_api import Error
+
     tab = await call.tab()
     # Enter is what submits and follows; other keys seldom change what there is to see.
     entering = given.key in ("Enter", "NumpadEnter")
-    await call.act(lambda: tab.page.keyboard.press(given.key), snapshot=entering)
+    keyboard = tab.page.keyboard
+
+    async def press() -> None:
+        await keyboard.press(given.key)
+        if given.key.rpartition("+")[2] in SCROLLING:
+            # The key may as well lead elsewhere.
+            with suppress(Error):
+                await tab.page.evaluate(SCROLLED)
+
+    await call.act(press, snapshot=entering)
     call.answer.code(f"await page.keyboard.press({given.key!r})")
 
 
