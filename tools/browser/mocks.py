@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from .egress.refusal import GREETING
+
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Route
 
@@ -55,6 +57,9 @@ class Mock:
     async def handle(self, route: Route) -> None:
         from playwright.async_api import Error
 
+        if route.request.url == GREETING:
+            await route.fallback()
+            return
         # The page may be gone before its request is answered.
         with suppress(Error):
             if self.answers:

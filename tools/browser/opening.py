@@ -12,6 +12,7 @@ from ...sessions.services import Restored, SessionView, Snapshot
 from .config import BrowserConfig
 from .connection import BrowserConnection
 from .files import Files
+from .greeting import Greeting
 from .hibernation import Hibernated, saved
 from .outlet import Outlet, refuse_schemes
 from .restoration import Resumed, restored
@@ -86,6 +87,7 @@ class Opening:
             raise
         session = self._session
         assert session is not None
+        session.greeting = None if grant is None else Greeting(grant)
         session.tabs.adopt(resumed.tabs, resumed.current)
         session.news[:0] = self._early
         saver = _Saver(resumed, seal)

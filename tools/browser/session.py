@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Download, Page, Request
 
     from .files import Files
+    from .greeting import Greeting
 
 T = TypeVar("T")
 
@@ -60,6 +61,7 @@ class BrowserSession:
         self._left: anyio.Event | None = None
         """Set when the action that was left behind last has ended."""
         self.stepping = False
+        self.greeting: Greeting | None = None
         self.mocks = Mocks(context, self.holds)
         self.trace = Trace(context, files, self.holds, spawn=spawn, tell=self.tell)
         self.films = Films(context, files, self.holds, spawn=spawn, tell=self.tell, hidden=hidden)

@@ -17,7 +17,7 @@ from .exchange import Exchange, Far, Gone, Stale
 from .grant import Grant
 from .heads import HEAD_BYTES, Incoming, credentials, next_head, understood
 from .lines import BROKEN, close, drain, reset
-from .refusal import Refused, malformed, not_allowed, unauthenticated
+from .refusal import GREETING_HOST, Refused, greeted, malformed, not_allowed, unauthenticated
 from .tunnel import Overfull, Tunnel
 
 _ESTABLISHED = b"HTTP/1.1 200 Connection Established\r\n\r\n"
@@ -91,6 +91,8 @@ class Client:
             incoming = understood(request)
             if not incoming.has_body:
                 self._skip_body()
+            if incoming.target.host == GREETING_HOST:
+                raise greeted()
             if request.method == b"CONNECT":
                 await self._tunnel(incoming, grant)
                 return False
@@ -130,6 +132,7 @@ class Client:
         if self._grant is None:
             self._joined.enter_context(grant.connection(self._scope))
             self._grant = grant
+            grant.used = True
         elif self._grant is not grant:
             raise malformed("one connection cannot be used by two sessions")
         return grant

@@ -11,11 +11,14 @@ from rawhttp import (
     LOCAL,
     OVER,
     Browser,
+    Told,
     browser,
     hello,
     site,
 )
 
+from statehold.tools.browser.egress.refusal import GREETING
+from statehold.tools.browser.policy import NetworkPolicy
 from statehold.tools.browser.proxy import FilteringProxy
 
 
@@ -102,3 +105,17 @@ async def test_an_error_of_its_user_passes_through_as_it_is(leaks: Any) -> None:
         async with FilteringProxy() as proxy, browser(proxy, None):
             await anyio.sleep_forever()
     await leaks.check()
+
+
+async def test_a_greeting_is_answered_by_the_proxy_itself_and_needs_credentials(
+    proxy: FilteringProxy,
+) -> None:
+    told = Told()
+    grant = proxy.admit(NetworkPolicy(allow=["nothing.example"]), on_refused=told, on_failed=told)
+    async with browser(proxy, None) as stranger:
+        assert (await stranger.get(GREETING)).status == 407
+    assert not grant.used
+    async with browser(proxy, grant) as one:
+        assert (await one.get(GREETING)).status == 200
+    assert grant.used
+    assert told == []

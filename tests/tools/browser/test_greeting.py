@@ -1,0 +1,44 @@
+"""WebSockets of pages that did not come through the proxy, which is not asked who it serves for those."""
+
+from __future__ import annotations
+
+import pytest
+from browsing import Browse
+
+pytestmark = pytest.mark.peer
+CAPS = ["network"]
+
+TALK = """new Promise(told => {
+  const socket = new WebSocket("%s/ws");
+  socket.onopen = () => socket.send("hello");
+  socket.onmessage = message => told("heard " + message.data);
+  socket.onerror = () => told("failed");
+})"""
+
+
+def talk(lab: str) -> str:
+    return TALK % lab.replace("http:", "ws:")
+
+
+async def test_a_websocket_may_be_the_first_of_a_session(browse: Browse, lab: str) -> None:
+    assert "heard hello" in await browse.text("evaluate", function=f"() => {talk(lab)}")
+    assert "No requests" in await browse.text("network_requests", static=True)
+
+
+async def test_a_websocket_may_be_the_first_of_a_page_from_nowhere(
+    browse: Browse, lab: str
+) -> None:
+    show = "said => document.body.append(said)"
+    await browse.text(
+        "navigate", url=f"data:text/html,<body><script>{talk(lab)}.then({show})</script>"
+    )
+    await browse.text("wait_for", text="heard hello")
+
+
+@pytest.mark.parametrize("pattern", ["http://nowhere.test/", "**/*"])
+async def test_a_websocket_may_be_the_first_of_a_mocked_page(
+    browse: Browse, lab: str, pattern: str
+) -> None:
+    await browse.text("route", pattern=pattern, body="<h1>mocked</h1>", contentType="text/html")
+    await browse.text("navigate", url="http://nowhere.test/")
+    assert await browse.value(f"() => {talk(lab)}") == "heard hello"
