@@ -27,6 +27,8 @@ def started(
     with log.open("ab") as output:
         process = subprocess.Popen(
             command,
+            # Some programs write their files wherever they were started.
+            cwd=log.parent,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -64,6 +64,11 @@ class BrowserConnection:
         self._save = save
         self._closed = False
         self._turn = anyio.Lock()
+        self._called = anyio.Event()
+        """Set while calls run, and for a while after."""
+        self._under_way: anyio.CancelScope | None = None
+        self._watching = anyio.CancelScope()
+        session.spawn(self._watch)
         # What a page does by itself, such as logging in a moment after the click, has to be saved as well.
         session.context.on("requestfinished", self._changed)
         process.on_lost.append(self._lose)
@@ -77,6 +82,8 @@ class BrowserConnection:
         if not self._closed and not self.lost.is_set():
             self.reason = reason
             self.lost.set()
+            if self._under_way is not None:
+                self._under_way.cancel()
 
     def _changed(self, _: object = None) -> None:
         self.unsaved = True
@@ -148,12 +155,35 @@ class BrowserConnection:
     async def _watched(
         self, work: Callable[[], Awaitable[None]], tool: BrowserTool, call: Call
     ) -> None:
-        """Run a tool, and look from time to time whether there is still somebody to answer it."""
+        """Run a tool until it ends or there is nobody to answer it any more."""
+        with anyio.CancelScope() as self._under_way:
+            self._called.set()
+            try:
+                await (self._telling(work, tool, call) if call.ctx.wants_progress else work())
+            finally:
+                self._under_way = None
+        if self.lost.is_set():
+            raise self._died()
+
+    async def _watch(self) -> None:
+        """Look from time to time, while a call runs, whether there is still somebody to answer it."""
+        with self._watching:
+            while not self.lost.is_set():
+                await self._called.wait()
+                call = self._under_way
+                with anyio.move_on_after(WATCH_SECONDS):
+                    await self.lost.wait()
+                if self._under_way is None:
+                    self._called = anyio.Event()
+                elif call is self._under_way and call is not None and not await self._answers():
+                    call.cancel()
+
+    async def _telling(
+        self, work: Callable[[], Awaitable[None]], tool: BrowserTool, call: Call
+    ) -> None:
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch, tasks.cancel_scope)
-            if call.ctx.wants_progress:
-                tasks.start_soon(self._tell_progress, tool, call)
+            tasks.start_soon(self._tell_progress, tool, call)
             try:
                 await work()
             except Exception as error:
@@ -162,8 +192,6 @@ class BrowserConnection:
             tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        if self.lost.is_set():
-            raise self._died()
 
     async def _tell_progress(self, tool: BrowserTool, call: Call) -> None:
         seconds = 0.0
@@ -173,14 +201,6 @@ class BrowserConnection:
             text = f"{tool.title}: {seconds:g} seconds so far"
             with suppress(Exception):
                 await call.ctx.progress(seconds, call.expected_seconds, text)
-
-    async def _watch(self, scope: anyio.CancelScope) -> None:
-        while True:
-            with anyio.move_on_after(WATCH_SECONDS):
-                await self.lost.wait()
-            if self.lost.is_set() or not await self._answers():
-                scope.cancel()
-                return
 
     async def _unstick(self) -> None:
         """Close the current page when it never answers."""
@@ -247,6 +267,7 @@ class BrowserConnection:
         if self._closed:
             return
         self._closed = True
+        self._watching.cancel()
         with suppress(ValueError):
             self._process.on_lost.remove(self._lose)
         try:

@@ -12,7 +12,7 @@ import anyio
 from .call import ToolFailed, first_line
 from .config import BrowserConfig
 from .films import Films
-from .mocks import Mocks
+from .mocks import Mocks, Offline
 from .recorder import Recorder
 from .tab import Tab
 from .tabs import Tabs
@@ -62,11 +62,14 @@ class BrowserSession:
         """Set when the action that was left behind last has ended."""
         self.stepping = False
         self.greeting: Greeting | None = None
-        self.mocks = Mocks(context, self.holds)
+        self._was_on: list[str] | None = None
+        """What was on when the context was closed."""
+        self.mocks = Mocks(context, self.holds, spawn=spawn)
+        self.offline = Offline(context, self.holds, spawn=spawn)
         self.trace = Trace(context, files, self.holds, spawn=spawn, tell=self.tell)
         self.films = Films(context, files, self.holds, spawn=spawn, tell=self.tell, hidden=hidden)
         self.recorder = Recorder(context, self.holds, spawn=spawn, tell=self.tell, hidden=hidden)
-        context.on("close", lambda _: self._end())
+        context.on("close", lambda _: self.end())
         context.debugger.on("pausedstatechanged", self._paused)
         self.tabs = Tabs(
             context,
@@ -100,35 +103,23 @@ class BrowserSession:
             return await action()
         outcome: list[T] = []
         failure: list[BaseException] = []
-        over = anyio.Event()
+        over, either = anyio.Event(), anyio.Event()
+        scope = anyio.CancelScope()
 
         async def run() -> None:
             try:
-                outcome.append(await action())
+                with scope:
+                    outcome.append(await action())
             except Exception as error:
                 failure.append(error)
             finally:
                 over.set()
+                either.set()
 
-        modal = tab.modal
-        scope = anyio.CancelScope()
-
-        async def scoped() -> None:
-            with scope:
-                await run()
-            over.set()
-
-        self.spawn(scoped)
+        self.spawn(run)
         try:
-            async with anyio.create_task_group() as tasks:
-
-                async def interrupt() -> None:
-                    await modal.wait()
-                    tasks.cancel_scope.cancel()
-
-                tasks.start_soon(interrupt)
-                await over.wait()
-                tasks.cancel_scope.cancel()
+            with tab.asking(either):
+                await either.wait()
         except BaseException:
             scope.cancel()
             raise
@@ -219,11 +210,25 @@ class BrowserSession:
             if tab.paused is not None:
                 tab.settle_modal()
 
-    def _end(self) -> None:
-        """Forget what was on, when the context is closed."""
-        self.trace.held.end()
-        self.films.held.end()
-        self.recorder.held.end()
+    def on(self) -> list[str]:
+        """Say what is on and ends with the context, because nothing brings it back; after its end, what was on then."""
+        if self._was_on is not None:
+            return self._was_on
+        words = [str(self.mocks)] if len(self.mocks) else []
+        words += [self.offline.held.what] if self.offline.on else []
+        words += [STEPPING] if STEPPING in self.holds else []
+        recorded = (self.trace.held, self.films.held, self.recorder.held)
+        words += [held.what for held in recorded if held.on]
+        if self.downloads:
+            words.append(f"{self.downloads} downloads that were under way")
+        return words
+
+    def end(self) -> None:
+        """Forget what was on, when the context is closed. May be called twice."""
+        self._was_on = self.on()
+        recorded = (self.trace.held, self.films.held, self.recorder.held)
+        for held in (*recorded, self.mocks.held, self.offline.held):
+            held.end()
 
     def _downloading(self, tab: Tab, download: Download) -> None:
         self.downloads += 1

@@ -46,20 +46,25 @@ async def settle(tab: Tab, started: list[Request], *, seconds: float, quiet: boo
     `started` is the list that Tab.watch() returned before the action. With `quiet` the page's own changes are waited for
     as well. Returns at once when a dialog or a file chooser opens or the page is gone. Never raises.
     """
-    done = 0
+    left = seconds
     with anyio.move_on_after(seconds + LOAD_SECONDS):
         for _ in range(ROUNDS):
-            if tab.closed or tab.crashed or tab.modal.is_set():
-                return
-            if quiet or started:
-                await _unless_modal(tab, _quieted(tab))
-            if any(_is_main(tab, request) for request in started[done:]):
-                await _unless_modal(tab, _loaded(tab))
-            with anyio.move_on_after(seconds):
+            since = anyio.current_time()
+            with anyio.move_on_after(left):
                 await _answered(tab, started)
-            if len(started) == done:
-                return
+            left -= anyio.current_time() - since
+            if any(_is_main(tab, request) for request in started):
+                await _unless_modal(tab, _loaded(tab))
             done = len(started)
+            if (quiet or started) and not _over(tab):
+                await _unless_modal(tab, _quieted(tab))
+            if len(started) == done or _over(tab):
+                return
+
+
+def _over(tab: Tab) -> bool:
+    """Whether there is nothing to be waited for any more."""
+    return tab.closed or tab.crashed or tab.modal.is_set()
 
 
 async def _quieted(tab: Tab) -> None:
@@ -78,7 +83,7 @@ async def _loaded(tab: Tab) -> None:
 
 
 async def _answered(tab: Tab, started: list[Request]) -> None:
-    while not (tab.closed or tab.crashed or tab.modal.is_set()):
+    while not _over(tab):
         changed = tab.changed
         if not any(r in tab.pending and r.resource_type in _AWAITED for r in started):
             return

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -82,6 +83,7 @@ class Tab:
         """The action that Playwright's debugger holds back."""
         self.modal = anyio.Event()
         """Set while a dialog, a file chooser or an action that is held back waits for an answer."""
+        self._asking: list[anyio.Event] = []
         self.news: list[str] = []
         """What happened and was not told yet, for the next result."""
         self.seen: str | None = None
@@ -206,7 +208,7 @@ class Tab:
             self._dismiss_soon(dialog)
             return
         self.dialog = dialog
-        self.modal.set()
+        self._ask()
 
     def _dismiss_soon(self, dialog: Dialog) -> None:
         import asyncio
@@ -218,12 +220,26 @@ class Tab:
 
     def _chooser(self, chooser: FileChooser) -> None:
         self.chooser = chooser
-        self.modal.set()
+        self._ask()
 
     def pause(self, action: str) -> None:
         """Note that an action is held back, so that it does not end until somebody resumes it."""
         self.paused = action
+        self._ask()
+
+    def _ask(self) -> None:
         self.modal.set()
+        for event in self._asking:
+            event.set()
+
+    @contextmanager
+    def asking(self, event: anyio.Event) -> Generator[None]:
+        """While the block runs, set an event as soon as the page asks something."""
+        self._asking.append(event)
+        try:
+            yield
+        finally:
+            self._asking.remove(event)
 
     def settle_modal(self) -> None:
         """Note that what waited for an answer got one."""
@@ -245,7 +261,7 @@ class Tab:
     def _crash(self, _: object) -> None:
         self.crashed = True
         self.news.append("The page crashed.")
-        self.modal.set()
+        self._ask()
         self._note_change()
 
     def _close(self, _: object) -> None:
