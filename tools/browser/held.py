@@ -37,6 +37,9 @@ class Held:
         return self._waiting is not None
 
     def begin(self) -> None:
+        """Hold the session from now on; the time begins again when it is held already."""
+        if self._waiting is not None:
+            self._waiting.cancel()
         self._waiting = anyio.CancelScope()
         self._holds.add(self.what)
         self._spawn(self._wait, self._waiting)

@@ -83,6 +83,8 @@ class Hibernated:
     current: int = 0
     lost: list[str] = field(default_factory=list[str])
     """What of the context as a whole could not be saved, in words."""
+    on: list[str] = field(default_factory=list[str])
+    """What was on and is lost with the context, in words: mocked requests, a recording."""
 
     def snapshot(self, seal: Seal | None = None) -> Snapshot:
         """Turn it into what a session stores, encrypted when there is a seal."""

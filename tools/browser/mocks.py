@@ -1,4 +1,4 @@
-"""The mocked requests of one session: which URLs are answered here, or sent with other headers."""
+"""The network as the pages of one session see it: offline, or with URLs that are answered here or asked otherwise."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from .egress.refusal import GREETING
+from .held import Held
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Route
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 LARGEST: Final = 100
 """How many routes a session may have; each is asked about every request."""
 HELD: Final = "a mocked route"
+OFFLINE: Final = "the offline state"
 
 _OURS: Final = ("cookie", "host", "content-length", "connection", "transfer-encoding", "upgrade")
 
@@ -83,12 +85,14 @@ class Mock:
 class Mocks:
     """The routes of one context, in the order in which they were added; the last one that matches decides.
 
-    They end with the context: none is restored, so a session that has one is not paused.
+    They end with the context: none is restored, so a session is not paused for a while after one was added.
     """
 
-    def __init__(self, context: BrowserContext, holds: set[str]) -> None:
+    def __init__(
+        self, context: BrowserContext, holds: set[str], *, spawn: Callable[..., None]
+    ) -> None:
         self._context = context
-        self._holds = holds
+        self.held = Held(HELD, holds, spawn=spawn, expire=self._expire)
         self._mocks: list[tuple[Mock, Callable[[Route], Awaitable[None]]]] = []
 
     def __len__(self) -> int:
@@ -113,7 +117,7 @@ class Mocks:
 
         await self._context.route(mock.pattern, handle)
         self._mocks.append((mock, handle))
-        self._holds.add(HELD)
+        self.held.begin()
 
     async def remove(self, pattern: str | None = None) -> int:
         """Remove the routes of a pattern, or all, and return how many they were."""
@@ -122,8 +126,37 @@ class Mocks:
             await self._context.unroute(entry[0].pattern, entry[1])
             self._mocks.remove(entry)
         if not self._mocks:
-            self._holds.discard(HELD)
+            self.held.end()
         return len(gone)
 
+    def __str__(self) -> str:
+        return HELD if len(self) == 1 else f"{len(self)} mocked routes"
 
-__all__ = ["HELD", "LARGEST", "Mock", "Mocks", "is_ours"]
+    async def _expire(self) -> None:
+        # They stay, until the session is paused.
+        self.held.end()
+
+
+class Offline:
+    """Whether a context is offline, which ends with it as mocked requests do."""
+
+    def __init__(
+        self, context: BrowserContext, holds: set[str], *, spawn: Callable[..., None]
+    ) -> None:
+        self._context = context
+        self.on = False
+        self.held = Held(OFFLINE, holds, spawn=spawn, expire=self._expire)
+
+    async def set(self, offline: bool) -> None:
+        await self._context.set_offline(offline)
+        self.on = offline
+        if offline:
+            self.held.begin()
+        else:
+            self.held.end()
+
+    async def _expire(self) -> None:
+        self.held.end()
+
+
+__all__ = ["HELD", "LARGEST", "OFFLINE", "Mock", "Mocks", "Offline", "is_ours"]

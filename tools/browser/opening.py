@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ...sessions.errors import ServiceUnavailable
@@ -36,7 +37,7 @@ RESTORE_SECONDS: Final = 10.0
 NEWS: Final = 50
 """How much may wait to be told with the next result."""
 
-NEVER_SAVED: Final = Restored(lost="the tabs and logins (nothing had been saved yet)")
+NEVER_SAVED: Final = "the tabs and logins (nothing had been saved yet)"
 
 
 class Opening:
@@ -65,13 +66,18 @@ class Opening:
         tools: Mapping[str, BrowserTool],
         *,
         seal: Seal | None,
+        was_on: Sequence[str] | None = None,
     ) -> BrowserConnection:
         """Open the context and bring back what was saved.
+
+        `was_on` is what was on when the last one was lost, where that is known better than what was saved says.
 
         Raises:
             ServiceUnavailable: the configuration asks for what the browser cannot be.
             playwright's Error: the browser is gone.
         """
+        if hibernated is not None and was_on is not None:
+            hibernated = replace(hibernated, on=list(was_on))
         grant = await outlet.admit(self._tell)
         try:
             resumed = await restored(
@@ -92,12 +98,13 @@ class Opening:
         session.news[:0] = self._early
         saver = _Saver(resumed, seal)
         connection = BrowserConnection(session, process, tools, save=saver)
+        connection.on_closed.append(session.end)
         if grant is not None:
             connection.on_closed.append(grant.revoke)
         if hibernated is not None:
             connection.opened = resumed.report
         elif self._view.generation > 1:
-            connection.opened = NEVER_SAVED
+            connection.opened = Restored(lost=", ".join([*(was_on or ()), NEVER_SAVED]))
         return connection
 
     def _options(self, process: BrowserProcess, grant: Grant | None) -> dict[str, Any]:
@@ -171,7 +178,7 @@ class _Saver:
             seconds=CHECKPOINT_SECONDS if light else SAVE_SECONDS,
             origins=self._origins,
         )
-        return found.snapshot(self._seal)
+        return replace(found, on=session.on()).snapshot(self._seal)
 
 
 __all__ = ["Opening"]

@@ -322,7 +322,7 @@ def _came_back(given: Hibernated, report: Report, refused: int) -> str:
 
 
 def _did_not(given: Hibernated, report: Report, refused: int) -> list[str]:
-    lost = list(given.lost)
+    lost = [*given.on, *given.lost]
     for number, tab in enumerate(given.tabs):
         lost += [f"{what} of tab {number}" for what in tab.lost]
     lost += report.lost

@@ -30,7 +30,7 @@ from .hibernation import Hibernated
 from .launching import Launcher
 from .opening import Opening
 from .outlet import Outlet
-from .pool import Pool
+from .pool import BrowserProcess, Pool
 from .sealing import Seal
 from .tools import toolset
 
@@ -80,6 +80,8 @@ class BrowserService:
         self._folder = Path() if data is None else data / "browser"
         self._ledger = ledger
         self._sealed: Seal | None = None
+        self._was_on: dict[str, list[str]] = {}
+        """What was on in sessions whose browser was lost, until they are opened again."""
         self._tasks: TaskGroup | None = None
         self._outlet: Outlet | None = None
         self._pool: Pool | None = None
@@ -154,6 +156,7 @@ class BrowserService:
 
     async def forget(self, session_id: str) -> None:
         """Remove the files of a session that was purged."""
+        self._was_on.pop(session_id, None)
         await _removed(self._files_of(session_id).folder)
 
     async def answer(self, session: SessionView, method: str, params: JSON) -> JSON:
@@ -186,13 +189,31 @@ class BrowserService:
         opening = Opening(self.config, session, self._files_of(session.id), spawn=self._spawn)
         try:
             connection = await opening.connection(
-                process, self._outlet, hibernated, self._tools, seal=seal
+                process,
+                self._outlet,
+                hibernated,
+                self._tools,
+                seal=seal,
+                was_on=self._was_on.get(session.id),
             )
         except BaseException:
             self._pool.release(session.owner, process)
             raise
+        self._was_on.pop(session.id, None)
+        self._remember(session.id, connection, process)
         connection.on_closed.append(partial(self._pool.release, session.owner, process))
         return connection
+
+    def _remember(
+        self, session_id: str, connection: BrowserConnection, process: BrowserProcess
+    ) -> None:
+        """Keep what is on in a session should its browser be lost: what was saved of it may be older."""
+
+        def lost(_: str) -> None:
+            self._was_on[session_id] = connection.session.on()
+
+        process.on_lost.append(lost)
+        connection.on_closed.append(partial(process.on_lost.remove, lost))
 
     async def _seal(self) -> Seal | None:
         if self.config.key is not None and self._sealed is None:

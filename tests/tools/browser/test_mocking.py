@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
+import anyio
 import pytest
-from browsing import Browse, section
+from browsing import Browse, new_view, opened, section
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser.mocks import LARGEST
+from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.peer
 CAPS = ["network"]
@@ -109,6 +112,37 @@ async def test_a_status_is_one_that_a_site_could_answer_with(browse: Browse) -> 
     for status in (99, 600, 200.5):
         with pytest.raises(InvalidArgument):
             await browse.call("route", pattern="**/x", status=status)
+
+
+async def test_routes_and_being_offline_hold_a_session_for_a_while_only(browse: Browse) -> None:
+    session = browse.connection.session
+    over = anyio.Event()
+
+    async def waiting(_: float) -> None:
+        await over.wait()
+
+    for held in (session.mocks.held, session.offline.held):
+        held._sleep = waiting  # pyright: ignore[reportPrivateUsage]
+    await browse.text("route", pattern="**/a", status=404)
+    await browse.text("route", pattern="**/b", status=404)
+    await browse.text("network_state_set", state="offline")
+    assert browse.connection.busy == "a mocked route, the offline state is on"
+    over.set()
+    with anyio.fail_after(5):
+        while browse.connection.busy is not None:  # noqa: ASYNC110 nobody tells
+            await anyio.sleep(0.01)
+    assert "2. **/b" in await browse.text("route_list")
+    assert session.on() == ["2 mocked routes", "the offline state"]
+
+
+async def test_what_was_on_is_told_to_be_lost(service: BrowserService) -> None:
+    view = new_view()
+    async with opened(service, view) as browse:
+        await browse.text("route", pattern="**/a", status=404)
+        saved = await browse.connection.snapshot()
+    async with opened(service, replace(view, generation=2), saved) as browse:
+        assert browse.connection.opened.lost.startswith("a mocked route")
+        assert browse.connection.busy is None
 
 
 async def test_there_is_a_last_route(browse: Browse) -> None:

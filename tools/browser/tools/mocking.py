@@ -11,8 +11,6 @@ from ..call import Call, ToolFailed, first_line
 from ..mocks import Mock, is_ours
 from ..tool import Arguments, BrowserTool, Whole, tool
 
-OFFLINE: Final = "the offline state"
-
 _HEADER: Final = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\0]*)")
 
 
@@ -24,11 +22,7 @@ class NetworkState(Arguments):
 async def network_state_set(call: Call, given: NetworkState) -> None:
     """Take the session's browser offline, where every request fails, or online again."""
     offline = given.state == "offline"
-    await call.session.context.set_offline(offline)
-    if offline:
-        call.session.holds.add(OFFLINE)
-    else:
-        call.session.holds.discard(OFFLINE)
+    await call.session.offline.set(offline)
     call.answer.result(f"Network is now {given.state}")
     call.answer.code(f"await page.context.set_offline({offline})")
 
@@ -54,7 +48,8 @@ class AddRoute(Arguments):
 @tool("browser_route", title="Mock network requests", cap="network")
 async def route(call: Call, given: AddRoute) -> None:
     """Answer requests of a URL pattern yourself, with status, body or contentType; or only change their headers.
-    Stays until browser_unroute, and keeps the session from being paused until then.
+    Stays until browser_unroute, and keeps the session from being paused for half an hour; then a pause may end it, and the
+    next result says so.
     """
     from playwright.async_api import Error
 
