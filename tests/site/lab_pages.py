@@ -16,6 +16,7 @@ body {{ margin: 0; padding: 2rem; color: var(--ink); font: 16px/1.5 system-ui, s
 main {{ max-width: 44rem; margin: 0 auto; padding: 1.6rem 2rem 2rem; background: #fff; border-radius: 14px;
   box-shadow: 0 10px 34px #1d2b3a1c; }}
 h1 {{ margin: 0 0 .8rem; font-size: 1.5rem; }} label {{ display: block; margin: .6rem 0; }}
+dd {{ overflow-wrap: anywhere; }}
 input, select, textarea, button {{ font: inherit; padding: .4rem .7rem; border: 1px solid var(--line);
   border-radius: 8px; }}
 button {{ background: var(--sea); color: #fff; border: 0; cursor: pointer; margin: .2rem .3rem .2rem 0; }}

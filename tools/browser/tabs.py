@@ -136,7 +136,7 @@ class Tabs:
         return await self.select(self._of(page))
 
     async def close(self, tab: Entry) -> None:
-        """Close a tab, also one whose page hangs; the one before it becomes the current one."""
+        """Close a tab, also one whose page hangs; the one after it becomes the current one, or else the last."""
         if isinstance(tab, Tab):
             with suppress(Exception):
                 await self.before_close(tab.page)
