@@ -14,6 +14,7 @@ from ...sessions.services import CallContext
 from .answer import Answer, difference
 from .failures import ToolFailed, first_line, was_done
 from .files import mime_of
+from .naming import code_of
 from .policy import scheme_allowed
 from .settle import settle
 from .tab import Tab
@@ -86,12 +87,18 @@ class Call:
         locator = tab.page.get_by_ref(match[2])
         try:
             # A click on a ref that is gone would wait for its whole timeout.
-            self.answer_code = f"page.{await locator.normalize()}"
+            there = await locator.count() == 1
+            code = code_of(tab.seen or "", match[2]) if there else None
+            if there and code is None:
+                code = str(await locator.normalize())
         except Error:
+            there, code = False, None
+        if not there:
             self.shows_snapshot = True
             raise ToolFailed(
                 f"Ref {target} ({name}) is not on the page any more; use a ref of the snapshot below."
-            ) from None
+            )
+        self.answer_code = f"page.{code}"
         return locator
 
     async def _selected(self, tab: Tab, selector: str, name: str) -> Locator:

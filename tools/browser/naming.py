@@ -1,0 +1,63 @@
+"""Naming an element of a snapshot as a test would, from the snapshot alone: to ask the page costs as much as the click."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+LONGEST: Final = 100
+"""The longest name, in characters, by which an element is found; a longer one is no good name."""
+
+_UNNAMED: Final = frozenset({"generic", "text", "iframe"})
+"""What a snapshot calls elements that have no role to be found by."""
+
+_NAMED: Final = re.compile(r'- (\w+) ("(?:[^"\\]|\\.)*")')
+
+
+def code_of(snapshot: str, ref: str) -> str | None:
+    """Return Playwright's Python for the element of a ref, None when role and name do not tell it from all others."""
+    shown = re.search(rf"\[ref=(?:g\d+)?{re.escape(ref)}\]", snapshot)
+    if shown is None:
+        return None
+    start = snapshot.rfind("\n", 0, shown.start()) + 1
+    match = _NAMED.match(snapshot[start : shown.start()].lstrip(" "))
+    if match is None:
+        return None
+    role, written = match.groups()
+    name = _text(written)
+    if role in _UNNAMED or not name or len(name) > LONGEST or _is_framed(snapshot, start):
+        return None
+    same = [_text(other) for other in re.findall(rf"- '?{role} (\"(?:[^\"\\]|\\.)*\")", snapshot)]
+    if same.count(name) != 1:
+        return None
+    alike = sum(name.casefold() in other.casefold() for other in same)
+    exact = ", exact=True" if alike > 1 else ""
+    return f"get_by_role({json.dumps(role)}, name={json.dumps(name, ensure_ascii=False)}{exact})"
+
+
+def _text(written: str) -> str:
+    try:
+        return str(json.loads(written))
+    except ValueError:
+        return ""
+
+
+def _is_framed(snapshot: str, start: int) -> bool:
+    """Whether the line that begins at `start` is below a frame, in which a locator of the page finds nothing."""
+    depth = _depth(snapshot[start:])
+    for line in reversed(snapshot[:start].splitlines()):
+        if not depth:
+            break
+        if _depth(line) < depth:
+            depth = _depth(line)
+            if line.lstrip(" -'").startswith("iframe"):
+                return True
+    return False
+
+
+def _depth(line: str) -> int:
+    return next((at for at, letter in enumerate(line) if letter != " "), 0)
+
+
+__all__ = ["code_of"]
