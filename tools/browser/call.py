@@ -14,6 +14,7 @@ from ...sessions.services import CallContext
 from .answer import Answer, difference
 from .failures import ToolFailed, first_line, was_done
 from .files import mime_of
+from .glimpse import Glimpse
 from .naming import code_of
 from .policy import scheme_allowed
 from .settle import settle
@@ -42,6 +43,8 @@ class Call:
         tab = self._tab = session.tabs.current
         self._before = _state(tab)
         self._title: tuple[Tab | None, str] = (None, "")
+        self._glimpse: Glimpse | None = None
+        """What was seen of the current page while the last action was waited for, if it is still so."""
         self.shows_page = False
         """Whether the answer describes the current page."""
         self.shows_snapshot = False
@@ -140,6 +143,7 @@ class Call:
         tab = await self.tab()
         self.shows_page = self.shows_page or snapshot
         self.shows_snapshot = self.shows_snapshot or snapshot
+        self._glimpse = None
         started, downloads, found = tab.watch(), self.session.downloads_begun, None
         await self.session.hold_back()
         try:
@@ -151,7 +155,12 @@ class Call:
             self.shows_snapshot = False
             tab.news.append(f"It was done, but {tab.waits_for} did not answer yet.")
             return None
-        await settle(tab, started, seconds=self.config.settle_seconds, quiet=quiet)
+        glimpse = Glimpse(tab) if snapshot and self.config.snapshot != "none" else None
+        same = await settle(
+            tab, started, seconds=self.config.settle_seconds, quiet=quiet, glimpse=glimpse
+        )
+        if glimpse is not None and same and glimpse.is_whole:
+            self._glimpse = glimpse
         if not tab.modal.is_set():
             await self.session.tabs.arrived(seconds=self.config.settle_seconds)
         await self.session.downloaded(started, downloads)
@@ -197,7 +206,7 @@ class Call:
         if tab is not None and tab.modal_text is not None:
             self.answer.modal([tab.modal_text])
         elif tab is not None and self.shows_snapshot:
-            await self.beside_title(tab, partial(self._snapshot, tab))
+            await self._look(tab)
         if self.shows_page or self.answer.is_error:
             if len(self.session.tabs) > 1:
                 self.answer.tabs(await self.session.tab_lines())
@@ -207,6 +216,14 @@ class Call:
         self.answer.events(news[:50])
         for name, size in self.session.files.take_kept():
             self.answer.file(self.session.files.uri(name), name, mime_of(name), size)
+
+    async def _look(self, tab: Tab) -> None:
+        glimpse = self._glimpse
+        if glimpse is None or glimpse.tab is not tab or self.answer.is_error:
+            await self.beside_title(tab, partial(self._snapshot, tab))
+            return
+        self._title = (tab, glimpse.title or "")
+        await self._snapshot(tab, glimpse.snapshot)
 
     async def beside_title(self, tab: Tab, work: Callable[[], Awaitable[T]]) -> T:
         """Do something with a page while it is asked for its title, which the answer needs: one way instead of two."""
@@ -253,12 +270,12 @@ class Call:
             lines.append(f"- Console: {errors} errors, {warnings} warnings")
         self.answer.page(lines)
 
-    async def _snapshot(self, tab: Tab) -> None:
+    async def _snapshot(self, tab: Tab, taken: str | None = None) -> None:
         if self.config.snapshot == "none" and not self.answer.is_error:
             return
         before = tab.seen
         try:
-            now = await self.snapshot_of(tab)
+            now = await self.snapshot_of(tab) if taken is None else self._shown(tab, taken)
         except ToolFailed as error:
             self.answer.events([str(error)])
             return
@@ -280,10 +297,14 @@ class Call:
         except Error as error:
             waits = f" ({tab.waits_for} did not answer yet)" if tab.waits_for else ""
             raise ToolFailed(f"No snapshot: {first_line(error)}{waits}") from None
+        return self._shown(tab if locator is None and not options else None, text)
+
+    def _shown(self, whole: Tab | None, text: str) -> str:
+        """Return a snapshot as it is shown; of a whole page it is kept, for the difference to the next one."""
         if self.session.generation > 1:
             text = _SHOWN_REF.sub(f"[ref=g{self.session.generation}", text)
-        if locator is None and not options:
-            tab.seen = text
+        if whole is not None:
+            whole.seen = text
         return text
 
 

@@ -15,6 +15,7 @@ import anyio
 if TYPE_CHECKING:
     from playwright.async_api import Request
 
+    from .glimpse import Glimpse
     from .tab import Tab
 
 LOAD_SECONDS: Final = 5.0
@@ -25,26 +26,35 @@ _AWAITED: Final = frozenset({"document", "script", "stylesheet", "xhr", "fetch"}
 """Kinds of requests that change what a page says. Pictures, media and streams do not."""
 
 _QUIET: Final = """() => new Promise(done => {
-  let changed = performance.now();
+  let changed = performance.now(), same = true;
   const end = changed + 200;
-  const observer = new MutationObserver(() => { changed = performance.now(); });
+  const observer = new MutationObserver(() => { changed = performance.now(); same = false; });
   observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
   const look = () => {
     const now = performance.now();
     if (now - changed < 8 && now < end) return setTimeout(look, 3);
     observer.disconnect();
-    done();
+    done(same);
   };
   setTimeout(look, 0);
 })"""
-"""Resolves when the page did not change for 8 ms, at the latest after 200 ms."""
+"""Resolves when the page did not change for 8 ms, at the latest after 200 ms, and says whether it did not change at all."""
 
 
-async def settle(tab: Tab, started: list[Request], *, seconds: float, quiet: bool = True) -> None:
+async def settle(
+    tab: Tab,
+    started: list[Request],
+    *,
+    seconds: float,
+    quiet: bool = True,
+    glimpse: Glimpse | None = None,
+) -> bool:
     """Wait until the page has come to rest after an action, at most `seconds` and what a navigation takes.
 
     `started` is the list that Tab.watch() returned before the action. With `quiet` the page's own changes are waited for
     as well. Returns at once when a dialog or a file chooser opens or the page is gone. Never raises.
+
+    Returns whether the glimpse that it took meanwhile, where it was given one, shows the page as it is now.
     """
     left = seconds
     with anyio.move_on_after(seconds + LOAD_SECONDS):
@@ -55,11 +65,12 @@ async def settle(tab: Tab, started: list[Request], *, seconds: float, quiet: boo
             left -= anyio.current_time() - since
             if any(_is_main(tab, request) for request in started):
                 await _unless_modal(tab, _loaded(tab))
-            done = len(started)
+            done, same = len(started), [False]
             if (quiet or started) and not _over(tab):
-                await _unless_modal(tab, _quieted(tab))
+                await _unless_modal(tab, _quieted(tab, glimpse, same))
             if len(started) == done or _over(tab):
-                return
+                return same[0] and not _over(tab)
+    return False
 
 
 def _over(tab: Tab) -> bool:
@@ -67,12 +78,18 @@ def _over(tab: Tab) -> bool:
     return tab.closed or tab.crashed or tab.modal.is_set()
 
 
-async def _quieted(tab: Tab) -> None:
+async def _quieted(tab: Tab, glimpse: Glimpse | None, same: list[bool]) -> None:
+    """Wait until the page rests, and note whether it stayed the same while it was looked at."""
     from playwright.async_api import Error
 
     # A page that navigates away, closes or crashes answers with an error; one in an endless script never answers.
-    with suppress(Error), anyio.move_on_after(0.5):
-        await tab.page.evaluate(_QUIET)
+    with anyio.move_on_after(0.5):
+        async with anyio.create_task_group() as tasks:
+            if glimpse is not None:
+                # It begins when this waits for the answer, so that no change before the snapshot goes unnoticed.
+                tasks.start_soon(glimpse.take)
+            with suppress(Error):
+                same[0] = await tab.page.evaluate(_QUIET)
 
 
 async def _loaded(tab: Tab) -> None:
