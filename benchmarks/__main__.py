@@ -29,6 +29,7 @@ PARTS = {
     "restart": "benchmarks.restart",
     "store": "benchmarks.store",
     "browser": "benchmarks.browsing",
+    "crowd": "benchmarks.crowding",
 }
 ON_UVLOOP = {"store"}
 """Parts that run Statehold's own code in this process, on the loop that Statehold uses."""

@@ -122,7 +122,7 @@ async def _connected(
 ) -> AsyncGenerator[Client]:
     port = free_port() if how == "http" else None
     await anyio.Path(folder).mkdir(parents=True, exist_ok=True)
-    command = _statehold(folder, port) if who == "statehold" else _peer(settle, port)
+    command = statehold_command(folder, port) if who == "statehold" else peer_command(settle, port)
     mode = "2026-07-28" if who == "statehold" else "legacy"
     if port is None:
         with log_file(folder) as errors:
@@ -139,14 +139,16 @@ async def _connected(
             yield client
 
 
-def _statehold(folder: Path, port: int | None) -> list[str]:
+def statehold_command(folder: Path, port: int | None) -> list[str]:
+    """Return the command that serves our browser, over stdio without a port."""
     config = folder / "statehold.toml"
     config.write_text(CONFIG.format(shell=shell()), encoding="utf-8")
     serve = () if port is None else ("serve", "--port", str(port))
     return statehold(folder / "data", config, *serve)
 
 
-def _peer(settle: str | None, port: int | None) -> list[str]:
+def peer_command(settle: str | None, port: int | None) -> list[str]:
+    """Return the command that serves the peer's browser, with its own pause after an action unless told otherwise."""
     node = shutil.which("node") or "node"
     command = [node, str(PEER), "--headless", "--isolated", "--no-sandbox"]
     command += ["--executable-path", shell() or ""]

@@ -37,6 +37,8 @@ class Plan:
     stored: tuple[int, ...] = (0, 1000, 10_000)
     starts: int = 2
     idle_seconds: float = 5.0
+    browsers: tuple[int, ...] = (1, 10, 50)
+    """How many sessions with a browser there are at a time."""
     store_seconds: float = 1.5
     store_rounds: int = 3
 
@@ -55,6 +57,7 @@ def quick(folder: Path) -> Plan:
         stored=(0, 1000),
         starts=1,
         idle_seconds=1.0,
+        browsers=(1, 3),
         store_seconds=0.4,
         store_rounds=1,
     )

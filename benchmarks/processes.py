@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -84,6 +84,16 @@ def memory(pid: int) -> tuple[int, int]:
     """Return the resident memory in bytes, and the part of it that no other process shares."""
     found = psutil.Process(pid).memory_full_info()
     return found.rss, found.uss
+
+
+def proportional(pid: int) -> int:
+    """Return the memory in bytes of a process and all below it, what they share counted once (PSS; not on Linux: RSS)."""
+    total = 0
+    for process in (psutil.Process(pid), *descendants(pid)):
+        with suppress(psutil.Error):
+            found = process.memory_full_info()
+            total += getattr(found, "pss", found.rss)
+    return total
 
 
 def free_port() -> int:

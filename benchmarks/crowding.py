@@ -1,0 +1,253 @@
+"""(g) browsers: what one more session costs, what many sessions do at once, and how long a pause and a resume take."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+
+import anyio
+from mcp.client.client import Client
+from playwright.async_api import Page, async_playwright
+
+from .asking import Asking
+from .browsers import peer_command, possible, shell, statehold_command
+from .gateways import http_server
+from .plan import Plan
+from .processes import accepting, free_port, own_children, proportional
+from .report import Row, Table, Target
+from .samples import median, quantile
+from .site import served
+
+PAGE = "/counter"
+SETTLE_SECONDS = 2.0
+SECONDS = 3.0
+"""How long the calls per second are counted."""
+MIB_PER_SESSION = 20.0
+
+Evaluate = Callable[[int], Awaitable[object]]
+"""Evaluates something small in the session of a number."""
+
+
+async def measure(plan: Plan) -> Table:
+    table = Table(
+        "(g) browsers: MiB of all processes (PSS), calls of evaluate per second, pause and resume in ms"
+    )
+    if (reason := possible("statehold http")) is not None:
+        table.notes.append(f"left out: {reason}")
+        return table
+    with served() as site:
+        ours = await _grown(table, "statehold http", plan, site, plan.browsers)
+        peers: dict[int, float] = {}
+        if (reason := possible("peer http")) is None:
+            # One browser each: more of them say nothing new and do not fit every machine.
+            few = tuple(n for n in plan.browsers if n <= 10)
+            peers = await _grown(table, "peer http settle 0", plan, site, few)
+        else:
+            table.notes.append(f"left out: {reason}")
+        await _grown(table, "playwright", plan, site, plan.browsers)
+        await _kept(table, plan, site)
+    table.targets.extend(_targets(ours, peers))
+    return table
+
+
+def _targets(ours: dict[int, float], peers: dict[int, float]) -> list[Target]:
+    found = [Target("one more idle session", _each(ours), MIB_PER_SESSION, "MiB")]
+    if peers:
+        ratio = _each(ours) / _each(peers)
+        found.append(Target("one more idle session against the peer", ratio, 1 / 3, "x"))
+    return found
+
+
+def _each(sizes: dict[int, float]) -> float:
+    few, many = min(sizes), max(sizes)
+    return (sizes[many] - sizes[few]) / max(1, many - few)
+
+
+async def _grown(
+    table: Table, name: str, plan: Plan, site: str, counts: tuple[int, ...]
+) -> dict[int, float]:
+    """Open more and more sessions of one way to a browser. Returns the MiB of all its processes by their number."""
+    sizes: dict[int, float] = {}
+    async with _crowd(name, plan, site) as (pid, grow, evaluate):
+        for count in counts:
+            await grow(count)
+            await anyio.sleep(SETTLE_SECONDS)
+            sizes[count] = proportional(pid) / 2**20
+            row: Row = {
+                "what": "sessions",
+                "route": name,
+                "count": count,
+                "MiB": sizes[count],
+                "MiB each more": _each(sizes) if len(sizes) > 1 else None,
+                "per second": await _per_second(evaluate, count),
+                "p50": None,
+                "p95": None,
+            }
+            table.rows.append(row)
+    return sizes
+
+
+async def _per_second(evaluate: Evaluate, count: int) -> float:
+    done = 0
+    until = time.perf_counter() + SECONDS
+
+    async def work(number: int) -> None:
+        nonlocal done
+        while time.perf_counter() < until:
+            await evaluate(number)
+            done += 1
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(count):
+            tasks.start_soon(work, number)
+    return done / SECONDS
+
+
+Crowd = tuple[int, Callable[[int], Awaitable[None]], Evaluate]
+"""The process to measure with all its children, what opens sessions up to a number, and what calls one."""
+
+
+def _crowd(name: str, plan: Plan, site: str) -> AbstractAsyncContextManager[Crowd]:
+    crowds = {"statehold http": _ours, "playwright": _bare}
+    return crowds.get(name, _peers)(plan, site)
+
+
+@asynccontextmanager
+async def _ours(plan: Plan, site: str) -> AsyncGenerator[Crowd]:
+    async with _asking(plan, "crowd") as (pid, asking):
+        ids: list[str] = []
+
+        async def grow(count: int) -> None:
+            while len(ids) < count:
+                ids.append((await asking.call("session_create", {}))["session_id"])
+                await asking.call("browser_navigate", {"session_id": ids[-1], "url": site + PAGE})
+
+        async def evaluate(number: int) -> None:
+            given = {"session_id": ids[number], "function": "() => 1 + 1"}
+            await asking.call("browser_evaluate", given)
+
+        yield pid, grow, evaluate
+
+
+@asynccontextmanager
+async def _asking(plan: Plan, name: str) -> AsyncGenerator[tuple[int, Asking]]:
+    folder, port = plan.folder / name, free_port()
+    folder.mkdir()
+    with http_server(statehold_command(folder, port), folder) as process:
+        async with Asking(port) as asking:
+            await asking.first("session_list", {})
+            yield process.pid, asking
+
+
+@asynccontextmanager
+async def _peers(plan: Plan, site: str) -> AsyncGenerator[Crowd]:
+    folder, port = plan.folder / "peer-crowd", free_port()
+    with http_server(peer_command("0", port), folder) as process:
+        await accepting(port, process)
+        async with AsyncExitStack() as stack:
+            clients: list[Client] = []
+
+            async def grow(count: int) -> None:
+                while len(clients) < count:
+                    client = Client(f"http://localhost:{port}/mcp", mode="legacy")
+                    clients.append(await stack.enter_async_context(client))
+                    await clients[-1].call_tool("browser_navigate", {"url": site + PAGE})
+
+            async def evaluate(number: int) -> None:
+                await clients[number].call_tool("browser_evaluate", {"function": "() => 1 + 1"})
+
+            yield process.pid, grow, evaluate
+
+
+@asynccontextmanager
+async def _bare(plan: Plan, site: str) -> AsyncGenerator[Crowd]:
+    before = own_children()
+    async with async_playwright() as playwright:
+        (driver,) = own_children() - before
+        browser = await playwright.chromium.launch(executable_path=shell(), chromium_sandbox=False)
+        pages: list[Page] = []
+
+        async def grow(count: int) -> None:
+            while len(pages) < count:
+                pages.append(await (await browser.new_context()).new_page())
+                await pages[-1].goto(site + PAGE)
+
+        async def evaluate(number: int) -> None:
+            await pages[number].evaluate("() => 1 + 1")
+
+        yield driver, grow, evaluate
+        await browser.close()
+
+
+# Pause and resume.
+
+
+async def _kept(table: Table, plan: Plan, site: str) -> None:
+    async with _asking(plan, "kept") as (_, asking):
+        # Another session keeps the browser, as on any server that is in use.
+        other = (await asking.call("session_create", {}))["session_id"]
+        await asking.call("browser_navigate", {"session_id": other, "url": site + PAGE})
+        for tabs in (1, 5):
+            pauses, resumes = await _pausing(asking, plan, site, tabs)
+            for what, taken, bound in (("pause", pauses, 150.0), ("resume", resumes, 250.0)):
+                table.rows.append(
+                    {
+                        "what": what,
+                        "route": "statehold http",
+                        "count": tabs,
+                        "MiB": None,
+                        "MiB each more": None,
+                        "per second": None,
+                        "p50": median(taken) * 1000,
+                        "p95": quantile(taken, 0.95) * 1000,
+                    }
+                )
+                if tabs == 1:
+                    name = f"{what} of a session with a tab"
+                    table.targets.append(Target(name, median(taken) * 1000, bound, "ms"))
+    with _database(plan) as database:
+        (largest,) = database.execute("SELECT max(length(data)) FROM snapshot").fetchone()
+    table.notes.append(f"the largest paused session takes {largest:,} bytes on disk")
+    table.targets.append(Target("a paused session on disk", largest / 1000, 64, "kB"))
+
+
+async def _pausing(
+    asking: Asking, plan: Plan, site: str, tabs: int
+) -> tuple[list[float], list[float]]:
+    session = (await asking.call("session_create", {}))["session_id"]
+
+    async def call(tool: str, **given: object) -> None:
+        await asking.call(tool, {"session_id": session, **given})
+
+    for number in range(tabs):
+        if number:
+            await call("browser_tabs", action="new")
+        await call("browser_navigate", url=site + PAGE)
+    await call("browser_evaluate", function="() => localStorage.setItem('who', 'ada')")
+    pauses: list[float] = []
+    resumes: list[float] = []
+    for _ in range(max(3, plan.rounds)):
+        began = time.perf_counter()
+        await call("session_pause")
+        paused = time.perf_counter()
+        await call("browser_evaluate", function="() => localStorage.getItem('who')")
+        pauses.append(paused - began)
+        resumes.append(time.perf_counter() - paused)
+    return pauses, resumes
+
+
+@contextmanager
+def _database(plan: Plan) -> Generator[sqlite3.Connection]:
+    (path,) = (plan.folder / "kept" / "data").glob("*.db")
+    database = sqlite3.connect(path)
+    try:
+        yield database
+    finally:
+        database.close()
