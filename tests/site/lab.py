@@ -209,12 +209,18 @@ def _many(handler: Handler, rest: str, query: Query) -> None:
 
 
 def _huge(handler: Handler, rest: str, query: Query) -> None:
-    """A page of `kb` kilobytes of text; the default is the 500 MB that nobody should render."""
+    """A page of `kb` kilobytes of text; the default is the 500 MB that nobody should render. With `silent` it does not say
+    how long it is.
+    """
     left = int(query.get("kb", "500000"))
     handler.send_response(200)
     handler.send_header("Content-Type", "text/html; charset=utf-8")
-    handler.send_header("Content-Length", str(left * 1024))
+    silent = "silent" in query
+    handler.send_header(
+        *(("Connection", "close") if silent else ("Content-Length", str(left * 1024)))
+    )
     handler.end_headers()
+    handler.close_connection = silent
     line = (b"<p>" + b"all work and no play " * 48).ljust(1024)
     for _ in range(left):
         handler.wfile.write(line)

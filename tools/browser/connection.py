@@ -145,7 +145,7 @@ class BrowserConnection:
             call.answer.error(str(error))
         except TimeoutError:
             call.answer.error(f"{tool.name} did not end within {seconds:g} seconds.")
-            await self._unstick()
+            await self.session.unstick(PROBE_SECONDS)
         except Error as error:
             await anyio.lowlevel.checkpoint()
             if self.lost.is_set() or not await self._answers():
@@ -201,19 +201,6 @@ class BrowserConnection:
             text = f"{tool.title}: {seconds:g} seconds so far"
             with suppress(Exception):
                 await call.ctx.progress(seconds, call.expected_seconds, text)
-
-    async def _unstick(self) -> None:
-        """Close the current page when it never answers."""
-        tab = self.session.tabs.current
-        if tab is None or tab.modal_text is not None or tab.crashed:
-            return
-        with suppress(Exception), anyio.move_on_after(PROBE_SECONDS):
-            await tab.page.evaluate("1")
-            return
-        url = tab.page.url
-        with anyio.move_on_after(CLOSE_SECONDS):
-            await self.session.tabs.close(tab)
-        self.session.tabs.news.append(f"The page {url} did not answer any more and was closed.")
 
     async def _answers(self) -> bool:
         """Whether browser and driver answer; what does not is killed. The death of the driver is told by no event, and may

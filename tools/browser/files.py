@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import mimetypes
 import re
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,13 +16,19 @@ import anyio.to_thread
 from ...sessions.errors import InvalidArgument
 from ...sessions.services import JSON
 from ..upstream.places import private_folder
+from .failures import first_line
 
 if TYPE_CHECKING:
     from playwright.async_api import Download
 
 FILES_OF_SESSION: Final = 4
 """All files of a session together may have so many times as much as one download."""
-LOOK_SECONDS: Final = 0.1
+MOST: Final = 1000
+"""How many files a session may have."""
+AT_ONCE: Final = 10
+"""How many downloads may be under way in a session; more are ended at once."""
+LOOK_SECONDS: Final = 0.05
+DELETE_SECONDS: Final = 2.0
 
 _UNSAFE: Final = re.compile(r"[^\w.\- ()]+")
 
@@ -37,6 +44,8 @@ class Files:
         self._largest = largest
         self._news: list[str] = []
         self._kept: list[tuple[str, int]] = []
+        self._arriving: dict[Download, int] = {}
+        """What of each download that is under way has arrived."""
 
     def uri(self, name: str) -> str:
         return f"files/{name}"
@@ -141,46 +150,64 @@ class Files:
             raise InvalidArgument("The session has no such file.") from None
 
     async def keep_download(self, download: Download) -> None:
-        """Save a download when it is over; one that grows too large is ended."""
+        """Save a download when it is over; one that grows too large, or that there is no room for, is ended.
+
+        Raises:
+            OSError: it was ended, and why.
+            playwright's Error: it failed.
+        """
         name = download.suggested_filename or "download"
-        path = await self.path(name)
-        failure: Exception | None = None
+        begun = len(self._arriving) < AT_ONCE
+        try:
+            if not begun:
+                await download.cancel()
+                raise OSError(f"{AT_ONCE} others are under way")
+            self._arriving[download] = 0
+            await self._keep(download, await self.path(name))
+        finally:
+            if begun:
+                self._arriving.pop(download, None)
+            await _deleted(download)
+
+    async def _keep(self, download: Download, path: Path) -> None:
+        ended: list[str] = []
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._bound, download)
+                tasks.start_soon(self._bound, download, ended)
                 try:
                     await download.save_as(path)
                 except Exception as error:
                     # Not through the task group, which would wrap it.
-                    failure = error
+                    ended.append(first_line(error))
                 tasks.cancel_scope.cancel()
-            if failure is not None:
-                raise failure
+            size = _size_of(path)
+            if size > self._largest:
+                ended.append(f"it is larger than {self._largest} bytes")
+            if ended:
+                raise OSError(ended[0])
+            await self._check_room(0)
         except BaseException:
-            path.unlink(missing_ok=True)
+            _remove(path)
             raise
-        size = path.stat().st_size
-        if size > self._largest:
-            path.unlink()
-            self._news.append(
-                f"The download of {name[:200]} was larger than {self._largest} bytes."
-            )
-            return
         self._news.append(f"Downloaded {path.name} ({size} bytes): {self.uri(path.name)}")
         self._kept.append((path.name, size))
 
-    async def _bound(self, download: Download) -> None:
-        """End a download whose file grows beyond the bound; the browser itself has none."""
-        # Playwright tells the path only when it is over.
-        artifact: Any = download._impl_obj._artifact  # pyright: ignore[reportPrivateUsage]
-        whole = Path(artifact._initializer["absolutePath"])
-        growing = whole.with_name(f"{whole.name}.crdownload")
-        while max(_size_of(whole), _size_of(growing)) <= self._largest:  # noqa: ASYNC110 - nobody tells
-            await anyio.sleep(LOOK_SECONDS)
+    async def _bound(self, download: Download, ended: list[str]) -> None:
+        """End a download that grows beyond the bounds; the browser itself has none."""
+        room = self._largest * FILES_OF_SESSION - await anyio.to_thread.run_sync(self._size)
+        while not ended:
+            size = self._arriving[download] = max(map(_size_of, _places_of(download)))
+            if size > self._largest:
+                ended.append(f"it is larger than {self._largest} bytes")
+            elif sum(self._arriving.values()) > room:
+                ended.append("there is no room for it among the files of the session")
+            await anyio.sleep(0 if ended else LOOK_SECONDS)
         await download.cancel()
 
     async def _check_room(self, size: int) -> None:
         used = await anyio.to_thread.run_sync(self._size)
+        if len(await self.names()) > MOST:
+            raise OSError(f"a session may have {MOST} files")
         if used + size > self._largest * FILES_OF_SESSION:
             raise OSError(
                 f"the files of this session have {used} bytes, there is no room for {size} more"
@@ -197,6 +224,26 @@ class Files:
     def take_news(self) -> list[str]:
         found, self._news = self._news, []
         return found
+
+
+def _places_of(download: Download) -> tuple[Path, Path]:
+    """Return where a browser here puts a download, when it is whole and while it grows."""
+    # Playwright tells the path only when it is over.
+    artifact: Any = download._impl_obj._artifact  # pyright: ignore[reportPrivateUsage]
+    whole = Path(artifact._initializer["absolutePath"])
+    return whole, whole.with_name(f"{whole.name}.crdownload")
+
+
+async def _deleted(download: Download) -> None:
+    """Remove what the browser has of a download, which it would keep until its context closes."""
+    with suppress(Exception), anyio.move_on_after(DELETE_SECONDS, shield=True):
+        await download.delete()
+    await anyio.to_thread.run_sync(_remove, *_places_of(download))
+
+
+def _remove(*paths: Path) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def _size_of(path: Path) -> int:

@@ -10,6 +10,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from .config import BrowserConfig
 from .egress.upstream import UpstreamProxy
+from .files import FILES_OF_SESSION
 from .policy import OTHER_SCHEMES, NetworkPolicy
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Outlet:
             block=config.block,
             private=private,
             bytes_per_second=config.bytes_per_second,
+            response_bytes=config.download_bytes * FILES_OF_SESSION,
         )
         self._config = config
         self._upstream = None if config.proxy is None else UpstreamProxy.parse(config.proxy)

@@ -29,6 +29,8 @@ T = TypeVar("T")
 logger = logging.getLogger("statehold.browser")
 
 TITLE_SECONDS: Final = 1.0
+PROBE_SECONDS: Final = 2.0
+CLOSE_SECONDS: Final = 3.0
 STEPPING: Final = "a pause before the next action"
 
 
@@ -150,6 +152,19 @@ class BrowserSession:
         with suppress(Exception), anyio.move_on_after(TITLE_SECONDS):
             return await tab.page.title()
         return ""
+
+    async def unstick(self, seconds: float = PROBE_SECONDS, *, script: str = "1") -> None:
+        """Close the current page when it does not run a script within some seconds, and have that told."""
+        tab = self.tabs.current
+        if tab is None or tab.modal_text is not None or tab.crashed:
+            return
+        with suppress(Exception), anyio.move_on_after(seconds):
+            await tab.page.evaluate(script)
+            return
+        url = tab.page.url
+        with anyio.move_on_after(CLOSE_SECONDS):
+            await self.tabs.close(tab)
+        self.tabs.news.append(f"The page {url} did not answer any more and was closed.")
 
     async def tab_lines(self) -> list[str]:
         lines: list[str] = []

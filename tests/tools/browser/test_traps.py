@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.request import urlopen
 
 import anyio
+import anyio.to_thread
 import pytest
 from browsing import Browse, opened, running, section
 
+from statehold.tools.browser.files import AT_ONCE
 from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.peer
@@ -94,3 +97,59 @@ async def test_two_sessions_work_at_the_same_time(service: BrowserService, lab: 
             tasks.start_soon(work, two, "bob")
         assert "heard ann" in texts["ann"]
         assert "heard bob" in texts["bob"]
+
+
+async def test_many_downloads_without_end_stay_within_the_bounds_of_the_session(
+    tmp_path: Path, shell: str, lab: str
+) -> None:
+    script = """async () => { for (let n = 0; n < 40; n++) {
+        const link = document.createElement("a");
+        link.href = "/file/endless?" + n; link.download = ""; link.click();
+        await new Promise(soon => setTimeout(soon, 5)); } }"""
+    async with (
+        running(tmp_path / "data", shell, download_bytes=1_000_000) as service,
+        opened(service) as browse,
+    ):
+        await browse.text("navigate", url=f"{lab}/downloads")
+        text = await browse.text("evaluate", function=script)
+        session = browse.connection.session
+        with anyio.fail_after(20):
+            while session.downloads:
+                text += await browse.text("wait_for", time=0.05)
+        assert "larger than 1000000 bytes" in text
+        folders = [session.files.folder, *browse_folders(browse)]
+        left = [path for folder in folders for path in folder.rglob("*") if is_download(path)]
+        assert left == []
+
+
+def browse_folders(browse: Browse) -> list[Path]:
+    """Where the driver of a session's browser keeps its files."""
+    scratch = browse.connection._process.driver._scratch  # pyright: ignore[reportPrivateUsage]
+    assert scratch is not None
+    return [scratch.path]
+
+
+def is_download(path: Path) -> bool:
+    return path.suffix == ".crdownload" or "endless" in path.name
+
+
+async def test_only_so_many_downloads_are_under_way_at_once(browse: Browse, lab: str) -> None:
+    # A browser keeps six connections to a host.
+    other = lab.replace("127.0.0.1", "127.0.0.2")
+    urls = [f"{site}/file/slow?half=many&n={n}" for site in (lab, other) for n in range(6)]
+    script = f"""() => {{ for (const url of {urls}) {{
+        const frame = document.createElement("iframe"); frame.src = url; document.body.append(frame); }} }}"""
+    await browse.text("navigate", url=f"{lab}/downloads")
+    session = browse.connection.session
+    text = await browse.text("evaluate", function=script)
+    with anyio.fail_after(20):
+        while session.downloads_begun < len(urls) or session.downloads > AT_ONCE:
+            text += await browse.text("wait_for", time=0.05)
+    with await anyio.to_thread.run_sync(urlopen, f"{lab}/api/open/many"):
+        pass
+    with anyio.fail_after(20):
+        while session.downloads:
+            text += await browse.text("wait_for", time=0.05)
+    text += await browse.text("tabs", action="list")
+    assert text.count(f"failed: {AT_ONCE} others are under way") == len(urls) - AT_ONCE
+    assert len(await session.files.names()) == AT_ONCE

@@ -31,7 +31,7 @@ async def go_to(call: Call, wanted: str) -> None:
     Raises:
         ToolFailed: it may not be opened, or cannot be.
     """
-    from playwright.async_api import Error
+    from playwright.async_api import Error, TimeoutError
 
     url = address(wanted)
     tab = await call.tab()
@@ -54,6 +54,9 @@ async def go_to(call: Call, wanted: str) -> None:
     try:
         await call.act(go)
     except Error as error:
+        if isinstance(error, TimeoutError):
+            # A page without end would take up more and more.
+            await call.session.unstick(script="window.stop()")
         raise ToolFailed(f"{wanted[:2000]} could not be opened: {first_line(error)}") from None
     call.answer.code(f"await page.goto({url!r})")
 
