@@ -144,6 +144,8 @@ class Call:
         self.shows_page = self.shows_page or snapshot
         self.shows_snapshot = self.shows_snapshot or snapshot
         self._glimpse = None
+        if self.session.clipboard is not None:
+            self.session.clipboard.note_action()
         started, downloads, found = tab.watch(), self.session.downloads_begun, None
         await self.session.hold_back()
         try:

@@ -16,6 +16,7 @@ from .find import Found, NoBrowser, find_browser, launch_options
 from .install import can_install, install_browser
 from .places import Machine
 from .policy import BROWSER_ARGS
+from .switches import with_settings
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Error, Playwright
@@ -54,7 +55,8 @@ class Launcher:
             return await self._connected(playwright)
         options = launch_options(await self._found(), self._config)
         still = STILL if self._config.headless else ()
-        options["args"] = [*options.get("args", ()), *BROWSER_ARGS, *still]
+        args = [*options.get("args", ()), *BROWSER_ARGS, *still]
+        options["args"] = with_settings(args, headless=self._config.headless)
         return await playwright.chromium.launch(**options)
 
     async def _connected(self, playwright: Playwright) -> Browser:

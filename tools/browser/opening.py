@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...sessions.errors import ServiceUnavailable
 from ...sessions.services import Restored, SessionView, Snapshot
+from .clipboard import Clipboard, owns_browser
 from .config import BrowserConfig
 from .connection import BrowserConnection
 from .files import Files
@@ -93,6 +94,8 @@ class Opening:
             raise
         session = self._session
         assert session is not None
+        if not owns_browser(self._config):
+            session.clipboard = Clipboard(process.browser)
         session.greeting = None if grant is None else Greeting(grant)
         session.tabs.adopt(resumed.tabs, resumed.current)
         session.news[:0] = self._early

@@ -23,6 +23,7 @@ from ...sessions.services import JSON, PausePolicy, SessionView, Snapshot, ToolS
 from ..upstream.ledger import Ledger
 from ..upstream.places import plain
 from ..upstream.service import Check
+from .clipboard import owns_browser
 from .config import BrowserConfig
 from .connection import BrowserConnection
 from .files import Files
@@ -185,7 +186,10 @@ class BrowserService:
         await anyio.to_thread.run_sync(import_module, "playwright.async_api")
         seal = await self._seal()
         hibernated = None if snapshot is None else Hibernated.of(snapshot, seal)
-        process = await self._pool.acquire(session.owner)
+        domain = session.owner
+        if owns_browser(self.config):
+            domain = f"{session.owner} {session.id}"
+        process = await self._pool.acquire(domain)
         opening = Opening(self.config, session, self._files_of(session.id), spawn=self._spawn)
         try:
             connection = await opening.connection(
@@ -197,11 +201,11 @@ class BrowserService:
                 was_on=self._was_on.get(session.id),
             )
         except BaseException:
-            self._pool.release(session.owner, process)
+            self._pool.release(domain, process)
             raise
         self._was_on.pop(session.id, None)
         self._remember(session.id, connection, process)
-        connection.on_closed.append(partial(self._pool.release, session.owner, process))
+        connection.on_closed.append(partial(self._pool.release, domain, process))
         return connection
 
     def _remember(

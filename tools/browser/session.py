@@ -21,6 +21,7 @@ from .trace import Trace
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Download, Page, Request
 
+    from .clipboard import Clipboard
     from .files import Files
     from .greeting import Greeting
 
@@ -64,6 +65,8 @@ class BrowserSession:
         """Set when the action that was left behind last has ended."""
         self.stepping = False
         self.greeting: Greeting | None = None
+        self.clipboard: Clipboard | None = None
+        """None where the browser process is the session's alone."""
         self._was_on: list[str] | None = None
         """What was on when the context was closed."""
         self.mocks = Mocks(context, self.holds, spawn=spawn)

@@ -15,6 +15,14 @@ logger = logging.getLogger("statehold.browser")
 SLIM: Final = ("WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "WebUIOmniboxFullPopup")
 """Features of a whole browser that cost a renderer in every context: the list under an address bar that nobody sees."""
 
+SETTINGS: Final = "--blink-settings="
+_OF_PLAYWRIGHT: Final = (
+    "primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4"
+)
+"""What Playwright gives a browser without a window; a second list of settings hides the first."""
+_OURS: Final = "middleClickPasteAllowed=false"
+"""What is selected in one session would be pasted by the middle button in another."""
+
 _LISTS: Final = {
     "--disable-features": b"disabledFeatures = [",
     "--enable-features": b"enabledFeatures = () => [",
@@ -40,6 +48,14 @@ def joined(*flags: str) -> list[str]:
     for name, wanted in lists.items():
         result.append(_list(name, [*of_playwright(name), *wanted]))
     return result
+
+
+def with_settings(args: Sequence[str], *, headless: bool) -> list[str]:
+    """Return arguments of a browser with our settings, Playwright's and those that are among them in one list."""
+    given = [arg.removeprefix(SETTINGS) for arg in args if arg.startswith(SETTINGS)]
+    first = (_OF_PLAYWRIGHT,) if headless else ()
+    rest = [arg for arg in args if not arg.startswith(SETTINGS)]
+    return [*rest, SETTINGS + ",".join([*first, _OURS, *given])]
 
 
 def _list(name: str, features: Iterable[str]) -> str:
@@ -77,4 +93,4 @@ def of_playwright(name: str) -> Sequence[str]:
     return tuple(_STRING.findall("\n".join(line for line in lines if "//" not in line)))
 
 
-__all__ = ["SLIM", "joined", "of_playwright", "slim"]
+__all__ = ["SLIM", "joined", "of_playwright", "slim", "with_settings"]

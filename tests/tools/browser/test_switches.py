@@ -12,7 +12,13 @@ from playwright.async_api import async_playwright
 
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.find import find_browser, launch_options
-from statehold.tools.browser.switches import SLIM, joined, of_playwright
+from statehold.tools.browser.switches import (
+    SETTINGS,
+    SLIM,
+    joined,
+    of_playwright,
+    with_settings,
+)
 
 
 @asynccontextmanager
@@ -57,6 +63,15 @@ async def test_a_headless_shell_gets_the_flags_that_were_configured_and_no_more(
         assert line.count("--lang=de") == 1
     assert tuple(playwrights) == of_playwright("--enable-features")
     assert ours == [*playwrights, "Mine"]
+
+
+@pytest.mark.peer
+async def test_settings_of_playwright_are_kept_beside_ours(headless_shell: str) -> None:
+    async with started(BrowserConfig(executable=headless_shell)) as line:
+        [playwrights] = [word for word in line if word.startswith(SETTINGS)]
+    assert with_settings([], headless=True) == [f"{playwrights},middleClickPasteAllowed=false"]
+    given = with_settings(["--a", f"{SETTINGS}x=1", "--b"], headless=False)
+    assert given == ["--a", "--b", f"{SETTINGS}middleClickPasteAllowed=false,x=1"]
 
 
 def test_flags_are_joined_without_repeating_any() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
 from ..call import Call, ToolFailed, first_line
+from ..clipboard import uses_clipboard
 from ..tool import Arguments, BrowserTool, Element, Target, tool
 
 if TYPE_CHECKING:
@@ -70,8 +71,11 @@ async def press_key(call: Call, given: PressKey) -> None:
     entering = given.key in ("Enter", "NumpadEnter")
     keyboard = tab.page.keyboard
 
+    clipboard = call.session.clipboard if uses_clipboard(given.key) else None
+
     async def press() -> None:
-        await keyboard.press(given.key)
+        async with clipboard.turn() if clipboard is not None else nullcontext():
+            await keyboard.press(given.key)
         if given.key.rpartition("+")[2] in SCROLLING:
             # The key may as well lead elsewhere.
             with suppress(Error):

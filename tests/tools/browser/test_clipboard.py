@@ -1,0 +1,125 @@
+"""The clipboard: each session has its own, in a process that has one for all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from browsing import Browse, opened, running
+
+from statehold.tools.browser.clipboard import uses_clipboard
+from statehold.tools.browser.service import BrowserService
+
+pytestmark = pytest.mark.peer
+
+FIELD = "() => document.querySelector('#word').value"
+COPYING = """() => document.body.insertAdjacentHTML("beforeend", `<button id="copy" onclick="
+  const field = document.createElement('textarea'); field.value = 'copied by the page'; document.body.append(field);
+  field.select(); document.execCommand('copy'); field.remove()">Copy</button>`)"""
+
+
+async def arrive(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.text("click", target="#word")
+
+
+async def copy(browse: Browse, text: str) -> None:
+    await browse.text("type", target="#word", text=text)
+    await browse.text("press_key", key="Control+a")
+    await browse.text("press_key", key="Control+c")
+
+
+async def pasted(browse: Browse) -> str:
+    await browse.text("type", target="#word", text="")
+    await browse.text("press_key", key="Control+v")
+    return str(await browse.value(FIELD))
+
+
+async def test_what_one_session_copies_another_does_not_paste(
+    service: BrowserService, lab: str
+) -> None:
+    async with opened(service) as ann, opened(service) as bob:
+        for browse in (ann, bob):
+            await arrive(browse, lab)
+        await copy(ann, "the secret of ann")
+        assert await pasted(bob) == ""
+        await copy(bob, "of bob")
+        assert await pasted(ann) == "the secret of ann"
+        assert await pasted(bob) == "of bob"
+
+
+async def test_what_is_selected_is_not_pasted_by_the_middle_button(
+    service: BrowserService, lab: str
+) -> None:
+    async with opened(service) as ann, opened(service) as bob:
+        for browse in (ann, bob):
+            await arrive(browse, lab)
+        await ann.text("type", target="#word", text="the secret of ann")
+        await ann.text("press_key", key="Control+a")
+        await bob.text("click", target="#word", button="middle")
+        assert await bob.value(FIELD) == ""
+
+
+async def test_cut_and_paste_goes_from_page_to_page_of_a_session_with_its_markup(
+    browse: Browse, lab: str
+) -> None:
+    await arrive(browse, lab)
+    await browse.value(
+        "() => { document.body.innerHTML = '<div contenteditable><b>bold</b></div>' }"
+    )
+    await browse.text("click", target="b")
+    await browse.text("press_key", key="Control+a")
+    await browse.text("press_key", key="Control+x")
+    assert await browse.value("() => document.body.innerText.trim()") == ""
+    await arrive(browse, lab)
+    await browse.value("() => { document.body.innerHTML = '<div contenteditable id=x>x</div>' }")
+    await browse.text("click", target="#x")
+    await browse.text("press_key", key="Shift+Insert")
+    assert "<b" in await browse.value("() => document.body.innerHTML")
+
+
+async def test_what_a_page_copies_by_itself_is_nobodys_but_its_sessions(
+    service: BrowserService, lab: str
+) -> None:
+    async with opened(service) as ann, opened(service) as bob:
+        for browse in (ann, bob):
+            await arrive(browse, lab)
+        await copy(bob, "of bob")
+        await ann.value(COPYING)
+        await ann.text("click", target="#copy")
+        assert await pasted(ann) == "copied by the page"
+        await ann.text("click", target="#copy")
+        assert await pasted(bob) == "of bob"
+        assert await pasted(ann) == "copied by the page"
+
+
+async def test_sessions_whose_pages_may_read_the_clipboard_have_processes_of_their_own(
+    tmp_path: Path, shell: str, lab: str
+) -> None:
+    granted = ["clipboard-read", "clipboard-write"]
+    async with (
+        running(tmp_path, shell, permissions=granted) as service,
+        opened(service) as ann,
+        opened(service) as bob,
+    ):
+        for browse in (ann, bob):
+            await arrive(browse, lab)
+        await ann.value("() => navigator.clipboard.writeText('the secret of ann')")
+        assert await ann.value("() => navigator.clipboard.readText()") == "the secret of ann"
+        assert await bob.value("() => navigator.clipboard.readText()") == ""
+        assert await pasted(ann) == "the secret of ann"
+
+
+@pytest.mark.parametrize("key", ["Control+C", "ControlOrMeta+KeyV", "Shift+Control+v", "Meta+x"])
+def test_keys_that_use_the_clipboard(key: str) -> None:
+    assert uses_clipboard(key)
+
+
+@pytest.mark.parametrize("key", ["Shift+Insert", "Control+Insert", "Shift+Delete", "Paste"])
+def test_older_keys_that_use_the_clipboard(key: str) -> None:
+    assert uses_clipboard(key)
+
+
+@pytest.mark.parametrize("key", ["c", "Shift+C", "Alt+v", "Control+a", "Delete", "+", "Control++"])
+def test_keys_that_do_not_use_the_clipboard(key: str) -> None:
+    assert not uses_clipboard(key)

@@ -1,0 +1,152 @@
+"""The clipboard of each session: the one of a browser process is for all its contexts, so they take turns with it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, ClassVar, Final
+from weakref import WeakKeyDictionary, WeakSet
+
+import anyio
+
+from .failures import ToolFailed
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Page, Route
+
+    from .config import BrowserConfig
+
+TURN_SECONDS: Final = 5.0
+"""How long one may wait for another session's turn."""
+KEEPER_SECONDS: Final = 5.0
+_PLACE: Final = "https://clipboard.statehold.invalid/"
+"""A page that exists nowhere: only a page of a safe origin may use the clipboard."""
+
+_COMMANDS: Final = frozenset(
+    {"control", "controlleft", "controlright", "controlormeta"} | {"meta", "metaleft", "metaright"}
+)
+
+_READ: Final = """async () => {
+  const found = {};
+  for (const item of await navigator.clipboard.read())
+    for (const type of item.types)
+      if (type.startsWith("text/")) found[type] = await (await item.getType(type)).text();
+  return found;
+}"""
+_WRITE: Final = """async given => {
+  const parts = {};
+  for (const [type, text] of Object.entries(given)) parts[type] = new Blob([text], {type});
+  if (Object.keys(parts).length) await navigator.clipboard.write([new ClipboardItem(parts)]);
+  else await navigator.clipboard.writeText("");
+}"""
+
+
+def uses_clipboard(key: str) -> bool:
+    """Whether a key, as Playwright writes it, may copy, cut or paste."""
+    *held, last = key.lower().split("+")
+    last = last.removeprefix("key")
+    if last in ("c", "x", "v"):
+        return not _COMMANDS.isdisjoint(held)
+    return last in ("copy", "cut", "paste") or (last in ("insert", "delete") and bool(held))
+
+
+def owns_browser(config: BrowserConfig) -> bool:
+    """Whether each session has a browser process of its own, because pages may use the clipboard at any time."""
+    return any(name.startswith("clipboard") for name in config.permissions)
+
+
+class Clipboard:
+    """The clipboard of one session: texts by their type. What was copied is gone with the session's context."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._turns = Turns.of(browser)
+        self._texts: dict[str, str] = {}
+
+    def note_action(self) -> None:
+        """Note that the session does something, by which a page of it may copy."""
+        self._turns.acting.add(self)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None]:
+        """Have what the session copied on the clipboard of the process while the block runs, and keep what is there then.
+
+        What a page copied by itself is the session's when no other session did anything since the last turn; else nobody
+        knows whose it is, and nobody gets it.
+
+        Raises:
+            ToolFailed: another session's turn does not end.
+        """
+        async with self._turns.one() as keeper:
+            if self._turns.acting <= {self}:
+                self._texts = await keeper.evaluate(_READ) or self._texts
+            await keeper.evaluate(_WRITE, self._texts)
+            try:
+                yield
+            finally:
+                with anyio.move_on_after(KEEPER_SECONDS, shield=True), suppress(Exception):
+                    self._texts = await keeper.evaluate(_READ)
+                    await keeper.evaluate(_WRITE, {})
+                self._turns.acting.clear()
+
+
+class Turns:
+    """Who has the clipboard of a browser process. Lives as long as the browser; its page is opened with the first turn."""
+
+    _of: ClassVar[WeakKeyDictionary[Browser, Turns]] = WeakKeyDictionary()
+
+    def __init__(self, browser: Browser) -> None:
+        self.acting: WeakSet[Clipboard] = WeakSet()
+        """The sessions that did something since the last turn."""
+        self._browser = browser
+        self._lock = anyio.Lock()
+        self._keeper: Page | None = None
+
+    @classmethod
+    def of(cls, browser: Browser) -> Turns:
+        """Return the turns of a browser, always the same ones."""
+        return cls._of.setdefault(browser, cls(browser))
+
+    @asynccontextmanager
+    async def one(self) -> AsyncGenerator[Page]:
+        """Wait for a turn, and yield the page that can read and write the clipboard.
+
+        Raises:
+            ToolFailed: another turn does not end, or the browser lets nobody use its clipboard.
+        """
+        try:
+            with anyio.fail_after(TURN_SECONDS):
+                await self._lock.acquire()
+        except TimeoutError:
+            raise ToolFailed("Another session is using the clipboard; try again.") from None
+        try:
+            yield await self._open()
+        finally:
+            self._lock.release()
+
+    async def _open(self) -> Page:
+        if self._keeper is not None and not self._keeper.is_closed():
+            return self._keeper
+        context = await self._browser.new_context(
+            permissions=["clipboard-read", "clipboard-write"], service_workers="block"
+        )
+        try:
+            with anyio.fail_after(KEEPER_SECONDS):
+                await context.route("**/*", _answer)
+                page = await context.new_page()
+                await page.goto(_PLACE)
+                await page.evaluate(_WRITE, {})
+        except BaseException as error:
+            with anyio.move_on_after(KEEPER_SECONDS, shield=True), suppress(Exception):
+                await context.close()
+            if not isinstance(error, Exception):
+                raise
+            raise ToolFailed("The clipboard of this browser cannot be used.") from error
+        self._keeper = page
+        return page
+
+
+async def _answer(route: Route) -> None:
+    await route.fulfill(body="", content_type="text/html")
+
+
+__all__ = ["Clipboard", "owns_browser", "uses_clipboard"]
