@@ -269,6 +269,33 @@ def test_person_logs_in_for_the_session_in_a_window(
         assert "Logged in as ada" in caller.call("browser_snapshot")
 
 
+def test_login_that_a_person_does_in_a_window_is_the_sessions(
+    house: House, login_site: str, screen: Screen, tmp_path: Path
+) -> None:
+    with house.serving() as caller:
+        caller.call("browser_navigate", url=f"{login_site}/login")
+        with window(house, screen.env) as process:
+            screen.focus()
+            until_shown(house, f"{login_site}/login", tmp_path / "before.png")
+            # Beside the form, so that the next key leads to its first field.
+            screen.click(60, 500)
+            screen.keys("Tab")
+            screen.type("ada")
+            screen.keys("Tab")
+            screen.type("open sesame")
+            screen.keys("Return")
+            until_shown(house, f"{login_site}/me", tmp_path / "me.png")
+            told = caller.call("browser_snapshot")
+            assert told.startswith("session_busy: The session is open in another process (a window")
+            screen.keys("ctrl+shift+w")
+            assert ended(process) == "idle"
+        told = caller.call("browser_snapshot")
+        assert "Logged in as ada" in told
+        assert "note of ada" in told
+        assert house.run("pause", "work")[0] == OK
+        assert "Logged in as ada" in caller.call("browser_snapshot")
+
+
 def test_window_takes_no_memory_of_other_services_away(
     tmp_path: Path,
     headless_shell: str,

@@ -46,6 +46,9 @@ class Screen:
     def type(self, text: str) -> None:
         self._do("type", text)
 
+    def click(self, x: int, y: int) -> None:
+        self._do("mousemove", str(x), str(y), "click", "1")
+
     def go(self, url: str) -> None:
         """Type an address into the address bar."""
         self.keys("ctrl+l")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 PictureKind = Literal["png", "jpeg", "webp"]
 
 PICTURE_SECONDS: Final = 15.0
+FIRST_SECONDS: Final = 2.0
+"""How long the first try may take, and the page afterwards to arrive where it goes."""
 PICTURE_BYTES: Final = 20 * 2**20
 
 
@@ -65,6 +68,17 @@ _LATER: Final = "Try again in a moment."
 
 
 async def _taken(tab: Tab, kind: PictureKind, full_page: bool) -> bytes:
+    """Take it, once more when the page went elsewhere meanwhile: then the browser has none, or never answers."""
+    from playwright.async_api import Error
+
+    with suppress(Error), anyio.move_on_after(FIRST_SECONDS):
+        return await _once(tab, kind, full_page)
+    with suppress(Error):
+        await tab.page.wait_for_load_state(timeout=FIRST_SECONDS * 1000)
+    return await _once(tab, kind, full_page)
+
+
+async def _once(tab: Tab, kind: PictureKind, full_page: bool) -> bytes:
     options: dict[str, Any] = {"type": kind, "timeout": PICTURE_SECONDS * 1000, "scale": "css"}
     if kind == "jpeg":
         options["quality"] = 90
