@@ -233,7 +233,7 @@ class Directory:
         raise SessionBusy(
             f"The session is open in another process ({await self._where(fresh.node)}).",
             session_id=record.id,
-            recovery="Use it there, or close that process; then try again.",
+            recovery="Use it there, or try again when it is closed there.",
         )
 
     async def _where(self, node: str) -> str:
