@@ -26,6 +26,7 @@ from .samples import median, quantile
 from .site import served
 
 PAGE = "/counter"
+HOSTS = ("127.0.0.1", "127.0.0.2", "localhost")
 SETTLE_SECONDS = 2.0
 SECONDS = 3.0
 """How long the calls per second are counted."""
@@ -194,7 +195,7 @@ async def _kept(table: Table, plan: Plan, site: str) -> None:
         # Another session keeps the browser, as on any server that is in use.
         other = (await asking.call("session_create", {}))["session_id"]
         await asking.call("browser_navigate", {"session_id": other, "url": site + PAGE})
-        for tabs in (1, 5):
+        for tabs in (1, 3, 5):
             pauses, resumes = await _pausing(asking, plan, site, tabs)
             for what, taken, bound in (("pause", pauses, 150.0), ("resume", resumes, 250.0)):
                 table.rows.append(
@@ -209,8 +210,8 @@ async def _kept(table: Table, plan: Plan, site: str) -> None:
                         "p95": quantile(taken, 0.95) * 1000,
                     }
                 )
-                if tabs == 1:
-                    name = f"{what} of a session with a tab"
+                if tabs <= 3:
+                    name = f"{what}, {tabs} tabs of {tabs} sites"
                     table.targets.append(Target(name, median(taken) * 1000, bound, "ms"))
     with _database(plan) as database:
         (largest,) = database.execute("SELECT max(length(data)) FROM snapshot").fetchone()
@@ -229,8 +230,9 @@ async def _pausing(
     for number in range(tabs):
         if number:
             await call("browser_tabs", action="new")
-        await call("browser_navigate", url=site + PAGE)
-    await call("browser_evaluate", function="() => localStorage.setItem('who', 'ada')")
+        # Each host is a site of its own, with storage of its own.
+        await call("browser_navigate", url=site.replace("127.0.0.1", HOSTS[number % 3]) + PAGE)
+        await call("browser_evaluate", function="() => localStorage.setItem('who', 'ada')")
     pauses: list[float] = []
     resumes: list[float] = []
     for _ in range(max(3, plan.rounds)):
