@@ -78,7 +78,7 @@ class Call:
         from playwright.async_api import Error
 
         tab = await self.tab()
-        name = element or target
+        name = f" ({element})" if element else ""
         match = _REF.fullmatch(target)
         if match is None:
             return await self._selected(tab, target, name)
@@ -99,7 +99,7 @@ class Call:
         if not there:
             self.shows_snapshot = True
             raise ToolFailed(
-                f"Ref {target} ({name}) is not on the page any more; use a ref of the snapshot below."
+                f"Ref {target}{name} is not on the page any more; use a ref of the snapshot below."
             )
         self.answer_code = f"page.{code}"
         return locator
@@ -118,7 +118,7 @@ class Call:
         if count != 1:
             found = "no element" if count == 0 else f"{count} elements"
             self.shows_snapshot = True
-            raise ToolFailed(f"{selector!r} matches {found} ({name}); it has to match one.")
+            raise ToolFailed(f"{selector!r} matches {found}{name}; it has to match one.")
         self.answer_code = f"page.locator({selector!r})"
         return locator
 

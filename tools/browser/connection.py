@@ -273,7 +273,8 @@ def _checked(tool: BrowserTool, arguments: Mapping[str, Any]) -> Any:
         return tool.arguments.model_validate(dict(arguments), by_alias=True, by_name=False)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
-        first = found[0]
+        # An argument under another name is missing under its own as well.
+        first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
         place = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             known = ", ".join(f.alias or n for n, f in tool.arguments.model_fields.items())

@@ -218,5 +218,7 @@ async def test_any_long_call_tells_how_far_it_is(browse: Browse, lab_site: Lab) 
 async def test_an_unknown_argument_is_refused_with_those_that_are_known(browse: Browse) -> None:
     with pytest.raises(InvalidArgument, match=r"no argument 'link'; it takes: url"):
         await browse.call("navigate", url="about:blank", link="x")
+    with pytest.raises(InvalidArgument, match="no argument 'ref'; it takes: target"):
+        await browse.call("click", ref="e1")
     with pytest.raises(InvalidArgument, match="url"):
         await browse.call("navigate")

@@ -51,7 +51,7 @@ async def test_a_ref_of_the_page_before_is_no_ref_of_this_one(browse: Browse, la
     await browse.text("navigate", url=f"{lab}/counter")
     old = await browse.ref("Increment")
     await browse.text("navigate", url=f"{lab}/form")
-    assert "is not on the page any more" in await browse.error("click", target=old)
+    assert f"Ref {old} is not on the page any more" in await browse.error("click", target=old)
 
 
 @pytest.mark.parametrize(
