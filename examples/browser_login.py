@@ -11,6 +11,7 @@ import asyncio
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -84,6 +85,8 @@ async def call(url: str, era: Literal["auto", "legacy"], tool: str, /, **argumen
         spoken = f"{client.protocol_version}  {tool}"
         heading = next((line for line in text.splitlines() if "- heading " in line), "")
         print(f"{spoken:40}{heading.split(' [')[0].strip(' -')}".rstrip())
+        if text.startswith("Note from Statehold: "):
+            print(textwrap.indent(textwrap.fill(text.partition("\n")[0], 72), " " * 12))
         return result.structured_content
 
 
