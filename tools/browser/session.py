@@ -170,12 +170,27 @@ class BrowserSession:
         self.tabs.news.append(f"The page {url} did not answer any more and was closed.")
 
     async def tab_lines(self) -> list[str]:
-        lines: list[str] = []
-        for number, tab in enumerate(self.tabs.entries):
-            mark = " (current)" if tab is self.tabs.current else ""
-            title = await self.title(tab) if isinstance(tab, Tab) else tab.title
-            lines.append(f"- {number}:{mark} [{title}]({tab.url})")
-        return lines
+        entries = self.tabs.entries
+        titles = {
+            number: entry.title
+            for number, entry in enumerate(entries)
+            if not isinstance(entry, Tab)
+        }
+
+        async def ask(number: int, tab: Tab) -> None:
+            titles[number] = await self.title(tab)
+
+        # All at once: a dialog holds up every page of its process.
+        async with anyio.create_task_group() as tasks:
+            for number, entry in enumerate(entries):
+                if isinstance(entry, Tab):
+                    tasks.start_soon(ask, number, entry)
+        current = self.tabs.current
+        marks = [" (current)" if entry is current else "" for entry in entries]
+        return [
+            f"- {number}:{marks[number]} [{titles[number]}]({entry.url})"
+            for number, entry in enumerate(entries)
+        ]
 
     def tell(self, line: str) -> None:
         """Have something told with the next result."""
