@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from .config import BrowserConfig
 
-TURN_SECONDS: Final = 5.0
-"""How long one may wait for another session's turn."""
+TURN_SECONDS: Final = 25.0
+"""How long one may wait for the turns of other sessions."""
+HOLD_SECONDS: Final = 2.0
 KEEPER_SECONDS: Final = 5.0
 _PLACE: Final = "https://clipboard.statehold.invalid/"
 """A page that exists nowhere: only a page of a safe origin may use the clipboard."""
@@ -26,19 +27,19 @@ _COMMANDS: Final = frozenset(
     {"control", "controlleft", "controlright", "controlormeta"} | {"meta", "metaleft", "metaright"}
 )
 
-_READ: Final = """async () => {
+_SWAP: Final = """async ([given, kept]) => {
   const found = {};
   for (const item of await navigator.clipboard.read())
     for (const type of item.types)
       if (type.startsWith("text/")) found[type] = await (await item.getType(type)).text();
-  return found;
-}"""
-_WRITE: Final = """async given => {
+  const wanted = kept && Object.keys(found).length ? found : given;
   const parts = {};
-  for (const [type, text] of Object.entries(given)) parts[type] = new Blob([text], {type});
+  for (const [type, text] of Object.entries(wanted)) parts[type] = new Blob([text], {type});
   if (Object.keys(parts).length) await navigator.clipboard.write([new ClipboardItem(parts)]);
   else await navigator.clipboard.writeText("");
+  return found;
 }"""
+"""Puts something onto the clipboard, unless what is there is to be kept, and returns what was there."""
 
 
 def uses_clipboard(key: str) -> bool:
@@ -77,15 +78,14 @@ class Clipboard:
             ToolFailed: another session's turn does not end.
         """
         async with self._turns.one() as keeper:
-            if self._turns.acting <= {self}:
-                self._texts = await keeper.evaluate(_READ) or self._texts
-            await keeper.evaluate(_WRITE, self._texts)
+            await keeper.evaluate(_SWAP, [self._texts, self._turns.acting <= {self}])
             try:
-                yield
+                # A key that opens a dialog has not been pressed before that is answered.
+                with anyio.move_on_after(HOLD_SECONDS):
+                    yield
             finally:
                 with anyio.move_on_after(KEEPER_SECONDS, shield=True), suppress(Exception):
-                    self._texts = await keeper.evaluate(_READ)
-                    await keeper.evaluate(_WRITE, {})
+                    self._texts = await keeper.evaluate(_SWAP, [{}, False])
                 self._turns.acting.clear()
 
 
@@ -134,7 +134,6 @@ class Turns:
                 await context.route("**/*", _answer)
                 page = await context.new_page()
                 await page.goto(_PLACE)
-                await page.evaluate(_WRITE, {})
         except BaseException as error:
             with anyio.move_on_after(KEEPER_SECONDS, shield=True), suppress(Exception):
                 await context.close()

@@ -93,6 +93,19 @@ async def test_what_a_page_copies_by_itself_is_nobodys_but_its_sessions(
         assert await pasted(ann) == "copied by the page"
 
 
+async def test_a_key_that_opens_a_dialog_keeps_nobody_from_the_clipboard(
+    service: BrowserService, lab: str
+) -> None:
+    async with opened(service) as ann, opened(service) as bob:
+        for browse in (ann, bob):
+            await arrive(browse, lab)
+        await ann.value("() => { addEventListener('paste', () => alert('pasting')) }")
+        assert "pasting" in await ann.text("press_key", key="Control+v")
+        await copy(bob, "of bob")
+        assert await pasted(bob) == "of bob"
+        await ann.text("handle_dialog", accept=True)
+
+
 async def test_sessions_whose_pages_may_read_the_clipboard_have_processes_of_their_own(
     tmp_path: Path, shell: str, lab: str
 ) -> None:

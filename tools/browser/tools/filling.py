@@ -61,7 +61,7 @@ class PressKey(Arguments):
     key: Annotated[str, Field(description="Such as Enter, ArrowLeft, a, Control+a")]
 
 
-@tool("browser_press_key", title="Press a key")
+@tool("browser_press_key", title="Press a key", patience="script")
 async def press_key(call: Call, given: PressKey) -> None:
     """Press a key, or keys together, where the focus is."""
     from playwright.async_api import Error
