@@ -29,7 +29,8 @@ from .policy import Policy
 from .records import BindingRecord, Principal, SessionRecord, StateRecord, Timeouts
 from .services import Service
 from .session import Binding, Session
-from .state import check, size_of
+from .shape import new_shape
+from .state import check, copied, size_of
 from .store.base import Store
 
 logger = logging.getLogger("statehold.sessions")
@@ -52,6 +53,8 @@ class Wish:
     name: str | None = None
     services: Sequence[str] | None = None
     state: dict[str, Any] | None = None
+    state_schema: dict[str, Any] | None = None
+    """A JSON Schema that the state has to fit, now and after each update."""
     metadata: dict[str, Any] | None = None
     namespace: str = ""
     idle: float | None = None
@@ -92,10 +95,9 @@ class Creation:
         chosen = self._chosen(wish.services)
         record = self._new_record(principal, wish)
         record.services = [service.name for service in chosen]
-        check(wish.state or {}, record.id)
         session = Session(
             record,
-            StateRecord(session_id=record.id, value=wish.state or {}),
+            await _first_state(record.id, wish),
             store=self._store,
             node=self._node,
             clock=self._clock,
@@ -244,6 +246,19 @@ class Creation:
             except (SessionError, StoreUnavailable):
                 logger.exception("session %s not recorded as closed", session.id)
             self._directory.forget(session)
+
+
+async def _first_state(session_id: str, wish: Wish) -> StateRecord:
+    check(wish.state or {})
+    value = copied(wish.state or {})
+    if wish.state_schema is not None:
+        shape = await new_shape(wish.state_schema)
+        await shape.check(value, size_of(value))
+    schema = copied(wish.state_schema)
+    # Not validated by the record: it was, and the record would copy it once more.
+    return StateRecord.model_construct(
+        session_id=session_id, version=0, value=value, json_schema=schema
+    )
 
 
 def checked_name(name: str, what: str) -> str:

@@ -22,7 +22,7 @@ from .errors import (
 from .lifecycle import LIVE, Event, Status
 from .limits import Budget
 from .reaper import Reaper
-from .records import BindingStatus, Principal, SessionFilter, SessionRecord
+from .records import BindingStatus, Principal, SessionFilter, SessionRecord, StateRecord
 from .services import Service
 from .session import Binding, Session, describe, describe_binding
 from .store.base import RESTARTED, Store
@@ -262,6 +262,32 @@ class Directory:
         found["generation"] = max((b.generation for b in bindings), default=0)
         found["state_version"] = state.version if state else 0
         found["services"] = [describe_binding(b) for b in bindings]
+        return found
+
+    async def state(
+        self, principal: Principal, ref: str, namespace: str | None = None
+    ) -> StateRecord:
+        """Return the last durable state of an open session, whoever holds it; whoever gets it changes nothing in it.
+
+        Raises:
+            SessionNotFound: unknown, foreign or purged.
+            SessionExpired, SessionClosed, SessionFailed: it is closed.
+        """
+        key = self._key(principal, ref, namespace)
+        session = self._live.get(key)
+        if session is None or session.record.owner != principal.key:
+            record = await self.stored(principal, key, namespace)
+            session = self._live.get(record.id)
+            if session is None and record.status in (Status.CLOSING, Status.CLOSED):
+                raise ended(record)
+            key = record.id
+        if session is not None and session.status in (Status.CLOSING, Status.CLOSED):
+            raise ended(session.record)
+        if session is not None and not session.fenced:
+            return session.stored
+        found = await self._store.state(key)
+        if found is None:
+            raise SessionNotFound
         return found
 
     async def page(

@@ -35,7 +35,8 @@ from .reaper import Reaper
 from .records import Principal, SessionFilter, StateRecord
 from .services import Service
 from .session import Session
-from .state import Mode, updated
+from .state import Mode
+from .states import States
 from .store.base import Store
 
 logger = logging.getLogger("statehold.sessions")
@@ -119,6 +120,7 @@ class Registry:
             mint=mint,
             abandon=self._abandon,
         )
+        self.states = States(self._directory, self.ready, self._changing, self.policy)
         self._expiry = Expiry(
             spawn=self.spawn,
             store=store,
@@ -423,20 +425,15 @@ class Registry:
         self,
         principal: Principal,
         ref: str,
-        values: dict[str, Any],
+        values: object,
         *,
         mode: Mode = "merge",
         if_version: int | None = None,
+        path: str = "",
     ) -> StateRecord:
-        """Change the state of a session (T06). The new version is durable on return.
-
-        Raises:
-            StateConflict, StateInvalid: nothing was changed.
-        """
-        session = await self.ready(principal, ref)
-        session.apply(Event.STATE_UPDATED)
-        return await session.update(
-            updated(session.state, values, mode=mode, if_version=if_version)
+        """Change the state of a session (T06); see States.update."""
+        return await self.states.update(
+            principal, ref, values, mode=mode, if_version=if_version, path=path
         )
 
     # What happens by itself.

@@ -72,7 +72,7 @@ class Binding:
         return self.record
 
 
-class _Trial:
+class Trial:
     """The updates of a state since the last failed write; all of them fail with the next one."""
 
     error: SessionBusy | StoreUnavailable | None = None
@@ -117,6 +117,8 @@ class Session:
         self.released = False
         """Set when this node gives the session up by itself: nothing more is written for it."""
         self.pausing = False
+        self.revising = anyio.Lock(fast_acquire=True)
+        """Held while a newer state is made of the one at hand, so that none is made of one that is older by then."""
         self.stored = state
         """The newest state that is durable."""
         self.notice: str | None = None
@@ -131,7 +133,7 @@ class Session:
         self._seq = last_seq
         self._entries: list[JournalRecord] = []
         self._writing_state = anyio.Lock()
-        self._trial = _Trial()
+        self._trial = Trial()
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.status} in_flight={self.in_flight} epoch={self.record.epoch}>"
@@ -253,13 +255,16 @@ class Session:
         for name, value in columns.items():
             setattr(self.record, name, value)
 
-    async def update(self, state: StateRecord) -> StateRecord:
-        """Make a newer state durable; whatever came after it meanwhile goes with it, in one write.
+    def propose(self, state: StateRecord) -> Trial:
+        """Take a newer state, which is not durable before settle() has returned; what comes next builds on it."""
+        self.state = state
+        return self._trial
+
+    async def settle(self, state: StateRecord, trial: Trial) -> StateRecord:
+        """Make a proposed state durable; whatever came after it meanwhile goes with it, in one write.
 
         When a write fails, every update that builds on it fails too, and the last durable state holds again.
         """
-        self.state = state
-        trial = self._trial
         async with self._writing_state:
             if trial.error is not None:
                 raise trial.error
@@ -268,7 +273,7 @@ class Session:
                     await self.save(state=self.state)
                 except (SessionBusy, StoreUnavailable) as error:
                     self.state = self.stored
-                    trial.error, self._trial = error, _Trial()
+                    trial.error, self._trial = error, Trial()
                     raise
         return state
 

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import copy
+import datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statehold.sessions.errors import StateConflict, StateInvalid
+from statehold.sessions.errors import InvalidArgument, StateConflict, StateInvalid
 from statehold.sessions.records import StateRecord
-from statehold.sessions.state import LIMIT, check, merge_patch, updated
+from statehold.sessions.state import (
+    DEPTH,
+    LIMIT,
+    MISSING,
+    Mode,
+    at,
+    check,
+    copied,
+    merge_patch,
+    pointer,
+    tokens_of,
+    updated,
+)
 
 RFC_7396: list[tuple[Any, Any, Any]] = [
     ({"a": "b"}, {"a": "c"}, {"a": "c"}),
@@ -89,3 +102,151 @@ def test_what_is_not_json_is_refused():
         deep = {"a": deep}
     with pytest.raises(StateInvalid):
         check(deep)
+
+
+# Places.
+
+
+@pytest.mark.parametrize(
+    ("path", "tokens"),
+    [
+        ("", []),
+        ("/", [""]),
+        ("/a/b", ["a", "b"]),
+        ("/a~1b/m~0n", ["a/b", "m~n"]),
+        ("/~01", ["~1"]),
+        ("/ ", [" "]),
+    ],
+)
+def test_a_pointer_is_read_as_the_rfc_says(path: str, tokens: list[str]):
+    """RFC 6901."""
+    assert tokens_of(path) == tokens
+    assert pointer(tokens) == path
+
+
+@pytest.mark.parametrize("path", ["a", "a/b", "/a~", "/a~2", "#/a", "/a" * 128])
+def test_what_is_no_pointer_is_refused(path: str):
+    with pytest.raises(InvalidArgument, match="path"):
+        tokens_of(path)
+
+
+NESTED: dict[str, Any] = {"a": {"b": [10, {"c": None}]}, "": 1, "x/y": 2}
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("", NESTED),
+        ("/a/b/0", 10),
+        ("/a/b/1/c", None),
+        ("/", 1),
+        ("/x~1y", 2),
+        ("/a/b/2", MISSING),
+        ("/a/b/-", MISSING),
+        ("/a/b/00", MISSING),
+        ("/a/b/+1", MISSING),
+        ("/a/b/²", MISSING),
+        ("/a/b/0/c", MISSING),
+        ("/b", MISSING),
+    ],
+)
+def test_what_is_at_a_place_is_found(path: str, found: object):
+    """AS-34, AG-31."""
+    value = at(NESTED, tokens_of(path))
+    assert value is found if found is MISSING else value == found
+
+
+CHANGES: list[tuple[Any, str, Any, str, Any]] = [
+    ({}, "/a/b", 1, "merge", {"a": {"b": 1}}),
+    ({"a": {"b": 1, "c": 2}}, "/a", {"b": None, "d": 3}, "merge", {"a": {"c": 2, "d": 3}}),
+    ({"a": {"b": 1, "c": 2}}, "/a", {"d": None}, "replace", {"a": {"d": None}}),
+    ({"a": {"b": 1, "c": 2}}, "/a/b", None, "merge", {"a": {"c": 2}}),
+    ({"a": {"b": 1}}, "/a/b", None, "replace", {"a": {"b": None}}),
+    ({"a": 1}, "/b/c", None, "merge", {"a": 1, "b": {}}),
+    ({"a": [1, 2]}, "/a/0", 5, "merge", {"a": [5, 2]}),
+    ({"a": [1, 2]}, "/a/0", None, "merge", {"a": [2]}),
+    ({"a": [1, 2]}, "/a/-", 3, "replace", {"a": [1, 2, 3]}),
+    ({"a": [1, 2]}, "/a/2", 3, "replace", {"a": [1, 2, 3]}),
+    ({}, "/a/-", 3, "replace", {"a": [3]}),
+    ({"a": [{"b": 1}]}, "/a/0/c", 2, "merge", {"a": [{"b": 1, "c": 2}]}),
+]
+
+
+@pytest.mark.parametrize(("before", "path", "values", "mode", "after"), CHANGES)
+def test_an_update_changes_what_is_at_its_place(
+    before: Any, path: str, values: Any, mode: Mode, after: Any
+):
+    state = StateRecord(session_id="s", value=copy.deepcopy(before))
+    newer = updated(state, values, path=path, mode=mode)
+    assert (newer.value, newer.version) == (after, 1)
+    assert state.value == before
+
+
+@pytest.mark.parametrize(
+    ("values", "path", "said"),
+    [
+        (1, "", "object"),
+        (None, "", "object"),
+        ([], "", "object"),
+        (1, "/a/b", "/a is neither"),
+        (1, "/list/3", "/list is an array of 1"),
+        (1, "/list/x", "/list is an array of 1"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["merge", "replace"])
+def test_a_state_stays_an_object_and_its_places_what_they_are(
+    values: Any, path: str, said: str, mode: Mode
+):
+    state = StateRecord(session_id="s", value={"a": 1, "list": [1]})
+    with pytest.raises(StateInvalid, match=said):
+        updated(state, values, path=path, mode=mode)
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        (float("nan"), "/a/0"),
+        (float("inf"), "/a/0"),
+        (b"bytes", "/a/0"),
+        ({1: 2}, "/a/0"),
+        ("\ud800", "/a/0"),
+        ({"\ud800": 1}, "/a/0"),
+        ((1, 2), "/a/0"),
+        (datetime.datetime(2026, 1, 1), "/a/0"),  # noqa: DTZ001
+    ],
+)
+def test_what_is_not_json_is_told_with_its_place(value: object, place: str):
+    """AS-33, AG-05."""
+    with pytest.raises(StateInvalid, match=place):
+        check({"a": [value], "n": 2**80})
+
+
+def test_a_cycle_and_too_many_levels_are_refused():
+    """AS-33."""
+    cycle: dict[str, Any] = {}
+    cycle["again"] = [cycle]
+    with pytest.raises(StateInvalid, match="levels"):
+        check(cycle)
+    deep: object = {}
+    for _ in range(DEPTH - 1):
+        deep = [deep]
+    check(deep)
+    with pytest.raises(StateInvalid, match="levels"):
+        check([deep])
+    # Many are not deep, and a word is no number.
+    many: list[Any] = [[] for _ in range(500)]
+    check({"a": many, "null": None, "text": "null"})
+
+
+NUMBERS: list[Any] = [1.0, 0.1, -0.0, 1e300, 5e-324, 2**53 + 1, 2**63 - 1, -(2**63), 2**64, 2**200]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_copy_is_equal_in_every_number_and_shares_nothing(number: Any):
+    """AG-24."""
+    value = {"n": number, "list": [number, {"deep": number}]}
+    made = copied(value)
+    assert made == value
+    assert repr(made) == repr(value)
+    made["list"][1]["deep"] = 0
+    assert value["list"][1]["deep"] == number

@@ -1,0 +1,374 @@
+"""The state of sessions of a registry: reading, changing, conflicts, many at once, whatever the session's status."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from house import Build
+
+from statehold.sessions.creation import Wish
+from statehold.sessions.errors import (
+    InvalidArgument,
+    SessionClosed,
+    SessionNotFound,
+    StateConflict,
+    StateInvalid,
+)
+from statehold.sessions.policy import Policy
+from statehold.sessions.records import LOCAL, Principal
+from statehold.sessions.shape import SCHEMA_LIMIT
+from statehold.sessions.state import LIMIT
+
+OTHER = Principal(subject="somebody else")
+
+
+async def test_a_new_session_has_an_empty_state_which_updates_change(build: Build) -> None:
+    """AM-41, AG-21, AG-22, AG-39: never null, and set is an update."""
+    async with build() as house:
+        session = await house.create()
+        states = house.registry.states
+        found = await states.read(LOCAL, session.id)
+        assert (found.found, found.value, found.version) == (True, {}, 0)
+        await states.update(LOCAL, session.id, {"a": {"b": 1}})
+        await states.update(LOCAL, session.id, {"a": {"c": 2}})
+        found = await states.read(LOCAL, session.id)
+        assert (found.value, found.version) == ({"a": {"b": 1, "c": 2}}, 2)
+        # AG-27, AS-35: cleared by replacing everything.
+        await states.update(LOCAL, session.id, {}, mode="replace")
+        assert (await states.read(LOCAL, session.id)).value == {}
+
+
+async def test_what_is_read_is_a_copy_and_what_is_given_is_copied(build: Build) -> None:
+    """AG-03, AG-23, AG-25."""
+    async with build() as house:
+        given: dict[str, Any] = {"list": [1, {"deep": 1}]}
+        session = await house.create(state=given)
+        states = house.registry.states
+        given["list"].append(2)
+        (await states.read(LOCAL, session.id)).value["list"][1]["deep"] = 9
+        (await states.read(LOCAL, session.id, "/list")).value.clear()
+        assert (await states.read(LOCAL, session.id)).value == {"list": [1, {"deep": 1}]}
+        values: dict[str, Any] = {"more": [1]}
+        await states.update(LOCAL, session.id, values)
+        values["more"].append(2)
+        assert (await states.read(LOCAL, session.id, "/more")).value == [1]
+
+
+async def test_a_thousand_updates_at_once_are_all_applied(build: Build, tmp_path: Path) -> None:
+    """AG-45, AG-02: version 1,000, each applied, durable, within five seconds."""
+    async with build(folder=tmp_path) as house:
+        session = await house.create()
+        versions: list[int] = []
+
+        async def update(number: int) -> None:
+            values = {f"key {number}": number}
+            versions.append((await house.registry.update_state(LOCAL, session.id, values)).version)
+
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                for number in range(1000):
+                    tasks.start_soon(update, number)
+        assert sorted(versions) == list(range(1, 1001))
+        stored = await house.store.state(session.id)
+        assert stored is not None
+        assert stored.version == 1000
+        assert stored.value == {f"key {number}": number for number in range(1000)}
+
+
+async def test_a_thousand_increments_with_compare_and_set_add_up(build: Build) -> None:
+    """AS-37, AS-67, AS-70, AG-34: of two writers of one version one wins; with retries the sum is exact."""
+    async with build() as house:
+        session = await house.create(state={"n": 0})
+        states, conflicts = house.registry.states, 0
+
+        async def increment() -> None:
+            nonlocal conflicts
+            while True:
+                seen = await states.read(LOCAL, session.id, "/n")
+                try:
+                    await states.update(
+                        LOCAL, session.id, seen.value + 1, path="/n", if_version=seen.version
+                    )
+                    return
+                except StateConflict:
+                    conflicts += 1
+
+        async def several(count: int) -> None:
+            for _ in range(count):
+                await increment()
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(20):
+                    tasks.start_soon(several, 50)
+        found = await states.read(LOCAL, session.id)
+        assert (found.value, found.version) == ({"n": 1000}, 1000)
+        assert conflicts
+
+
+async def test_a_conflict_names_both_versions_and_changes_nothing(build: Build) -> None:
+    """AS-37."""
+    async with build() as house:
+        session = await house.create(state={"n": 0})
+        await house.registry.update_state(LOCAL, session.id, {"n": 1})
+        with pytest.raises(StateConflict, match="version 1, not 0"):
+            await house.registry.update_state(LOCAL, session.id, {"n": 2}, if_version=0)
+        found = await house.registry.states.read(LOCAL, session.id)
+        assert (found.value, found.version) == ({"n": 1}, 1)
+
+
+async def test_reading_is_no_use_and_wakes_nothing(build: Build) -> None:
+    async with build() as house:
+        session = await house.create(state={"n": 1})
+        used = (await house.registry.info(LOCAL, session.id))["used_at"]
+        house.clock.advance(10)
+        assert (await house.registry.states.read(LOCAL, session.id, "/n")).value == 1
+        assert (await house.registry.info(LOCAL, session.id))["used_at"] == used
+        await house.registry.pause(LOCAL, session.id)
+        held = house.registry.statistics()["owned"]
+        assert (await house.registry.states.read(LOCAL, session.id, "/n")).value == 1
+        assert await house.status(session.id) == "paused"
+        assert house.registry.statistics()["owned"] == held == 0
+
+
+async def test_a_paused_session_is_updated_without_opening_a_connection(build: Build) -> None:
+    async with build() as house:
+        session = await house.create()
+        await house.count(session.id)
+        await house.registry.pause(LOCAL, session.id)
+        opened = house.counter.opened
+        await house.registry.update_state(LOCAL, session.id, {"n": 1})
+        assert house.counter.opened == opened
+        assert (await house.registry.states.read(LOCAL, session.id, "/n")).value == 1
+        # AS-66: it is a use: the session is open again, and its idle clock starts anew.
+        assert await house.status(session.id) == "idle"
+
+
+async def test_where_pauses_are_ended_on_request_only_a_paused_state_is_changed_all_the_same(
+    build: Build,
+) -> None:
+    async with build(policy=Policy(auto_resume=False)) as house:
+        session = await house.create()
+        await house.registry.pause(LOCAL, session.id)
+        for number in range(3):
+            await house.registry.update_state(LOCAL, session.id, {"n": number})
+        assert await house.status(session.id) == "paused"
+        assert house.registry.statistics()["owned"] == 0
+        found = await house.registry.states.read(LOCAL, session.id)
+        assert (found.value, found.version) == ({"n": 2}, 3)
+
+
+async def test_closed_and_foreign_sessions_are_refused_and_unchanged(build: Build) -> None:
+    """AS-05, AS-71, AG-43."""
+    async with build() as house:
+        session = await house.create(state={"n": 1})
+        states = house.registry.states
+        for call in (
+            states.read(OTHER, session.id),
+            states.update(OTHER, session.id, {"n": 2}),
+            states.read(LOCAL, "sh_" + "a" * 26),
+        ):
+            with pytest.raises(SessionNotFound):
+                await call
+        assert (await states.read(LOCAL, session.id)).value == {"n": 1}
+        await house.registry.close(LOCAL, session.id)
+        for call in (states.read(LOCAL, session.id), states.update(LOCAL, session.id, {"n": 2})):
+            with pytest.raises(SessionClosed):
+                await call
+        stored = await house.store.state(session.id)
+        assert stored is not None
+        assert stored.value == {"n": 1}
+
+
+async def test_sessions_of_many_principals_do_not_see_each_other(build: Build) -> None:
+    """AG-32, AG-43: two principals with a hundred sessions each."""
+    async with build() as house:
+        owners = [Principal(subject=name) for name in ("one", "two")]
+        made = {owner.key: [await house.create(owner) for _ in range(100)] for owner in owners}
+        states = house.registry.states
+        for owner in owners:
+            for number, session in enumerate(made[owner.key]):
+                await states.update(owner, session.id, {"of": owner.subject, "n": number})
+        for owner, other in (owners, owners[::-1]):
+            for number, session in enumerate(made[owner.key]):
+                found = await states.read(owner, session.id)
+                assert found.value == {"of": owner.subject, "n": number}
+                with pytest.raises(SessionNotFound):
+                    await states.read(other, session.id)
+
+
+async def test_who_follows_hears_of_each_durable_version(build: Build) -> None:
+    async with build() as house:
+        session = await house.create()
+        heard: list[tuple[str, int]] = []
+
+        def hear(session_id: str, version: int) -> None:
+            heard.append((session_id, version))
+
+        house.registry.states.on_changed.append(hear)
+        await house.registry.update_state(LOCAL, session.id, {"n": 1})
+        with pytest.raises(StateConflict):
+            await house.registry.update_state(LOCAL, session.id, {"n": 1}, if_version=7)
+        await house.registry.update_state(LOCAL, session.id, {"n": 2})
+        assert heard == [(session.id, 1), (session.id, 2)]
+
+
+async def test_a_state_over_the_limit_is_refused_and_the_old_one_stays(build: Build) -> None:
+    """AG-33."""
+    async with build() as house:
+        session = await house.create(state={"n": 1})
+        with pytest.raises(StateInvalid, match=str(LIMIT)):
+            await house.registry.update_state(LOCAL, session.id, {"text": "x" * LIMIT})
+        found = await house.registry.states.read(LOCAL, session.id)
+        assert (found.value, found.version) == ({"n": 1}, 0)
+        with pytest.raises(StateInvalid):
+            await house.create(state={"text": "x" * LIMIT})
+
+
+# Schemas.
+
+CART: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "properties": {
+        "items": {"type": "array", "items": {"$ref": "#/$defs/item"}, "uniqueItems": True},
+        "total": {"type": "number", "minimum": 0},
+    },
+    "$defs": {"item": {"type": "string", "pattern": "^[a-z]+$"}},
+    "additionalProperties": False,
+}
+
+
+async def test_a_state_fits_its_schema_at_create_and_with_each_update(build: Build) -> None:
+    """AG-29, AG-40: a wrong type is told with its place."""
+    async with build() as house:
+        states = house.registry.states
+        with pytest.raises(StateInvalid, match="/total"):
+            await house.create(state={"total": "much"}, state_schema=CART)
+        session = await house.create(state={"total": 1}, state_schema=CART)
+        await states.update(LOCAL, session.id, "apple", path="/items/-", mode="replace")
+        wrong: list[tuple[Any, str, str]] = [
+            ("PEAR", "/items/-", "/items/1"),
+            ("apple", "/items/-", "/items does not fit"),
+            (-1, "/total", "/total"),
+            ({"more": 1}, "", "The state does not fit.*'more'"),
+        ]
+        for values, path, said in wrong:
+            with pytest.raises(StateInvalid, match=said):
+                await states.update(LOCAL, session.id, values, path=path)
+        # Also after it was stored and claimed again.
+        await house.registry.pause(LOCAL, session.id)
+        with pytest.raises(StateInvalid, match="/total"):
+            await states.update(LOCAL, session.id, -1, path="/total")
+        found = await states.read(LOCAL, session.id)
+        assert (found.value, found.version) == ({"total": 1, "items": ["apple"]}, 1)
+
+
+BROKEN: list[tuple[str, dict[str, Any]]] = [
+    ("is no valid schema", {"type": "objekt"}),
+    ("is no valid schema", {"properties": {"a": {"minLength": "long"}}}),
+    ("dialect", {"$schema": "http://json-schema.org/draft-07/schema#"}),
+    ("remote", {"$ref": "https://example.org/schema.json"}),
+    ("remote", {"properties": {"a": {"$ref": "other.json#/a"}}}),
+    ("remote", {"allOf": [{"$dynamicRef": "http://127.0.0.1/x#a"}]}),
+    ("does not lead", {"$ref": "#/$defs/missing"}),
+    ("does not lead", {"x-own": {"$ref": "http://127.0.0.1/"}, "$ref": "#/x-own"}),
+    ("root only", {"properties": {"a": {"$id": "http://example.org/", "$ref": "#"}}}),
+    ("root only", {"$defs": {"a": {"$schema": "http://json-schema.org/draft-07/schema#"}}}),
+    ("cannot be used", {"properties": {"a": {"pattern": "(?=a)b"}}}),
+    ("cannot be used", {"patternProperties": {"(": {}}}),
+    ("cannot be used", {"properties": {"a": {"pattern": "(.{0,1000}){0,20}x"}}}),
+    ("characters", {"properties": {"a": {"pattern": "a" * 1001}}}),
+    ("together", {"patternProperties": {"a": {}}, "unevaluatedProperties": False}),
+    ("bytes", {"description": "x" * SCHEMA_LIMIT}),
+    ("JSON", {"const": 2**80}),
+]
+
+
+@pytest.mark.parametrize(("said", "schema"), BROKEN)
+async def test_a_schema_that_is_broken_or_leads_elsewhere_is_refused(
+    build: Build, said: str, schema: dict[str, Any]
+) -> None:
+    async with build() as house:
+        with pytest.raises(InvalidArgument, match=said):
+            await house.registry.create(LOCAL, Wish(state_schema=schema))
+        assert house.registry.statistics()["owned"] == 0
+
+
+def doubling(levels: int) -> dict[str, Any]:
+    """A schema that takes 2 ** levels steps."""
+    names = [f"d{level}" for level in range(levels)]
+    definitions: dict[str, Any] = {
+        name: {"allOf": [{"$ref": f"#/$defs/{after}"}] * 2}
+        for name, after in itertools.pairwise(names)
+    }
+    return {"$ref": "#/$defs/d0", "$defs": {**definitions, names[-1]: {"type": "object"}}}
+
+
+@pytest.mark.parametrize(
+    "schema", [doubling(60), {"$ref": "#"}, {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}]
+)
+async def test_a_check_without_end_is_ended_and_the_loop_goes_on(
+    build: Build, schema: dict[str, Any]
+) -> None:
+    async with build() as house:
+        turns = 0
+
+        async def turn() -> None:
+            nonlocal turns
+            while True:
+                await anyio.sleep(0.01)
+                turns += 1
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(turn)
+            with anyio.fail_after(20), pytest.raises(StateInvalid, match=r"too (long|deep)"):
+                await house.create(state_schema=schema)
+            await house.until(lambda: turns)
+            tasks.cancel_scope.cancel()
+
+
+async def test_patterns_that_backtrack_elsewhere_take_no_time_here(build: Build) -> None:
+    schema = {"properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+    async with build() as house:
+        session = await house.create(state_schema=schema)
+        began = time.monotonic()
+        with pytest.raises(StateInvalid, match="/a"):
+            await house.registry.update_state(LOCAL, session.id, {"a": "a" * 40 + "b"})
+        # On a backtracking engine it would take hours.
+        assert time.monotonic() - began < 5
+
+
+async def test_a_large_state_is_checked_as_well(build: Build) -> None:
+    schema = {"additionalProperties": {"type": "array", "uniqueItems": True}}
+    items: list[Any] = [{"n": number} for number in range(20_000)]
+    async with build() as house:
+        session = await house.create(state_schema=schema)
+        with anyio.fail_after(20):
+            await house.registry.update_state(LOCAL, session.id, {"a": items})
+            with pytest.raises(StateInvalid, match="equal"):
+                await house.registry.update_state(LOCAL, session.id, {"n": 1.0}, path="/a/-")
+        found = await house.registry.states.read(LOCAL, session.id)
+        assert (found.version, len(found.value["a"])) == (1, 20_000)
+
+
+async def test_updates_at_once_under_a_schema_are_all_applied(build: Build) -> None:
+    schema = {"additionalProperties": {"type": ["string", "integer"]}}
+    async with build() as house:
+        session = await house.create(state={"text": "x" * 50_000}, state_schema=schema)
+
+        async def update(number: int) -> None:
+            await house.registry.update_state(LOCAL, session.id, {f"key {number}": number})
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                for number in range(50):
+                    tasks.start_soon(update, number)
+        found = await house.registry.states.read(LOCAL, session.id)
+        assert found.version == 50
+        assert len(found.value) == 51
