@@ -1,0 +1,120 @@
+"""An agent in tests: a client that works in one session, and what of a server it can watch and kill."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import psutil
+from front import Running, Way, opened_session
+from mcp import Client
+
+from statehold.sessions.links import unpacked
+
+NOTE = "Note from Statehold"
+
+
+class Agent:
+    """A client that works in one session. `heard` are the texts of all its results."""
+
+    def __init__(self, client: Client, session: str) -> None:
+        self.client = client
+        self.session = session
+        self.heard: list[str] = []
+
+    async def call(
+        self, tool: str, *, within: float = 40.0, **arguments: Any
+    ) -> types.CallToolResult:
+        given = {"session_id": self.session, **arguments}
+        with anyio.fail_after(within):
+            result = await self.client.call_tool(tool, given)
+        self.heard.append(text_of(result))
+        return result
+
+    async def said(self, tool: str, **arguments: Any) -> str:
+        """Call a tool that has to succeed and return all text of its result."""
+        result = await self.call(tool, **arguments)
+        assert not result.is_error, text_of(result)
+        return text_of(result)
+
+    async def failed(self, tool: str, **arguments: Any) -> str:
+        """Call a tool that has to fail and return all text of its result."""
+        result = await self.call(tool, **arguments)
+        assert result.is_error, text_of(result)
+        return text_of(result)
+
+
+def text_of(result: types.CallToolResult) -> str:
+    return "\n".join(b.text for b in result.content if isinstance(b, types.TextContent))
+
+
+@asynccontextmanager
+async def agent(way: Way, session: str | None = None, **options: Any) -> AsyncGenerator[Agent]:
+    """An agent with a connection of its own, in a new session where none is given."""
+    async with way.connect() as client:
+        yield Agent(client, session or await opened_session(client, **options))
+
+
+def is_browser(process: psutil.Process) -> bool:
+    line = process.cmdline()
+    # Debian's command is a script that starts the browser, and stays.
+    return "--remote-debugging-pipe" in line and not line[0].endswith("/sh")
+
+
+def tree_of(running: Running) -> list[psutil.Process]:
+    """The process of a server and all below it."""
+    server = psutil.Process(running.process.pid)
+    return [server, *server.children(recursive=True)]
+
+
+def found(running: Running, wanted: Callable[[psutil.Process], bool]) -> psutil.Process:
+    # The first: what a browser forks looks like itself for a moment.
+    below = tree_of(running)[1:]
+    return min(filter(wanted, below), key=lambda process: process.create_time())
+
+
+def memory_of(running: Running) -> int:
+    """Bytes of all processes of a server, what they share counted once."""
+    total = 0
+    for process in tree_of(running):
+        try:
+            total += process.memory_full_info().pss
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+async def until(condition: Callable[[], object], within: float = 15.0) -> None:
+    """Wait for something that nobody tells of, such as what another process writes."""
+    with anyio.fail_after(within):
+        while not condition():  # noqa: ASYNC110
+            await anyio.sleep(0.02)
+
+
+def saved_text(data: Path, session: str) -> str:
+    """What the database of a server has of the browser of a session."""
+    with sqlite3.connect(f"file:{next(data.glob('*.db'))}?mode=ro", uri=True) as connection:
+        rows: list[Any] = connection.execute(
+            "SELECT data FROM snapshot WHERE session_id = ? ORDER BY seq DESC LIMIT 1", (session,)
+        ).fetchall()
+    connection.close()
+    return str(unpacked(rows[0][0]).data) if rows else ""
+
+
+__all__ = [
+    "NOTE",
+    "Agent",
+    "agent",
+    "found",
+    "is_browser",
+    "memory_of",
+    "saved_text",
+    "text_of",
+    "tree_of",
+    "until",
+]
