@@ -25,6 +25,7 @@ from ..sessions.store.base import Store
 from ..tools.catalog import Catalog, CatalogError, Entry, Naming, Offer
 from ..tools.own import OwnTool
 from ..tools.session_tools import SessionTools
+from ..tools.state_tools import StateTools
 from .config import Config
 
 logger = logging.getLogger("statehold.server")
@@ -78,8 +79,9 @@ class Gateway:
             if isinstance(service, AbstractAsyncContextManager):
                 await self._stack.enter_async_context(service)  # pyright: ignore[reportUnknownArgumentType]
         await self._stack.enter_async_context(self.registry)
-        tools = SessionTools(self.registry).tools(self.config.toolsets)
-        self.own = {tool.name: tool for tool in tools}
+        chosen = self.config.toolsets
+        sets = (SessionTools(self.registry), StateTools(self.registry))
+        self.own = {tool.name: tool for tools in sets for tool in tools.tools(chosen)}
         self._patient_until = anyio.current_time() + PATIENCE_SECONDS
         self.registry.spawn(self._probe)
         return self

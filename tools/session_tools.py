@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue
 
@@ -41,7 +41,11 @@ class Create(Arguments):
         Field(description="Names of the services it uses. Default: all that are configured."),
     ] = None
     state: Annotated[
-        dict[str, JsonValue] | None, Field(description="A JSON object the session starts with.")
+        dict[str, Any] | None, Field(description="A JSON object the session starts with.")
+    ] = None
+    state_schema: Annotated[
+        dict[str, Any] | None,
+        Field(description="A JSON Schema (2020-12) that its state has to fit, now and later."),
     ] = None
     metadata: Annotated[
         dict[str, JsonValue] | None,
@@ -300,6 +304,7 @@ class SessionTools:
                 name=args.name,
                 services=args.services,
                 state=args.state,
+                state_schema=args.state_schema,
                 metadata=args.metadata,
                 namespace=args.namespace or context.namespace,
                 idle=args.idle_seconds,

@@ -39,6 +39,8 @@ OWN = [
     "session_rename",
     "session_bind",
     "session_unbind",
+    "state_get",
+    "state_update",
 ]
 
 

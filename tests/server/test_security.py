@@ -209,6 +209,8 @@ SESSION_TOOLS: list[tuple[str, JSON]] = [
     ("session_bind", {"service": "asking"}),
     ("session_unbind", {"service": "asking"}),
     ("session_close", {"force": True}),
+    ("state_get", {}),
+    ("state_update", {"values": {"n": 1}}),
     ("inc", {}),
     ("fail", {}),
     ("ask", {}),

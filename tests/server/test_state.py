@@ -1,0 +1,202 @@
+"""The state of a session over every transport in both protocol eras: its tools, its resource, and who is told of changes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anyio
+import pytest
+from front import JSON, Way, code_of, meta_of, opened_session, service, structured, text_of
+from jsonschema import Draft202012Validator
+from mcp import Client
+
+pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+
+LIMIT = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def settings() -> JSON:
+    return {"services": {"quick": service("quick")}}
+
+
+async def get(client: Client, session: str, path: str = "", **more: Any) -> JSON:
+    arguments = {"session_id": session, "path": path, **more}
+    return structured(await client.call_tool("state_get", arguments))
+
+
+async def update(client: Client, session: str, values: Any, **more: Any) -> int:
+    arguments = {"session_id": session, "values": values, **more}
+    return structured(await client.call_tool("state_update", arguments))["version"]
+
+
+async def refused(client: Client, tool: str, **arguments: Any) -> tuple[str, str]:
+    result = await client.call_tool(tool, arguments)
+    return code_of(result), text_of(result)
+
+
+# Tools.
+
+
+async def test_a_state_is_read_and_changed(client: Client) -> None:
+    """AS-34 to AS-36, AS-66, AG-07, AG-08, AM-20, AM-41."""
+    session = await opened_session(client)
+    assert await get(client, session) == {"found": True, "value": {}, "version": 0}
+    assert await update(client, session, {"cart": {"items": ["tea"], "total": 3}}) == 1
+    assert await update(client, session, {"cart": {"total": None, "paid": True}}) == 2
+    cart = {"items": ["tea"], "paid": True}
+    assert await get(client, session, "/cart") == {"found": True, "value": cart, "version": 2}
+    assert await update(client, session, "milk", path="/cart/items/-") == 3
+    assert (await get(client, session, "/cart/items/1"))["value"] == "milk"
+    assert await get(client, session, "/n") == {"found": False, "value": None, "version": 3}
+    assert await update(client, session, {"left": 1}, mode="replace") == 4
+    assert (await get(client, session))["value"] == {"left": 1}
+    info = structured(await client.call_tool("session_info", {"session_id": session}))
+    assert info["state_version"] == 4
+
+
+async def test_results_have_the_declared_form_and_say_which_session(client: Client) -> None:
+    session = await opened_session(client, state={"n": 1})
+    tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    calls: list[tuple[str, JSON]] = [
+        ("state_get", {}),
+        ("state_get", {"path": "/none"}),
+        ("state_update", {"values": {"n": 2}}),
+    ]
+    for name, arguments in calls:
+        result = await client.call_tool(name, {"session_id": session, **arguments})
+        found = structured(result)
+        schema = tools[name].output_schema
+        assert schema is not None
+        assert list(Draft202012Validator(schema).iter_errors(found)) == []  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        assert json.loads(text_of(result)) == found
+        assert meta_of(result)["statehold/session"]["id"] == session
+    hints = {name: tools[name].annotations for name in ("state_get", "state_update")}
+    reading, changing = hints["state_get"], hints["state_update"]
+    assert reading is not None
+    assert reading.read_only_hint
+    assert changing is not None
+    assert (changing.read_only_hint, changing.idempotent_hint) == (False, False)
+
+
+NUMBERS: JSON = {
+    "int64": 2**63 - 1,
+    "negative": -(2**63),
+    "uint64": 2**64 - 1,
+    "large": 2**200 + 1,
+    "float": 0.1,
+    "whole": 1.0,
+    "tiny": 5e-324,
+    "huge": 1.7976931348623157e308,
+    "text": "naïve 漢字 \U0001f600 \u2028 \x00",
+    "nested": {"list": [None, {"deep": []}, False], "empty": {}},
+}
+
+
+async def test_every_value_comes_back_exact(client: Client) -> None:
+    """AG-24, AG-30, AG-31."""
+    session = await opened_session(client, state=NUMBERS)
+    await update(client, session, NUMBERS, path="/again", mode="replace")
+    for path in ("", "/again"):
+        found = (await get(client, session, path))["value"]
+        again = {key: found[key] for key in NUMBERS}
+        assert again == NUMBERS
+        assert {k: type(v) for k, v in again.items()} == {k: type(v) for k, v in NUMBERS.items()}
+    # Also out of the database.
+    await client.call_tool("session_pause", {"session_id": session})
+    found = (await get(client, session, "/again"))["value"]
+    assert found == NUMBERS
+    assert isinstance(found["whole"], float)
+
+
+async def test_what_cannot_be_is_refused_with_its_code_and_changes_nothing(client: Client) -> None:
+    """AS-37, AG-10, AG-33, AG-40."""
+    session = await opened_session(client, state={"n": 1})
+    one: JSON = {"session_id": session}
+    cases: list[tuple[JSON, str, str]] = [
+        ({"values": {"n": 2}, "if_version": 7}, "state_conflict", "version 0, not 7"),
+        ({"values": 5}, "state_invalid", "object"),
+        ({"values": None}, "state_invalid", "object"),
+        ({"values": 5, "path": "/n/x"}, "state_invalid", "/n is neither"),
+        ({"values": {"text": "x" * LIMIT}}, "state_invalid", str(LIMIT)),
+        ({"values": {}, "path": "n"}, "invalid_argument", "path"),
+        ({"values": {}, "mode": "patch"}, "invalid_argument", "mode"),
+        ({"values": {}, "if_version": -1}, "invalid_argument", "if_version"),
+        ({}, "invalid_argument", "values"),
+    ]
+    for arguments, code, said in cases:
+        found = await refused(client, "state_update", **one, **arguments)
+        assert found[0] == code, arguments
+        assert said in found[1]
+    found = await refused(client, "state_get", **one, path="/config/key", required=True)
+    assert found[0] == "state_invalid"
+    assert "/config/key" in found[1]
+    assert await get(client, session) == {"found": True, "value": {"n": 1}, "version": 0}
+    missing = {"session_id": "sh_" + "a" * 26}
+    assert (await refused(client, "state_get", **missing))[0] == "session_not_found"
+    assert (await refused(client, "state_update", **missing, values={}))[0] == "session_not_found"
+    await client.call_tool("session_close", one)
+    assert (await refused(client, "state_get", **one))[0] == "session_closed"
+    assert (await refused(client, "state_update", **one, values={}))[0] == "session_closed"
+
+
+async def test_a_schema_is_given_at_create_and_kept(client: Client) -> None:
+    """AG-29."""
+    schema = {"properties": {"total": {"type": "number"}}, "additionalProperties": False}
+    found = await refused(client, "session_create", state={"total": "3"}, state_schema=schema)
+    assert found[0] == "state_invalid"
+    assert "/total" in found[1]
+    found = await refused(client, "session_create", state_schema={"$ref": "http://127.0.0.1:1/"})
+    assert found[0] == "invalid_argument"
+    session = await opened_session(client, state_schema=schema)
+    assert await update(client, session, {"total": 3}) == 1
+    one = {"session_id": session}
+    found = await refused(client, "state_update", **one, values={"totel": 3})
+    assert found[0] == "state_invalid"
+    assert "totel" in found[1]
+    assert (await get(client, session))["value"] == {"total": 3}
+
+
+async def test_reading_wakes_nothing_and_changing_opens_no_connection(client: Client) -> None:
+    session = await opened_session(client, state={"n": 1})
+    await client.call_tool("inc", {"session_id": session})
+    await client.call_tool("session_pause", {"session_id": session})
+    assert (await get(client, session, "/n"))["value"] == 1
+    info = structured(await client.call_tool("session_info", {"session_id": session}))
+    assert info["status"] == "paused"
+    generation = info["generation"]
+    await update(client, session, {"n": 2})
+    info = structured(await client.call_tool("session_info", {"session_id": session}))
+    assert (info["generation"], info["state_version"]) == (generation, 1)
+
+
+async def test_a_shopping_list_lives_in_the_state(client: Client) -> None:
+    """AM-27, AG-01, AG-09: steps share it, one adds, one lists, one clears."""
+    session = await opened_session(client, state={"shopping_list": []})
+    for item in ("milk", "bread", "eggs"):
+        await update(client, session, item, path="/shopping_list/-")
+    assert (await get(client, session, "/shopping_list"))["value"] == ["milk", "bread", "eggs"]
+    await update(client, session, [], path="/shopping_list")
+    assert (await get(client, session, "/shopping_list"))["value"] == []
+
+
+async def test_a_state_survives_its_connection(way: Way) -> None:
+    """AG-01: what one client writes another one reads."""
+    async with way.connect() as one:
+        session = await opened_session(one, name=f"state {way.transport} {way.era}")
+        await update(one, session, {"n": 1})
+    async with way.connect() as two:
+        assert (await get(two, session, "/n"))["value"] == 1
+
+
+async def test_many_updates_at_once_are_all_applied(client: Client) -> None:
+    """AG-45."""
+    session = await opened_session(client)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            for number in range(100):
+                tasks.start_soon(update, client, session, {f"key {number}": number})
+    found = await get(client, session)
+    assert found["version"] == 100
+    assert found["value"] == {f"key {number}": number for number in range(100)}
