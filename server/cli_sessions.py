@@ -62,7 +62,8 @@ async def _opened(config: Config) -> AsyncGenerator[SQLStore | None]:
     if not (config.data / FILE_NAME).exists():
         yield None
         return
-    async with SQLStore.sqlite(config.data, retention=config.timeouts.retention) as store:
+    retention, limits = config.timeouts.retention, config.journal_limits()
+    async with SQLStore.sqlite(config.data, retention=retention, limits=limits) as store:
         yield store
 
 

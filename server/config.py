@@ -24,7 +24,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from ..sessions.policy import Policy
+from ..sessions.policy import JournalLimits, Policy
 from ..sessions.records import Timeouts
 from ..tools.browser.config import BrowserConfig
 from ..tools.upstream.config import UpstreamConfig
@@ -66,6 +66,7 @@ SomeSeconds = Annotated[
     float, BeforeValidator(_not_bool), Field(gt=0, le=86_400, allow_inf_nan=False)
 ]
 Count = Annotated[int, BeforeValidator(_not_bool), Field(ge=0, le=10_000_000)]
+Bytes = Annotated[int, BeforeValidator(_not_bool), Field(ge=0, le=1 << 40)]
 Names = Annotated[list[str], BeforeValidator(_split)]
 Name = Annotated[str, BeforeValidator(_name)]
 NameOrNone = Annotated[str, BeforeValidator(lambda value: value if value == "" else _name(value))]
@@ -172,6 +173,35 @@ class LimitSettings(Section):
     )
     queue_seconds: Seconds = Field(
         default=30.0, description="Longest wait in that queue; then the call gets `session_limit`."
+    )
+
+
+class JournalSettings(Section):
+    """How much the journals of sessions may take, and what is kept for repeated operation ids."""
+
+    entries: Annotated[Count, Field(ge=100)] = Field(
+        default=100_000,
+        description="Entries of one session. Past it the oldest become one entry that counts them.",
+    )
+    bytes: Annotated[Bytes, Field(ge=100_000)] = Field(
+        default=64 << 20, description="Bytes the entries of one session may take; past it as well."
+    )
+    entry_bytes: Annotated[Bytes, Field(ge=256, le=1 << 20)] = Field(
+        default=4096, description="How much of the arguments of a call an entry keeps."
+    )
+    receipts: Annotated[Count, Field(ge=1)] = Field(
+        default=10_000,
+        description="Operation ids one session may use; a call with one more gets `session_limit`.",
+    )
+    receipt_bytes: Bytes = Field(
+        default=8 << 20,
+        description="Largest result kept for a repeat of its operation id; a repeat of a larger one gets "
+        "`outcome_unknown`.",
+    )
+    receipts_bytes: Bytes = Field(
+        default=256 << 20,
+        description="What all results kept for one session may take; past it a call with an operation id gets "
+        "`session_limit`.",
     )
 
 
@@ -287,8 +317,15 @@ class Config(Section):
     )
     redact: Names = Field(
         default_factory=lambda: sorted(Policy().redact),
-        description="Names of tool arguments, in any case, whose values never reach the journal.",
+        description="Names, in any case, whose values never reach the journal: of arguments, and in texts of the form "
+        "`name=value` or `name: value`.",
     )
+    redact_patterns: list[str] = Field(
+        default_factory=list[str],
+        description="Regular expressions of texts that never reach the journal, besides those that are known to be secret: "
+        "credentials of HTTP, passwords in addresses, private keys, API keys and other long random words.",
+    )
+    history: JournalSettings = Field(default_factory=JournalSettings)
     timeouts: TimeoutSettings = Field(default_factory=TimeoutSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     recovery: RecoverySettings = Field(default_factory=RecoverySettings)
@@ -320,7 +357,16 @@ class Config(Section):
             queue_seconds=self.limits.queue_seconds,
             journal_sync=self.journal == "sync",
             redact=frozenset(name.lower() for name in self.redact),
+            redact_patterns=tuple(self.redact_patterns),
+            journal_bytes=self.history.entry_bytes,
+            receipts=self.history.receipts,
+            receipt_bytes=self.history.receipt_bytes,
+            receipts_bytes=self.history.receipts_bytes,
         )
+
+    def journal_limits(self) -> JournalLimits:
+        """Return what the journal of one session may take."""
+        return JournalLimits(self.history.entries, self.history.bytes)
 
     def enabled(self) -> dict[str, ServiceConfig]:
         """Return the enabled services in the order given, with the global timeouts where they set none."""
@@ -347,6 +393,20 @@ class Config(Section):
         if service.call_seconds is None:
             times["call_seconds"] = self.timeouts.call
         return times
+
+    @field_validator("redact_patterns")
+    @classmethod
+    def _check_patterns(cls, patterns: list[str]) -> list[str]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise PydanticCustomError(
+                    "pattern",
+                    "Input should be regular expressions; one is none: {problem}",
+                    {"problem": str(error)},
+                ) from None
+        return patterns
 
     @field_validator("services", mode="before")
     @classmethod

@@ -55,11 +55,11 @@ async def opened(config: Config, *, address: str, alone: bool = False) -> AsyncG
     """
     clock = SystemClock()
     folder = None if config.ephemeral else config.data
-    retention = config.timeouts.retention
+    retention, limits = config.timeouts.retention, config.journal_limits()
     store = (
-        SQLStore.memory(retention=retention)
+        SQLStore.memory(retention=retention, limits=limits)
         if folder is None
-        else SQLStore.sqlite(folder, retention=retention)
+        else SQLStore.sqlite(folder, retention=retention, limits=limits)
     )
     async with store, Node.start(store, folder, address=address, clock=clock.now) as node:
         ledger = Ledger(folder, node=node.id)

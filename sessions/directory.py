@@ -24,7 +24,7 @@ from .limits import Budget
 from .reaper import Reaper
 from .records import BindingStatus, Principal, SessionFilter, SessionRecord, StateRecord
 from .services import Service
-from .session import Binding, Session, describe, describe_binding
+from .session import REDACTOR, Binding, Session, describe, describe_binding
 from .store.base import RESTARTED, Store
 
 ID_PREFIX = "sh_"
@@ -59,6 +59,7 @@ class Directory:
         self._reaper = reaper
         self._on_fenced = on_fenced
         self._namespace = namespace
+        self.redactor = REDACTOR
         self._live: dict[str, Session] = {}
         self._names: dict[tuple[str, str, str], str] = {}
         self._claiming: dict[str, anyio.Event] = {}
@@ -77,6 +78,7 @@ class Directory:
 
     def keep(self, session: Session) -> None:
         self._live[session.id] = session
+        session.redactor = self.redactor
         session.on_deadline = self.schedule
         session.on_fenced = self._on_fenced
         self.name(session)

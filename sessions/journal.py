@@ -9,28 +9,17 @@ import orjson
 
 from .errors import SessionError
 from .records import JournalKind, JournalRecord
+from .redaction import Redactor
 from .services import CallResult
 
-REDACTED = "[redacted]"
-LEVELS = 50
-"""Levels of a value that are kept."""
-
-
-def redacted(value: object, keys: frozenset[str], levels: int = LEVELS) -> object:
-    """Return a copy of a JSON value in which every value under one of `keys` (lower case) is replaced.
-
-    What is nested deeper than `levels` becomes "...".
-    """
-    if not isinstance(value, dict | list):
-        return value
-    if levels == 0:
-        return "..."
-    if isinstance(value, dict):
-        return {
-            key: REDACTED if str(key).lower() in keys else redacted(item, keys, levels - 1)
-            for key, item in cast("dict[str, object]", value).items()
-        }
-    return [redacted(item, keys, levels - 1) for item in cast("list[object]", value)]
+TEXT = 500
+"""Characters that are kept of each text of a result."""
+OVERHEAD = 200
+"""Bytes that an entry is counted with besides what was said."""
+CAUSE = 1000
+"""Characters that are kept of the cause of a transition."""
+STARTED = "started"
+"""The status of a call of which only the beginning is written."""
 
 
 def capped(value: object, limit: int) -> object:
@@ -44,14 +33,16 @@ def capped(value: object, limit: int) -> object:
     return {"truncated": text[:limit].decode(errors="ignore"), "bytes": len(text)}
 
 
-def brief(result: CallResult) -> dict[str, Any]:
+def brief(result: CallResult, redactor: Redactor) -> dict[str, Any]:
     """Return what the journal keeps of a result: its texts as far as they are short, and the kinds of the rest."""
     blocks = result.payload.get("content")
     kept: list[Any] = []
     for block in cast("list[Any]", blocks)[:20] if isinstance(blocks, list) else []:
         entry = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
         text = entry.get("text")
-        kept.append(text[:500] if isinstance(text, str) else {"type": entry.get("type")})
+        kept.append(
+            redactor.beginning(text, TEXT) if isinstance(text, str) else {"type": entry.get("type")}
+        )
     return {"content": kept, "is_error": result.is_error}
 
 
@@ -64,15 +55,16 @@ def call_entry(
     tool: str,
     arguments: Mapping[str, Any],
     started: float,
-    ended: float,
+    ended: float | None,
     generation: int,
-    outcome: CallResult | BaseException,
+    outcome: CallResult | BaseException | None,
     operation_id: str | None,
+    run: str | None = None,
     limit: int,
-    keys: frozenset[str],
+    redactor: Redactor,
 ) -> JournalRecord:
-    """Return the entry of a finished call."""
-    result, error = (None, outcome) if isinstance(outcome, BaseException) else (outcome, None)
+    """Return the entry of a finished call, or of one that begins when there is no outcome."""
+    result = outcome if isinstance(outcome, CallResult) else None
     return JournalRecord.model_construct(
         session_id=session_id,
         seq=seq,
@@ -80,16 +72,16 @@ def call_entry(
         epoch=epoch,
         service=service,
         tool=tool,
-        status=_status(outcome),
-        run=None,
+        status=STARTED if outcome is None else status_of(outcome),
+        run=run,
         role=None,
         operation_id=operation_id,
         started_at=started,
         ended_at=ended,
         generation=generation,
-        request=capped(redacted(dict(arguments), keys), limit),
-        result=None if result is None else capped(brief(result), limit),
-        error=error.message if isinstance(error, SessionError) else None,
+        request=capped(redactor.value(dict(arguments), limit), limit),
+        result=None if result is None else capped(brief(result, redactor), limit),
+        error=redactor.text(outcome.message, limit) if isinstance(outcome, SessionError) else None,
     )
 
 
@@ -104,6 +96,7 @@ def transition_entry(
     source: str | None,
     target: str,
     cause: str | None,
+    redactor: Redactor,
 ) -> JournalRecord:
     """Return the entry of a transition of the lifecycle table, with its cause."""
     return JournalRecord.model_construct(
@@ -120,16 +113,64 @@ def transition_entry(
         started_at=at,
         ended_at=at,
         generation=0,
-        request={"code": code, "event": event, "from": source, "to": target, "cause": cause},
+        request={
+            "code": code,
+            "event": event,
+            "from": source,
+            "to": target,
+            "cause": None if cause is None else redactor.text(cause, CAUSE),
+        },
         result=None,
         error=None,
     )
 
 
-def _status(outcome: CallResult | BaseException) -> str:
+def message_entry(
+    *,
+    session_id: str,
+    epoch: int,
+    seq: int,
+    at: float,
+    role: str,
+    content: str,
+    run: str | None,
+    redactor: Redactor,
+) -> JournalRecord:
+    """Return the entry of something that was said."""
+    return JournalRecord.model_construct(
+        session_id=session_id,
+        seq=seq,
+        kind=JournalKind.MESSAGE,
+        epoch=epoch,
+        service=None,
+        tool=None,
+        status=None,
+        run=run,
+        role=role,
+        operation_id=None,
+        started_at=at,
+        ended_at=at,
+        generation=0,
+        request={"content": redactor.text(content)},
+        result=None,
+        error=None,
+    )
+
+
+def status_of(outcome: CallResult | BaseException) -> str:
+    """Return what became of a call, in one word."""
     if isinstance(outcome, CallResult):
         return "error" if outcome.is_error else "ok"
     return outcome.code if isinstance(outcome, SessionError) else "cancelled"
 
 
-__all__ = ["brief", "call_entry", "capped", "redacted", "transition_entry"]
+__all__ = [
+    "OVERHEAD",
+    "STARTED",
+    "brief",
+    "call_entry",
+    "capped",
+    "message_entry",
+    "status_of",
+    "transition_entry",
+]

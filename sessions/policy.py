@@ -6,6 +6,15 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .records import Timeouts
+from .redaction import KEYS
+
+
+@dataclass(frozen=True, slots=True)
+class JournalLimits:
+    """How much the journal of one session may take. Past it the oldest entries become one that counts them."""
+
+    entries: int = 100_000
+    bytes: int = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +42,16 @@ class Policy:
     journal_sync: bool = False
     journal_bytes: int = 4096
     """How much of a request and of a result an entry keeps."""
-    redact: frozenset[str] = frozenset(
-        {
-            "password",
-            "passwd",
-            "secret",
-            "token",
-            "access_token",
-            "refresh_token",
-            "api_key",
-            "apikey",
-            "authorization",
-            "cookie",
-            "set-cookie",
-            "private_key",
-            "client_secret",
-        }
-    )
+    redact: frozenset[str] = KEYS
     """Argument names, in lower case, whose values never reach the journal."""
+    redact_patterns: tuple[str, ...] = ()
+    """Regular expressions of what never reaches it wherever it stands, besides what is known to be secret."""
+    receipts: int = 10_000
+    """Operation ids that a session may use."""
+    receipt_bytes: int = 8 << 20
+    """How large a result may be to be kept for a repeat of its operation id."""
+    receipts_bytes: int = 256 << 20
+    """How much the results kept for one session may take together."""
 
 
-__all__ = ["Policy"]
+__all__ = ["JournalLimits", "Policy"]

@@ -148,13 +148,16 @@ class JournalKind(StrEnum):
     CALL = "call"
     TRANSITION = "transition"
     MESSAGE = "message"
+    COMPACTED = "compacted"
+    """Stands for the oldest entries, which are gone: how many there were of what."""
 
 
 class JournalRecord(Record):
     """One entry of the ordered record of a session.
 
     A call has `tool`, `service`, `status` (`ok`, `error`, `cancelled`, or the code of a SessionError), times, generation,
-    request and result. A transition has `tool=None`, its table code and cause in `request`. Sizes are capped by the writer.
+    request and result; one with an operation id is `started` until it ends. A transition has `tool=None`, its table code
+    and cause in `request`. A message has `role` and its content in `request`. Sizes are capped by the writer.
     """
 
     session_id: str
@@ -174,6 +177,60 @@ class JournalRecord(Record):
     request: Any = None
     result: Any = None
     error: str | None = None
+
+
+class ReceiptRecord(Record):
+    """What became of a call with an operation id. Secret: the result is kept as it was, to be given back.
+
+    `status` is `started`, `input_required`, or as that of a journal entry; `outcome_unknown` when nobody can know any more.
+    """
+
+    session_id: str
+    operation_id: str
+    digest: str
+    """What was asked for, so that the id cannot be used for something else."""
+    status: str
+    seq: int
+    """Its entry in the journal."""
+    epoch: int
+    started_at: float
+    ended_at: float | None = None
+    bytes: int = 0
+    """How large the result was."""
+    result: JsonValue = None
+    """The result, None when it was too large to be kept or there was none."""
+    error: JsonValue = None
+    """What was raised: code, message, recovery."""
+
+
+class SummaryRecord(Record):
+    """What a host wrote about a session."""
+
+    session_id: str
+    text: str
+    topics: list[str] = Field(default_factory=list[str])
+    updated_at: float
+    through_seq: int
+    """The last entry of the journal when it was written."""
+
+
+class HistoryFilter(Record):
+    """Which entries of a journal to read, the newest first choice. Fields that are None do not filter."""
+
+    before: int | None = None
+    """Only entries before this position."""
+    kinds: list[JournalKind] | None = None
+    tools: list[str] | None = None
+    skip_tools: list[str] | None = None
+    statuses: list[str] | None = None
+    runs: list[str] | None = None
+    last_runs: int | None = None
+    """Only entries of the last so many runs."""
+    roles: list[str] | None = None
+    skip_roles: list[str] | None = None
+    since: float | None = None
+    until: float | None = None
+    limit: int = Field(default=50, ge=0, le=1000)
 
 
 class NodeState(StrEnum):

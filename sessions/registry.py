@@ -33,6 +33,7 @@ from .links import Links
 from .policy import Policy
 from .reaper import Reaper
 from .records import Principal, SessionFilter, StateRecord
+from .redaction import Redactor
 from .services import Service
 from .session import Session
 from .state import Mode
@@ -88,6 +89,8 @@ class Registry:
             on_fenced=self._fenced,
             namespace=self.policy.namespace,
         )
+        self.redactor = Redactor(self.policy.redact, self.policy.redact_patterns)
+        self._directory.redactor = self.redactor
         self.links = Links(
             spawn=self.spawn,
             start=self._start,

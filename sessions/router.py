@@ -56,6 +56,9 @@ class Request:
     tool: str
     arguments: Mapping[str, Any]
     operation_id: str | None = None
+    """At most one call of this id is run in the session; a repeat gets its result."""
+    run: str | None = None
+    """What the caller groups its calls by, for the journal."""
     namespace: str | None = None
 
 
@@ -177,7 +180,8 @@ class Router:
                 outcome=outcome,
                 operation_id=request.operation_id,
                 limit=policy.journal_bytes,
-                keys=policy.redact,
+                run=request.run,
+                redactor=self._registry.redactor,
             )
             self._store.append(entry, self._node)
         except Exception:

@@ -26,6 +26,7 @@ from .records import (
     SnapshotRecord,
     StateRecord,
 )
+from .redaction import Redactor
 from .services import Service, SessionView
 from .store.base import Store, Write
 
@@ -33,6 +34,9 @@ logger = logging.getLogger("statehold.sessions")
 
 _QUIET = frozenset({Event.CALL_ADMITTED, Event.CALLS_SETTLED, Event.STATE_UPDATED})
 """Events that the journal's entries of calls and of state already show."""
+
+
+REDACTOR = Redactor()
 
 
 class Binding:
@@ -123,6 +127,8 @@ class Session:
         """The newest state that is durable."""
         self.notice: str | None = None
         """What the next result has to say of the session as a whole."""
+        self.redactor = REDACTOR
+        """What keeps secrets out of its journal."""
         self.on_deadline: Callable[[Session], None] = _nothing
         """Called after each transition that may bring the session's next deadline nearer."""
         self.on_fenced: Callable[[Session], None] = _nothing
@@ -194,6 +200,7 @@ class Session:
                     source=source,
                     target=row.target.value,
                     cause=cause,
+                    redactor=self.redactor,
                 )
             )
         self.status = row.target

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import Loaded, Store, Write
+from .base import JournalLimits, Loaded, Store, Tally, Write
 from .sql import SQLStore, open_store
 
-__all__ = ["Loaded", "SQLStore", "Store", "Write", "open_store"]
+__all__ = ["JournalLimits", "Loaded", "SQLStore", "Store", "Tally", "Write", "open_store"]

@@ -10,14 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from ..policy import JournalLimits
 from ..records import (
     BindingRecord,
+    HistoryFilter,
     JournalRecord,
     NodeRecord,
+    ReceiptRecord,
     SessionFilter,
     SessionRecord,
     SnapshotRecord,
     StateRecord,
+    SummaryRecord,
 )
 
 RESTARTED: Final = "the server was restarted"
@@ -31,7 +35,8 @@ class Write:
     It is fenced: it takes effect only while `node` owns the session with this `epoch`. `session` maps column names of
     SessionRecord to new values (`timeouts`, `metadata` and `services` as their models or plain JSON values). Setting
     `node` to None there releases the session. Bindings, state and snapshots are upserted; of snapshots the last two per
-    binding are kept. `unbind` names services whose binding and snapshots go.
+    binding are kept. `unbind` names services whose binding and snapshots go. `ended` are entries that take the place of
+    those written as `started`; receipts are upserted, and `forget` names operations whose receipts go.
     """
 
     session_id: str
@@ -43,6 +48,10 @@ class Write:
     state: StateRecord | None = None
     snapshots: Sequence[SnapshotRecord] = ()
     journal: Sequence[JournalRecord] = ()
+    ended: Sequence[JournalRecord] = ()
+    receipts: Sequence[ReceiptRecord] = ()
+    forget: Sequence[str] = ()
+    summary: SummaryRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,23 @@ class Loaded:
     state: StateRecord
     last_seq: int
     """The highest journal position in use, 0 for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What there is in a journal, counted; entries that were compacted count as well."""
+
+    calls: dict[str, dict[str, int]]
+    """By tool, then by status."""
+    messages: dict[str, int]
+    """By role."""
+    transitions: int
+    runs: int
+    entries: int
+    """All there ever were."""
+    first_at: float | None
+    last_at: float | None
+    last_seq: int
 
 
 class Store(Protocol):
@@ -148,6 +174,10 @@ class Store(Protocol):
         """
         ...
 
+    def append_end(self, entry: JournalRecord, receipt: ReceiptRecord, node: str) -> None:
+        """Write the end of a started call behind, with its receipt, as `append` writes an entry."""
+        ...
+
     async def flush(self) -> None:
         """Return when everything appended before is durable."""
         ...
@@ -166,6 +196,22 @@ class Store(Protocol):
     ) -> list[JournalRecord]:
         """Return the last entries with `seq > after`, oldest first."""
         ...
+
+    async def history(self, session_id: str, wanted: HistoryFilter) -> list[JournalRecord]:
+        """Return the newest entries that a filter lets through, oldest first."""
+        ...
+
+    async def tally(self, session_id: str) -> Tally:
+        """Return how often each tool was called in a session with what outcome, and what the compacted entries say."""
+        ...
+
+    async def receipt(self, session_id: str, operation_id: str) -> ReceiptRecord | None: ...
+
+    async def receipts(self, session_id: str) -> tuple[int, int]:
+        """Return how many receipts a session has, and how many bytes their results take."""
+        ...
+
+    async def summary(self, session_id: str) -> SummaryRecord | None: ...
 
     # Time.
     async def due(self, now: float, limit: int = 100) -> list[SessionRecord]:
@@ -186,4 +232,4 @@ class Store(Protocol):
         ...
 
 
-__all__ = ["RESTARTED", "Loaded", "Store", "Write"]
+__all__ = ["RESTARTED", "JournalLimits", "Loaded", "Store", "Tally", "Write"]

@@ -29,6 +29,8 @@ from sqlalchemy.sql.dml import Update
 
 from ..errors import Fenced, InvalidArgument, NameTaken
 from . import creation, schema
+from .base import JournalLimits
+from .compaction import added
 from .creation import Creation
 from .dialect import among, blames_database, execute_many, packed, upsert, violated
 from .rows import Change, Row
@@ -47,7 +49,9 @@ class Unit:
     error: Exception | None = None
 
 
-def apply(connection: Connection, units: Sequence[Unit]) -> None:
+def apply(
+    connection: Connection, units: Sequence[Unit], limits: JournalLimits | None = None
+) -> None:
     """Run units and note the outcome of each.
 
     Raises whatever a unit raised; then nothing of the transaction may be kept.
@@ -55,7 +59,7 @@ def apply(connection: Connection, units: Sequence[Unit]) -> None:
     for kind, found in groupby(units, key=lambda unit: type(unit.work)):
         run = list(found)
         if kind is Change:
-            _change(connection, run)
+            _change(connection, run, limits)
         elif kind is Creation:
             _create(connection, run)
         else:
@@ -63,11 +67,13 @@ def apply(connection: Connection, units: Sequence[Unit]) -> None:
                 _operate(connection, unit)
 
 
-def isolate(connection: Connection, units: Sequence[Unit]) -> None:
+def isolate(
+    connection: Connection, units: Sequence[Unit], limits: JournalLimits | None = None
+) -> None:
     """Run units so that one that cannot be applied fails alone: halve until it is found."""
     try:
         with connection.begin_nested():
-            apply(connection, units)
+            apply(connection, units, limits)
     except Exception as error:
         if blames_database(error):
             raise
@@ -75,8 +81,8 @@ def isolate(connection: Connection, units: Sequence[Unit]) -> None:
             units[0].error = refusal(units[0], error)
             return
         middle = len(units) // 2
-        isolate(connection, units[:middle])
-        isolate(connection, units[middle:])
+        isolate(connection, units[:middle], limits)
+        isolate(connection, units[middle:], limits)
 
 
 def refusal(unit: Unit, error: Exception) -> Exception:
@@ -86,8 +92,6 @@ def refusal(unit: Unit, error: Exception) -> Exception:
     match violated(error):
         case "name":
             return name_taken(_name(unit.work))
-        case "operation":
-            return InvalidArgument("This operation id was used before in this session.")
         case "id":
             return InvalidArgument("There is a session of this id already.")
         case "other":
@@ -123,7 +127,7 @@ _FENCES = select(schema.session.c.id, schema.session.c.node, schema.session.c.ep
 )
 
 
-def _change(connection: Connection, units: Sequence[Unit]) -> None:
+def _change(connection: Connection, units: Sequence[Unit], limits: JournalLimits | None) -> None:
     """Apply the changes that hold their fence.
 
     A change that releases the session fences those behind it, as if each had been a transaction of its own.
@@ -141,7 +145,7 @@ def _change(connection: Connection, units: Sequence[Unit]) -> None:
         merged.add(work)
         if "node" in work.session:
             owners[work.session_id] = (work.session["node"], work.epoch)
-    merged.store(connection)
+    merged.store(connection, limits)
 
 
 class _Merged:
@@ -154,10 +158,22 @@ class _Merged:
         self._states: dict[str, Row] = {}
         self._snapshots: dict[tuple[str, str, int], Row] = {}
         self._journal: list[Row] = []
+        self._ended: list[Row] = []
+        self._receipts: dict[tuple[str, str], Row] = {}
+        self._forgotten: set[tuple[str, str]] = set()
+        self._summaries: dict[str, Row] = {}
 
     def add(self, change: Change) -> None:
         key = change.session_id
         self._journal.extend(change.journal)
+        self._ended.extend(change.ended)
+        for operation in change.forget:
+            self._receipts.pop((key, operation), None)
+            self._forgotten.add((key, operation))
+        for row in change.receipts:
+            self._receipts[key, row["operation_id"]] = row
+        if change.summary is not None:
+            self._summaries[key] = change.summary
         if change.session:
             self._sessions[key] = {**self._sessions.get(key, {"b_id": key}), **change.session}
         for service in change.unbind:
@@ -175,7 +191,7 @@ class _Merged:
         for found in [found for found in self._snapshots if found[:2] == (key, service)]:
             del self._snapshots[found]
 
-    def store(self, connection: Connection) -> None:
+    def store(self, connection: Connection, limits: JournalLimits | None) -> None:
         by_columns: dict[tuple[str, ...], list[Row]] = {}
         for row in self._sessions.values():
             by_columns.setdefault(tuple(sorted(row)), []).append(row)
@@ -186,9 +202,14 @@ class _Merged:
         execute_many(connection, upsert(schema.binding), [*self._bindings.values()])
         execute_many(connection, upsert(schema.state), [*self._states.values()])
         execute_many(connection, upsert(schema.journal), self._journal)
+        execute_many(connection, upsert(schema.journal), self._ended)
+        execute_many(connection, _FORGET, _keys(self._forgotten))
+        execute_many(connection, upsert(schema.receipt), [*self._receipts.values()])
+        execute_many(connection, upsert(schema.summary), [*self._summaries.values()])
         execute_many(connection, upsert(schema.snapshot), [*self._snapshots.values()])
         saved = {found[:2] for found in self._snapshots}
         execute_many(connection, _OLD_SNAPSHOTS, _keys(saved))
+        added(connection, self._journal, self._ended, limits)
 
 
 def _keys(pairs: Iterable[tuple[str, str]]) -> list[Row]:
@@ -208,6 +229,11 @@ def _of_service(table: Table) -> ColumnElement[bool]:
 
 
 _UNBIND = [delete(table).where(_of_service(table)) for table in (schema.binding, schema.snapshot)]
+
+_FORGET = delete(schema.receipt).where(
+    schema.receipt.c.session_id == bindparam("b_id"),
+    schema.receipt.c.operation_id == bindparam("b_service"),
+)
 
 _seq = schema.snapshot.alias().c.seq
 

@@ -95,6 +95,17 @@ def upsert(table: Table) -> Insert:
 
 
 @cache
+def accumulate(table: Table) -> Insert:
+    """Return an insert that adds its numbers to those in the row of the same primary key."""
+    statement = insert(table)
+    keys = [item.name for item in table.primary_key]
+    sums = {
+        item.name: item + statement.excluded[item.name] for item in table.c if item.name not in keys
+    }
+    return statement.on_conflict_do_update(index_elements=keys, set_=sums)
+
+
+@cache
 def _compiled(statement: ClauseElement) -> tuple[str, Callable[[Mapping[str, Any]], Any]]:
     compiled = cast("SQLCompiler", statement.compile(dialect=SQLiteDialect_pysqlite()))
     assert compiled.positiontup is not None
@@ -130,7 +141,7 @@ def earlier(first: ColumnElement[float], second: ColumnElement[float]) -> Column
     return func.min(first, second, type_=Double())
 
 
-Violated = Literal["name", "operation", "id", "other"]
+Violated = Literal["name", "id", "other"]
 
 
 def violated(error: BaseException) -> Violated:
@@ -138,8 +149,6 @@ def violated(error: BaseException) -> Violated:
     found = str(error.orig) if isinstance(error, DBAPIError) else ""
     if "session.name" in found:
         return "name"
-    if "journal.operation_id" in found:
-        return "operation"
     return "id" if "session.id" in found else "other"
 
 

@@ -24,6 +24,8 @@ from sqlalchemy import (
     update,
 )
 
+from ..errors import OutcomeUnknown
+from ..journal import STARTED
 from ..lifecycle import OPEN, Event, Status
 from ..records import BindingStatus, JournalKind, NodeState
 from . import queries, schema
@@ -34,6 +36,8 @@ from .rows import Row, dumps
 _s = schema.session.c
 _n = schema.node.c
 _j = schema.journal.c
+_r = schema.receipt.c
+_t = schema.tally.c
 
 RESTART = "server_restart"
 
@@ -106,7 +110,13 @@ def _release(
     rows = (connection.execute(select(_s.id, _s.status).where(left))).all()
     if not rows:
         return []
+    _unknown(connection, left, now)
+    journalled = [row.id for row in rows if row.status in _TRANSITIONS]
     connection.execute(_journal(left, now))
+    connection.execute(
+        update(schema.tally).where(among(schema.tally.c.session_id)).values(entries=_t.entries + 1),
+        {"ids": packed(journalled)},
+    )
     binding = schema.binding.c
     connection.execute(
         update(schema.binding)
@@ -119,6 +129,21 @@ def _release(
     connection.execute(update(schema.session).where(left).values(_released(now, retention)))
     gone = (Status.CLOSED, *_CLOSED_BY_RESTART)
     return [row.id for row in rows if row.status not in gone]
+
+
+def _unknown(connection: Connection, left: ColumnElement[bool], now: float) -> None:
+    """Say of every operation that a dead node had begun that nobody knows what became of it."""
+    ids = select(_s.id).where(left)
+    connection.execute(
+        update(schema.receipt)
+        .where(_r.session_id.in_(ids), _r.status == STARTED)
+        .values(status=OutcomeUnknown.code, ended_at=now)
+    )
+    connection.execute(
+        update(schema.journal)
+        .where(_j.session_id.in_(ids), _j.status == STARTED)
+        .values(status=OutcomeUnknown.code, ended_at=now, error=RESTARTED)
+    )
 
 
 def _journal(left: ColumnElement[bool], now: float) -> Any:
@@ -189,6 +214,6 @@ def purge(connection: Connection, session_id: str) -> bool:
     )
     if not done.rowcount:
         return False
-    for table in (schema.binding, schema.state, schema.journal, schema.snapshot):
+    for table in schema.OF_A_SESSION:
         connection.execute(delete(table).where(table.c.session_id == session_id))
     return True

@@ -173,7 +173,7 @@ def check(connection: Connection) -> list[str]:
     wrong = check_storage(connection)
     if wrong:
         return wrong
-    for table in (schema.binding, schema.state, schema.journal, schema.snapshot):
+    for table in schema.OF_A_SESSION:
         orphan = select(func.count()).where(table.c.session_id.not_in(select(_s.id)))
         count = connection.scalar(orphan)
         if count:

@@ -9,13 +9,16 @@ from typing import Any, cast
 
 from pydantic_core import from_json, to_json
 
+from ..journal import OVERHEAD, STARTED
 from ..records import (
     BindingRecord,
     JournalRecord,
     NodeRecord,
+    ReceiptRecord,
     SessionRecord,
     SnapshotRecord,
     StateRecord,
+    SummaryRecord,
     Timeouts,
 )
 from . import schema
@@ -128,14 +131,40 @@ _JOURNAL = tuple(column.name for column in schema.journal.c)
 def journal_row(record: JournalRecord) -> Row:
     row = dict(record.__dict__)
     row["kind"] = str(record.kind)
-    row["request"] = _optional(record.request)
-    row["result"] = _optional(record.result)
+    row["request"] = request = _optional(record.request)
+    row["result"] = result = _optional(record.result)
+    row["bytes"] = size = OVERHEAD
+    for text in (request, result, record.error):
+        if text is not None:
+            size += len(text) if text.isascii() else len(text.encode(errors="replace"))
+    # What has only begun is counted when it ends.
+    row["bytes"] = 0 if record.status == STARTED else size
     return row
 
 
 def journal_record(row: Mapping[str, Any]) -> JournalRecord:
     values = {**row, "request": _parsed(row["request"]), "result": _parsed(row["result"])}
+    del values["bytes"]
     return JournalRecord.model_validate(values)
+
+
+def receipt_row(record: ReceiptRecord) -> Row:
+    found = dict(record.__dict__)
+    found["result"], found["error"] = _optional(record.result), _optional(record.error)
+    return found
+
+
+def receipt_record(row: Mapping[str, Any]) -> ReceiptRecord:
+    parsed = {"result": _parsed(row["result"]), "error": _parsed(row["error"])}
+    return ReceiptRecord.model_construct(**{**row, **parsed})
+
+
+def summary_row(record: SummaryRecord) -> Row:
+    return {**record.__dict__, "topics": dumps(record.topics)}
+
+
+def summary_record(row: Mapping[str, Any]) -> SummaryRecord:
+    return SummaryRecord.model_validate({**row, "topics": loads(row["topics"])})
 
 
 @dataclass(slots=True)
@@ -151,6 +180,10 @@ class Change:
     state: Row | None = None
     snapshots: Sequence[Row] = ()
     journal: Sequence[Row] = ()
+    ended: Sequence[Row] = ()
+    receipts: Sequence[Row] = ()
+    forget: Sequence[str] = ()
+    summary: Row | None = None
 
 
 def change(write: Write) -> Change:
@@ -159,8 +192,9 @@ def change(write: Write) -> Change:
     Raises:
         ValueError: when it names another session's rows, or something that is not JSON.
     """
-    states = () if write.state is None else (write.state,)
-    parts = [*write.bindings, *write.snapshots, *write.journal, *states]
+    single = [part for part in (write.state, write.summary) if part is not None]
+    entries = [*write.journal, *write.ended, *write.receipts]
+    parts = [*write.bindings, *write.snapshots, *entries, *single]
     if any(part.session_id != write.session_id for part in parts):
         raise ValueError("a write changes one session only")
     node = write.session.get("node", write.node)
@@ -176,6 +210,10 @@ def change(write: Write) -> Change:
         state=None if write.state is None else state_row(write.state),
         snapshots=[snapshot_row(item) for item in write.snapshots],
         journal=[journal_row(item) for item in write.journal],
+        ended=[journal_row(item) for item in write.ended],
+        receipts=[receipt_row(item) for item in write.receipts],
+        forget=tuple(write.forget),
+        summary=None if write.summary is None else summary_row(write.summary),
     )
 
 

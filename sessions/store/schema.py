@@ -21,7 +21,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD: Final = "0001"
+HEAD: Final = "0002"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -143,13 +143,54 @@ journal: Final = Table(
     _text("request", null=True),
     _text("result", null=True),
     _text("error", null=True),
+    Column("bytes", BigInteger, nullable=False, server_default=text("0")),
 )
+# One narrow index answers every filter: it is read from its end, instead of the entries themselves.
 Index(
-    "journal_operation",
+    "journal_look",
     journal.c.session_id,
-    journal.c.operation_id,
-    unique=True,
-    **_partial(text("operation_id IS NOT NULL")),
+    journal.c.seq,
+    journal.c.kind,
+    journal.c.tool,
+    journal.c.status,
+    journal.c.run,
+    journal.c.role,
+)
+Index("journal_started", journal.c.session_id, **_partial(text("status = 'started'")))
+
+tally: Final = Table(
+    "tally",
+    metadata,
+    _name("session_id", primary=True),
+    _integer("entries"),
+    _integer("bytes"),
+)
+"""What the journal of a session takes, so that nothing has to be counted to keep it bounded."""
+
+receipt: Final = Table(
+    "receipt",
+    metadata,
+    _name("session_id", primary=True),
+    _name("operation_id", primary=True),
+    _text("digest"),
+    _text("status"),
+    _integer("seq"),
+    _integer("epoch"),
+    _time("started_at"),
+    _time("ended_at", null=True),
+    _integer("bytes"),
+    _text("result", null=True),
+    _text("error", null=True),
+)
+
+summary: Final = Table(
+    "summary",
+    metadata,
+    _name("session_id", primary=True),
+    _text("text"),
+    _text("topics"),
+    _time("updated_at"),
+    _integer("through_seq"),
 )
 
 snapshot: Final = Table(
@@ -162,6 +203,9 @@ snapshot: Final = Table(
     _integer("epoch"),
     Column("data", LargeBinary, nullable=False),
 )
+
+OF_A_SESSION: Final = (binding, state, journal, snapshot, tally, receipt, summary)
+"""The tables whose rows go with their session."""
 
 version: Final = Table(
     "alembic_version",

@@ -15,15 +15,18 @@ from sqlalchemy.exc import DBAPIError
 from ..errors import StoreUnavailable
 from ..records import (
     BindingRecord,
+    HistoryFilter,
     JournalRecord,
     NodeRecord,
+    ReceiptRecord,
     SessionFilter,
     SessionRecord,
     SnapshotRecord,
     StateRecord,
+    SummaryRecord,
 )
-from . import ownership, queries, rows
-from .base import Loaded, Write
+from . import histories, ownership, queries, rows
+from .base import JournalLimits, Loaded, Tally, Write
 from .batch import Operation, not_storable
 from .connections import Connections
 from .creation import Creation
@@ -50,9 +53,10 @@ class SQLStore:
         journal_backlog: int = 10_000,
         retention: float = 604_800.0,
         busy_seconds: float = 5.0,
+        limits: JournalLimits | None = None,
     ) -> None:
         self._connections = Connections(folder, busy_seconds)
-        self._writer = Writer(self._connections, backlog=journal_backlog)
+        self._writer = Writer(self._connections, backlog=journal_backlog, limits=limits)
         self._retention = retention
         self._stack = AsyncExitStack()
         self._open = False
@@ -65,23 +69,31 @@ class SQLStore:
         journal_backlog: int = 10_000,
         retention: float = 604_800.0,
         busy_seconds: float = 5.0,
+        limits: JournalLimits | None = None,
     ) -> SQLStore:
         """A store in a data folder, which may be shared with other processes of this machine.
 
         `retention` is how long sessions that a restart closes are kept, in seconds; 0 means for ever. `busy_seconds` is
-        how long to wait for a process that holds the database.
+        how long to wait for a process that holds the database. `limits` bound the journal of each session.
         """
         return cls(
             DataFolder(folder),
             journal_backlog=journal_backlog,
             retention=retention,
             busy_seconds=busy_seconds,
+            limits=limits,
         )
 
     @classmethod
-    def memory(cls, *, journal_backlog: int = 10_000, retention: float = 604_800.0) -> SQLStore:
+    def memory(
+        cls,
+        *,
+        journal_backlog: int = 10_000,
+        retention: float = 604_800.0,
+        limits: JournalLimits | None = None,
+    ) -> SQLStore:
         """A store that is gone when it is closed, and behaves like any other until then."""
-        return cls(None, journal_backlog=journal_backlog, retention=retention)
+        return cls(None, journal_backlog=journal_backlog, retention=retention, limits=limits)
 
     @property
     def dropped(self) -> int:
@@ -176,8 +188,19 @@ class SQLStore:
         change = Change(entry.session_id, node, entry.epoch, journal=(rows.journal_row(entry),))
         self._writer.append(change)
 
+    def append_end(self, entry: JournalRecord, receipt: ReceiptRecord, node: str) -> None:
+        change = Change(
+            entry.session_id,
+            node,
+            entry.epoch,
+            ended=(rows.journal_row(entry),),
+            receipts=(rows.receipt_row(receipt),),
+        )
+        self._writer.append(change)
+
     async def flush(self) -> None:
-        await self._submit(_nothing)
+        if not self._open or not self._writer.idle:
+            await self._submit(_nothing)
 
     async def bindings(self, session_id: str) -> list[BindingRecord]:
         return await self._read(partial(queries.bindings, session_id=session_id))
@@ -193,6 +216,22 @@ class SQLStore:
     ) -> list[JournalRecord]:
         query = partial(queries.journal, session_id=session_id, last=last, after=after)
         return await self._read(query)
+
+    async def history(self, session_id: str, wanted: HistoryFilter) -> list[JournalRecord]:
+        return await self._read(partial(histories.page, session_id=session_id, wanted=wanted))
+
+    async def tally(self, session_id: str) -> Tally:
+        return await self._read(partial(histories.tally, session_id=session_id))
+
+    async def receipt(self, session_id: str, operation_id: str) -> ReceiptRecord | None:
+        query = partial(histories.receipt, session_id=session_id, operation_id=operation_id)
+        return await self._read(query)
+
+    async def receipts(self, session_id: str) -> tuple[int, int]:
+        return await self._read(partial(histories.receipts, session_id=session_id))
+
+    async def summary(self, session_id: str) -> SummaryRecord | None:
+        return await self._read(partial(histories.summary, session_id=session_id))
 
     async def due(self, now: float, limit: int = 100) -> list[SessionRecord]:
         return await self._read(partial(queries.due, now=now, limit=limit))

@@ -17,6 +17,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from ..errors import Fenced, StoreUnavailable
+from .base import JournalLimits
 from .batch import Operation, Unit, apply, isolate
 from .connections import Connections
 from .creation import Creation
@@ -42,8 +43,11 @@ class Writer:
     then left out. Appended entries whose batch failed are kept and tried again; past `backlog` the oldest are dropped.
     """
 
-    def __init__(self, connections: Connections, *, backlog: int) -> None:
+    def __init__(
+        self, connections: Connections, *, backlog: int, limits: JournalLimits | None = None
+    ) -> None:
         self._connections = connections
+        self._limits = limits
         self._backlog = backlog
         self._waiting: OrderedDict[Unit, None] = OrderedDict()
         self._appended: deque[Unit] = deque()
@@ -51,9 +55,15 @@ class Writer:
         self._urgent = asyncio.Event()
         self._ended = anyio.Event()
         self._closing = False
+        self._writing = False
         self._scope: anyio.CancelScope | None = None
         self.dropped = 0
         """Appended entries given up: too many were waiting, or their values could not be stored."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that was submitted and appended is written."""
+        return not self._waiting and not self._writing
 
     async def submit(self, work: Change | Creation | Operation) -> Any:
         """Have a unit applied, and return its value when it is durable.
@@ -90,7 +100,9 @@ class Writer:
         try:
             with anyio.CancelScope(shield=True) as self._scope:
                 while await self._wait():
+                    self._writing = True
                     await self._write(self._take())
+                    self._writing = False
         finally:
             self._closing = True
             self._give_up(list(self._waiting), _closed())
@@ -141,11 +153,11 @@ class Writer:
 
     async def _transact(self, units: Sequence[Unit]) -> None:
         try:
-            await self._connections.write(partial(apply, units=units))
+            await self._connections.write(partial(apply, units=units, limits=self._limits))
         except Exception as error:
             if blames_database(error):
                 raise
-            await self._connections.write(partial(isolate, units=units))
+            await self._connections.write(partial(isolate, units=units, limits=self._limits))
 
     def _settle(self, units: Sequence[Unit]) -> None:
         for unit in units:

@@ -7,10 +7,11 @@ from typing import Any
 import orjson
 
 from statehold.sessions.errors import OutcomeUnknown
-from statehold.sessions.journal import brief, call_entry, capped, redacted
+from statehold.sessions.journal import brief, call_entry, capped
+from statehold.sessions.redaction import Redactor
 from statehold.sessions.services import CallResult
 
-KEYS = frozenset({"password", "authorization"})
+REDACTOR = Redactor({"password", "authorization"})
 
 
 def entry(**changes: Any) -> Any:
@@ -27,14 +28,14 @@ def entry(**changes: Any) -> Any:
         "outcome": CallResult({"content": []}),
         "operation_id": None,
         "limit": 200,
-        "keys": KEYS,
+        "redactor": REDACTOR,
     }
     return call_entry(**{**given, **changes})
 
 
 def test_secrets_are_replaced_at_every_depth_and_in_any_case():
     given = {"user": "ada", "Password": "x", "list": [{"AUTHORIZATION": "y", "n": 1}]}
-    assert redacted(given, KEYS) == {
+    assert REDACTOR.value(given) == {
         "user": "ada",
         "Password": "[redacted]",
         "list": [{"AUTHORIZATION": "[redacted]", "n": 1}],
@@ -57,7 +58,7 @@ def test_a_result_keeps_its_texts_and_the_kinds_of_the_rest():
     result = CallResult(
         {"content": [{"type": "text", "text": "a" * 900}, {"type": "image", "data": "b" * 900}]}
     )
-    assert brief(result) == {"content": ["a" * 500, {"type": "image"}], "is_error": False}
+    assert brief(result, REDACTOR) == {"content": ["a" * 500, {"type": "image"}], "is_error": False}
 
 
 def test_the_status_of_a_call_is_what_became_of_it():

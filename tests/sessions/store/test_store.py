@@ -417,17 +417,6 @@ async def test_an_entry_is_completed_under_its_position(store: Store, sessions: 
     assert await store.journal("sh_a") == [done]
 
 
-async def test_an_operation_id_names_one_entry_of_a_session(
-    store: Store, sessions: Sessions
-) -> None:
-    await sessions.make("sh_a")
-    await sessions.make("sh_b")
-    await store.write(write("sh_a", journal=[entry("sh_a", 1, operation_id="op")]))
-    await store.write(write("sh_b", journal=[entry("sh_b", 1, operation_id="op")]))
-    with pytest.raises(InvalidArgument):
-        await store.write(write("sh_a", journal=[entry("sh_a", 2, operation_id="op")]))
-
-
 async def test_an_entry_of_a_lost_session_is_left_out_silently(
     store: Store, sessions: Sessions
 ) -> None:

@@ -121,12 +121,11 @@ async def test_a_unit_that_the_database_refuses_fails_alone(
 ) -> None:
     for number in range(40):
         await sessions.make(f"sh_{number}", name=f"name {number}")
-    await store.write(write("sh_3", journal=[entry("sh_3", 1, operation_id="op")]))
     works: dict[str, Awaitable[object]] = {
         str(n): store.write(write(f"sh_{n}", session={"used_at": 9.0})) for n in range(40)
     }
     works["taken"] = store.write(write("sh_1", session={"name": "name 2", "due_at": 1.0}))
-    works["again"] = store.write(write("sh_3", journal=[entry("sh_3", 2, operation_id="op")]))
+    works["seq"] = store.write(write("sh_3", journal=[entry("sh_3", 2**70)]))
     works["text"] = store.write(write("sh_4", session={"reason": "\ud83d"}))
     works["number"] = store.write(
         write("sh_5", state=StateRecord(session_id="sh_5", version=2**70))
@@ -137,7 +136,7 @@ async def test_a_unit_that_the_database_refuses_fails_alone(
     refused = {key: value for key, value in found.items() if value != "done"}
     assert refused == {
         "taken": NameTaken.__name__,
-        "again": InvalidArgument.__name__,
+        "seq": InvalidArgument.__name__,
         "text": InvalidArgument.__name__,
         "number": InvalidArgument.__name__,
         "twice": InvalidArgument.__name__,

@@ -1,0 +1,177 @@
+"""Keeping secrets out of what is written: by the name they stand under, and by what they look like.
+
+It is for the journal, which people and models read. What is kept to be given back exactly (state, snapshots, receipts) does
+not pass through here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final, cast
+
+REDACTED: Final = "[redacted]"
+LEVELS: Final = 50
+"""Levels of a value that are kept."""
+SLACK: Final = 256
+"""Characters behind a cut that are looked at, so that a secret across it is recognised."""
+KEY_LENGTH: Final = 128
+SHORTEST: Final = 8
+"""A text with fewer characters has no room for a secret and what tells that it is one."""
+
+KEYS: Final = frozenset(
+    {
+        "password",
+        "passwd",
+        "secret",
+        "token",
+        "access_token",
+        "refresh_token",
+        "api_key",
+        "apikey",
+        "authorization",
+        "cookie",
+        "set-cookie",
+        "private_key",
+        "client_secret",
+    }
+)
+"""Names whose values are secret when nothing else is configured."""
+
+_TO_THE_END = frozenset({"authorization", "proxyauthorization", "cookie", "setcookie"})
+"""Names of headers, whose values have blanks."""
+
+_WORDS: Final = re.compile(
+    # Credentials of HTTP: a scheme and what follows it.
+    r"(?P<scheme>\b(?i:bearer|basic)\s{1,4})(?:(?=[^\s\"']{0,200}\d)[\w.~+/=-]{8,}|[\w.~+/=-]{20,})"
+    # The password of an address.
+    r"|(?P<user>(?<=://)[^\s/@:\"']{0,256}:)[^\s/@\"']{1,1024}(?=@)"
+    # Private keys.
+    r"|(?P<pem>-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)[\s\S]*?(?:(?=-----END )|\Z)"
+    # JSON Web Tokens, and keys that say by their beginning whose they are.
+    r"|(?P<key>\beyJ[\w-]{6,2048}+\.[\w-]{4,}(?:\.[\w-]*)?"
+    r"|\b(?:sk|pk|rk)[-_](?=[\w-]{0,200}\d)[\w-]{14,}"
+    r"|\b(?:gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-|npm_|pypi-|hf_|dop_v1_|shpat_|SG\.|ya29\.|AIza)[\w.-]{16,}"
+    r"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b)"
+)
+_MARKS: Final = ("bearer", "basic", "://", "private key")
+"""One of these, or a word of WORD characters, is in every text in which _WORDS finds something; looking is much cheaper."""
+
+WORD: Final = 16
+LONG: Final = 32
+_LONG: Final = re.compile(rf"(?<![\w./+-])[\w-]{{{LONG},}}+(?![\w/+])")
+_MIXED: Final = (re.compile("[a-z]"), re.compile("[A-Z]"), re.compile("[0-9]"))
+
+
+class Redactor:
+    """Replaces secrets in values and texts. It keeps nothing but its configuration and may be used from any thread."""
+
+    def __init__(self, keys: Iterable[str] = KEYS, patterns: Iterable[str] = ()) -> None:
+        """`patterns` are regular expressions of more secrets; what one matches is replaced.
+
+        Raises:
+            re.error: one of them is none.
+        """
+        given = sorted({key.lower() for key in keys if key})
+        names = {_plain(key) for key in given}
+
+        @lru_cache(maxsize=4096)
+        def is_secret(key: str) -> bool:
+            return _plain(key) in names
+
+        self._is_secret = is_secret
+        self._patterns = [re.compile(pattern) for pattern in patterns]
+        self._marks = _marks(given)
+        self._assigned = _assignments(given)
+
+    def value(self, value: object, limit: int | None = None, levels: int = LEVELS) -> object:
+        """Return a copy of a JSON value without secrets.
+
+        Of a text longer than `limit` only the beginning is kept, and how long it was. What is nested deeper than `levels`
+        becomes "...".
+        """
+        if isinstance(value, str):
+            return self.text(value, limit)
+        if not isinstance(value, dict | list):
+            return value
+        if levels == 0:
+            return "..."
+        if isinstance(value, list):
+            return [self.value(item, limit, levels - 1) for item in cast("list[object]", value)]
+        return {
+            key: REDACTED if self._names_a_secret(key) else self.value(item, limit, levels - 1)
+            for key, item in cast("dict[str, object]", value).items()
+        }
+
+    def _names_a_secret(self, key: object) -> bool:
+        return isinstance(key, str) and len(key) <= KEY_LENGTH and self._is_secret(key)
+
+    def text(self, text: str, limit: int | None = None) -> str:
+        """Return a text without secrets; of one longer than `limit` its beginning, and how long it was."""
+        if limit is None or len(text) <= limit:
+            return self._clean(text)
+        return f"{self.beginning(text, limit)}... ({len(text)} characters)"
+
+    def beginning(self, text: str, limit: int) -> str:
+        """Return the beginning of a text, without secrets."""
+        return self._clean(text[: limit + SLACK])[:limit]
+
+    def _clean(self, text: str) -> str:
+        if len(text) < SHORTEST:
+            return text
+        lower = text.lower()
+        longest = max(map(len, text.split()), default=0)
+        if longest >= WORD or any(map(lower.__contains__, _MARKS)):
+            text = _WORDS.sub(_kept, text)
+        if any(map(lower.__contains__, self._marks)):
+            text = self._assigned.sub(rf"\g<head>{REDACTED}", text)
+        if longest >= LONG:
+            text = _LONG.sub(_unless_plain, text)
+        for pattern in self._patterns:
+            text = pattern.sub(REDACTED, text)
+        return text
+
+
+def _plain(key: str) -> str:
+    return key.lower().replace("-", "").replace("_", "")
+
+
+def _parts(key: str) -> list[str]:
+    return re.split("[-_]", key)
+
+
+def _marks(names: Sequence[str]) -> tuple[str, ...]:
+    """Return texts of which one is in every text in which a name is."""
+    spelled = {sign.join(_parts(name)) for name in names for sign in ("", "-", "_")}
+    return tuple(sorted(one for one in spelled if not any(o in one for o in spelled if o != one)))
+
+
+def _assignments(names: Sequence[str]) -> re.Pattern[str]:
+    """Return what finds `name = value`, `name: value` and `"name": "value"`; group `head` is all but the value."""
+
+    def words(*, whole: bool) -> str:
+        chosen = [name for name in names if (_plain(name) in _TO_THE_END) is whole]
+        chosen.sort(key=len, reverse=True)
+        return "|".join("[-_]?".join(map(re.escape, _parts(name))) for name in chosen)
+
+    never = "(?!)"
+    sign = r"\\?[\"']?\s{0,3}[:=]\s{0,3}+\\?+[\"']?+"
+    value = r"(?:(?<=\")(?:[^\"\\]|\\.)+|(?<=')[^']+|[^\s\"',;&<>}\])]+)"
+    return re.compile(
+        rf"(?<![a-zA-Z0-9])(?P<head>(?:(?P<whole>{words(whole=True) or never})|{words(whole=False) or never}){sign})"
+        rf"(?!{re.escape(REDACTED)})(?(whole)[^\r\n\"']+|{value})",
+        re.IGNORECASE,
+    )
+
+
+def _kept(found: re.Match[str]) -> str:
+    return f"{found['scheme'] or found['user'] or found['pem'] or ''}{REDACTED}"
+
+
+def _unless_plain(found: re.Match[str]) -> str:
+    """Replace what no word, number or name looks like: capitals, small letters and digits in one long word."""
+    return REDACTED if all(kind.search(found[0]) for kind in _MIXED) else found[0]
+
+
+__all__ = ["KEYS", "REDACTED", "Redactor"]

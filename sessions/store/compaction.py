@@ -1,0 +1,176 @@
+"""Keeping journals bounded: the oldest entries of a session that has too many become one that counts them.
+
+It runs in the transaction of the writer that added the entries, and a bounded number of entries at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, String, bindparam, delete, select, update
+
+from ..journal import OVERHEAD, STARTED
+from ..records import JournalKind
+from . import schema
+from .base import JournalLimits
+from .dialect import accumulate, among, execute_many, packed, upsert
+from .rows import Row, dumps, loads, mapping
+
+PASS = 2000
+"""Entries that one pass takes at most; a batch adds fewer, so that passes keep up."""
+ROOM = 0.1
+"""The share of a limit that is made free, so that there is a pass for many entries and not for each."""
+NAMES = 100
+"""Tools and roles that are counted one by one; the others are counted together."""
+OTHERS = "(others)"
+
+_j = schema.journal.c
+_t = schema.tally.c
+
+_FULL = select(schema.tally).where(
+    among(_t.session_id),
+    (_t.entries > bindparam("most_entries")) | (_t.bytes > bindparam("most_bytes")),
+)
+_this = bindparam("b_session", type_=String())
+_over = _j.status.is_distinct_from(STARTED)
+_OLDEST = (
+    select(_j.seq, _j.kind, _j.tool, _j.status, _j.role, _j.run, _j.started_at, _j.bytes)
+    .where(_j.session_id == _this, _over)
+    .order_by(_j.seq)
+    .limit(PASS)
+)
+_DELETE = delete(schema.journal).where(_j.session_id == _this, _j.seq <= bindparam("b_last"), _over)
+_COUNTED = select(_j.request).where(_j.session_id == _this, _j.seq == bindparam("b_seq"))
+_TAKE = (
+    update(schema.tally)
+    .where(_t.session_id == _this)
+    .values(entries=_t.entries - bindparam("b_entries"), bytes=_t.bytes - bindparam("b_bytes"))
+)
+
+
+def added(
+    connection: Connection,
+    new: Iterable[Row],
+    ended: Iterable[Row],
+    limits: JournalLimits | None,
+) -> None:
+    """Note what entries take that were just written, and compact the journals that have too much by now."""
+    sums: dict[str, Row] = {}
+    for count, rows in ((1, new), (0, ended)):
+        for row in rows:
+            key = row["session_id"]
+            found = sums.setdefault(key, {"session_id": key, "entries": 0, "bytes": 0})
+            found["entries"] += count
+            found["bytes"] += row["bytes"]
+    if not sums:
+        return
+    execute_many(connection, accumulate(schema.tally), [*sums.values()])
+    if limits is None:
+        return
+    given = {
+        "ids": packed(sums),
+        "most_entries": limits.entries,
+        "most_bytes": limits.bytes,
+    }
+    for full in connection.execute(_FULL, given).all():
+        _compact(connection, full.session_id, full.entries, full.bytes, limits)
+
+
+def _compact(
+    connection: Connection, session_id: str, entries: int, size: int, limits: JournalLimits
+) -> None:
+    """Compact until there is room again, or one pass is done; the next batch goes on."""
+    this = {"b_session": session_id}
+    too_many = entries - int(limits.entries * (1 - ROOM))
+    too_large = size - int(limits.bytes * (1 - ROOM))
+    taken: list[Mapping[str, Any]] = []
+    freed = 0
+    for row in connection.execute(_OLDEST, this):
+        if len(taken) > too_many and freed >= too_large:
+            break
+        taken.append(mapping(row))
+        freed += row.bytes
+    if len(taken) < 2:
+        return
+    last = taken[-1]["seq"]
+    kept: dict[str, Any] | None = None
+    if taken[0]["kind"] == JournalKind.COMPACTED:
+        text = connection.scalar(_COUNTED, {**this, "b_seq": taken[0]["seq"]})
+        kept = None if text is None else loads(text)
+    epoch = _epoch(connection, session_id)
+    connection.execute(_DELETE, {**this, "b_last": last})
+    row = _entry(session_id, epoch, taken, kept)
+    connection.execute(upsert(schema.journal), [row])
+    left = {"b_entries": len(taken) - 1, "b_bytes": freed - row["bytes"]}
+    connection.execute(_TAKE, {**this, **left})
+
+
+def _epoch(connection: Connection, session_id: str) -> int:
+    statement = select(schema.session.c.epoch).where(schema.session.c.id == session_id)
+    return connection.scalar(statement) or 0
+
+
+def _entry(
+    session_id: str,
+    epoch: int,
+    taken: list[Mapping[str, Any]],
+    kept: Mapping[str, Any] | None,
+) -> Row:
+    counted = _counts(taken[1:] if kept else taken, kept)
+    request = dumps(counted)
+    plain = ("service", "tool", "status", "run", "role", "operation_id", "result", "error")
+    return {
+        **dict.fromkeys(plain),
+        "session_id": session_id,
+        "seq": taken[-1]["seq"],
+        "kind": JournalKind.COMPACTED.value,
+        "epoch": epoch,
+        "started_at": taken[0]["started_at"],
+        "ended_at": taken[-1]["started_at"],
+        "generation": 0,
+        "request": request,
+        "bytes": OVERHEAD + len(request.encode(errors="replace")),
+    }
+
+
+def _counts(taken: list[Mapping[str, Any]], kept: Mapping[str, Any] | None) -> dict[str, Any]:
+    calls: dict[str, dict[str, int]] = {
+        k: dict(v) for k, v in (kept or {}).get("calls", {}).items()
+    }
+    messages: dict[str, int] = dict((kept or {}).get("messages", {}))
+    transitions = (kept or {}).get("transitions", 0)
+    last_run = (kept or {}).get("last_run")
+    runs = (kept or {}).get("runs", 0)
+    for row in taken:
+        if row["run"] is not None and row["run"] != last_run:
+            runs, last_run = runs + 1, row["run"]
+        if row["kind"] == JournalKind.CALL:
+            by_status = calls.setdefault(_named(row["tool"], calls), {})
+            status = row["status"] or "?"
+            by_status[status] = by_status.get(status, 0) + 1
+        elif row["kind"] == JournalKind.MESSAGE:
+            role = _named(row["role"], messages)
+            messages[role] = messages.get(role, 0) + 1
+        else:
+            transitions += 1
+    first = (kept or {}).get("from", taken[0]["seq"])
+    entries = (kept or {}).get("entries", 0) + len(taken)
+    return {
+        "entries": entries,
+        "from": first,
+        "to": taken[-1]["seq"],
+        "calls": calls,
+        "messages": messages,
+        "transitions": transitions,
+        "runs": runs,
+        "last_run": last_run,
+    }
+
+
+def _named(name: str | None, known: Mapping[str, object]) -> str:
+    found = name or "?"
+    return found if found in known or len(known) < NAMES else OTHERS
+
+
+__all__ = ["OTHERS", "added"]

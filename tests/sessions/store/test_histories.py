@@ -1,0 +1,295 @@
+"""Journals as they are read, counted and kept bounded; receipts and summaries."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
+from store_making import NODE, OTHER, Sessions, entry, node_record
+
+from statehold.sessions.records import (
+    HistoryFilter,
+    JournalKind,
+    JournalRecord,
+    ReceiptRecord,
+    SummaryRecord,
+)
+from statehold.sessions.store import JournalLimits, SQLStore, Store, Write
+
+STORED = Path(__file__).parent / "stored"
+
+
+def write(session_id: str, epoch: int = 1, node: str = NODE, **parts: Any) -> Write:
+    return Write(session_id, node, epoch, **parts)
+
+
+def message(seq: int, role: str, run: str | None = None) -> JournalRecord:
+    said = {"content": f"{role} {seq}"}
+    return entry("sh_a", seq, kind=JournalKind.MESSAGE, tool=None, role=role, run=run, request=said)
+
+
+async def seqs(store: Store, **wanted: Any) -> list[int]:
+    return [found.seq for found in await store.history("sh_a", HistoryFilter(**wanted))]
+
+
+async def filled(store: Store, sessions: Sessions) -> None:
+    """Two runs of a question, a call and an answer, a call that failed, and a transition."""
+    await sessions.make("sh_a")
+    await store.write(
+        write(
+            "sh_a",
+            journal=[
+                message(1, "system"),
+                message(2, "user", "run 1"),
+                entry("sh_a", 3, tool="click", status="ok", run="run 1", started_at=3.0),
+                message(4, "assistant", "run 1"),
+                message(5, "user", "run 2"),
+                entry("sh_a", 6, tool="fill", status="error", run="run 2", started_at=6.0),
+                message(7, "assistant", "run 2"),
+                entry("sh_a", 8, kind=JournalKind.TRANSITION, tool=None, status="paused"),
+            ],
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        pytest.param({}, [1, 2, 3, 4, 5, 6, 7, 8], id="everything, newest last"),
+        pytest.param({"limit": 2}, [7, 8], id="the last"),
+        pytest.param({"limit": 0}, [], id="AS-48: none"),
+        pytest.param({"last_runs": 1}, [5, 6, 7], id="AS-16: the last run"),
+        pytest.param({"last_runs": 2}, [2, 3, 4, 5, 6, 7], id="AS-16: the last runs"),
+        pytest.param({"last_runs": 0}, [], id="AS-48: no run"),
+        pytest.param({"last_runs": 9}, [2, 3, 4, 5, 6, 7], id="more runs than there are"),
+        pytest.param({"kinds": ["call"]}, [3, 6], id="AS-54: tool calls"),
+        pytest.param({"kinds": ["call"], "limit": 1}, [6], id="AS-17: the last tool call"),
+        pytest.param({"kinds": ["message"]}, [1, 2, 4, 5, 7], id="AS-20: what was said"),
+        pytest.param(
+            {"kinds": ["message"], "roles": ["user", "assistant"]}, [2, 4, 5, 7], id="AS-18: pairs"
+        ),
+        pytest.param(
+            {"kinds": ["message"], "skip_roles": ["system"]},
+            [2, 4, 5, 7],
+            id="AS-49: roles left out",
+        ),
+        pytest.param({"skip_roles": ["user"]}, [1, 3, 4, 6, 7, 8], id="what has no role stays"),
+        pytest.param({"skip_tools": ["fill"]}, [1, 2, 3, 4, 5, 7, 8], id="AS-49: tools left out"),
+        pytest.param({"statuses": ["error"]}, [6], id="AS-50: by status"),
+        pytest.param({"tools": ["click", "none"]}, [3], id="by tool"),
+        pytest.param({"runs": ["run 1"]}, [2, 3, 4], id="by run"),
+        pytest.param({"since": 3.0, "until": 6.0}, [3], id="AS-53: by time, from and before"),
+        pytest.param({"before": 3}, [1, 2], id="before a position"),
+    ],
+)
+async def test_a_journal_is_read_by_what_is_asked_of_it(
+    store: Store, sessions: Sessions, wanted: dict[str, Any], found: list[int]
+) -> None:
+    await filled(store, sessions)
+    assert await seqs(store, **wanted) == found
+
+
+async def test_pages_have_each_of_ten_thousand_entries_once(
+    store: Store, sessions: Sessions
+) -> None:
+    """AS-52."""
+    await sessions.make("sh_a")
+    await store.write(write("sh_a", journal=[entry("sh_a", n) for n in range(1, 10_001)]))
+    found: list[int] = []
+    before: int | None = None
+    while page := await seqs(store, limit=999, before=before):
+        found = page + found
+        before = page[0]
+    assert found == list(range(1, 10_001))
+
+
+async def test_filters_are_answered_by_an_index(tmp_path: Path) -> None:
+    """SC-30: no entry is read to find out that it is not wanted."""
+    async with SQLStore.sqlite(tmp_path) as store:
+        await store.join(node_record(NODE))
+    with sqlite3.connect(tmp_path / "statehold.db") as connection:
+        for condition in (
+            "kind = 'call'",
+            "tool = 'x'",
+            "status = 'error'",
+            "run = 'r'",
+            "role = 'u'",
+        ):
+            query = f"SELECT seq FROM journal WHERE session_id = 's' AND {condition} ORDER BY seq DESC LIMIT 20"
+            plan = connection.execute(f"EXPLAIN QUERY PLAN {query}").fetchall()
+            assert "USING COVERING INDEX journal_look" in str(plan)
+            assert "TEMP B-TREE" not in str(plan)
+    connection.close()
+
+
+async def test_calls_and_messages_are_counted(store: Store, sessions: Sessions) -> None:
+    await filled(store, sessions)
+    tally = await store.tally("sh_a")
+    assert tally.calls == {"click": {"ok": 1}, "fill": {"error": 1}}
+    assert tally.messages == {"system": 1, "user": 2, "assistant": 2}
+    assert (tally.transitions, tally.runs, tally.entries, tally.last_seq) == (1, 2, 8, 8)
+    assert (await store.tally("sh_none")).entries == 0
+
+
+async def _room(store: SQLStore) -> tuple[int, int]:
+    """Return what a journal takes, counted, and check that it was noted."""
+
+    def one(connection: Connection, statement: str) -> tuple[int, int]:
+        row = connection.exec_driver_sql(statement).one()
+        return row[0], row[1]
+
+    def look(connection: Connection) -> tuple[int, int]:
+        of = "WHERE session_id = 'sh_a'"
+        counted = one(connection, f"SELECT count(*), sum(bytes) FROM journal {of}")
+        assert counted == one(connection, f"SELECT entries, bytes FROM tally {of}")
+        return counted
+
+    return await store._read(look)  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [JournalLimits(entries=100, bytes=1 << 30), JournalLimits(entries=10**6, bytes=100 * 300)],
+    ids=["entries", "bytes"],
+)
+async def test_a_journal_does_not_grow_past_its_limits_and_counts_what_went(
+    limits: JournalLimits,
+) -> None:
+    async with SQLStore.memory(limits=limits) as store:
+        await store.join(node_record(NODE))
+        await Sessions(store).make("sh_a")
+        for start in range(1, 5001, 50):
+            rows = [
+                entry("sh_a", n, status="error" if n % 10 == 0 else "ok", run=f"run {n // 20}")
+                for n in range(start, start + 50)
+            ]
+            await store.write(write("sh_a", journal=rows))
+            count, size = await _room(store)
+            assert count <= limits.entries
+            assert size <= limits.bytes
+        kept = await store.history("sh_a", HistoryFilter(limit=1000))
+        assert [found.seq for found in kept] == list(range(kept[0].seq, 5001))
+        assert kept[0].kind is JournalKind.COMPACTED
+        gone: Any = kept[0].request
+        assert (gone["from"], gone["to"], gone["entries"]) == (1, kept[0].seq, kept[0].seq)
+        tally = await store.tally("sh_a")
+        assert tally.calls == {"count": {"ok": 4500, "error": 500}}
+        assert (tally.entries, tally.last_seq) == (5000, 5000)
+        assert abs(tally.runs - 251) <= 1
+
+
+async def test_what_is_compacted_at_once_is_bounded() -> None:
+    async with SQLStore.memory(limits=JournalLimits(entries=100)) as store:
+        await store.join(node_record(NODE))
+        await Sessions(store).make("sh_a")
+        rows = [entry("sh_a", n) for n in range(1, 5001)]
+        await store.write(write("sh_a", journal=rows))
+        assert (await _room(store))[0] == 5000 - 2000 + 1
+        for number in range(5001, 5004):
+            await store.write(write("sh_a", journal=[entry("sh_a", number)]))
+        assert (await _room(store))[0] <= 100
+
+
+async def test_a_call_that_has_begun_is_not_compacted() -> None:
+    async with SQLStore.memory(limits=JournalLimits(entries=100)) as store:
+        await store.join(node_record(NODE))
+        await Sessions(store).make("sh_a")
+        begun = entry("sh_a", 1, status="started", operation_id="op")
+        await store.write(write("sh_a", journal=[begun]))
+        for number in range(2, 400):
+            await store.write(write("sh_a", journal=[entry("sh_a", number, status="ok")]))
+        kept = await store.history("sh_a", HistoryFilter(limit=1000))
+        assert (kept[0].seq, kept[0].status) == (1, "started")
+        done = entry("sh_a", 1, status="ok", operation_id="op", ended_at=3.0)
+        await store.write(write("sh_a", ended=[done]))
+        assert (await seqs(store, limit=1000, statuses=["ok"]))[0] == 1
+        await _room(store)
+        assert (await store.tally("sh_a")).entries == 399
+
+
+def receipt(operation_id: str, **values: Any) -> ReceiptRecord:
+    given: dict[str, Any] = {
+        "digest": "d",
+        "status": "started",
+        "seq": 1,
+        "epoch": 1,
+        "started_at": 2.0,
+    }
+    return ReceiptRecord(session_id="sh_a", operation_id=operation_id, **{**given, **values})
+
+
+async def test_a_receipt_comes_back_exact_until_its_session_is_purged(
+    store: Store, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a")
+    result: Any = {
+        "content": [{"type": "image", "data": "aGk="}],
+        "n": 2**80,
+        "f": 1.0,
+        "h": "\ud83d",
+    }
+    done = receipt("op", status="ok", ended_at=3.0, bytes=77, result=result)
+    await store.write(write("sh_a", receipts=[receipt("op"), receipt("other")]))
+    await store.write(write("sh_a", receipts=[done], forget=["other"]))
+    assert await store.receipt("sh_a", "op") == done
+    assert await store.receipt("sh_a", "other") is None
+    assert await store.receipts("sh_a") == (1, 77)
+    await store.write(write("sh_a", session={"status": "closed", "node": None}))
+    assert await store.receipt("sh_a", "op") == done
+    assert await store.purge("sh_a")
+    assert await store.receipt("sh_a", "op") is None
+    assert await store.check() == []
+
+
+async def test_what_a_dead_node_had_begun_is_unknown(store: Store, sessions: Sessions) -> None:
+    """AS-14."""
+    await sessions.make("sh_a")
+    begun = entry("sh_a", 1, status="started", operation_id="op")
+    await store.write(write("sh_a", journal=[begun], receipts=[receipt("op")]))
+    await store.join(node_record(OTHER))
+    assert await store.adopt([NODE], 9.0) == ["sh_a"]
+    found = await store.receipt("sh_a", "op")
+    assert found is not None
+    assert (found.status, found.ended_at) == ("outcome_unknown", 9.0)
+    [unknown, paused] = await store.history("sh_a", HistoryFilter())
+    assert (unknown.status, unknown.ended_at) == ("outcome_unknown", 9.0)
+    assert paused.kind is JournalKind.TRANSITION
+
+
+async def test_a_summary_is_kept_until_the_next_one(store: Store, sessions: Sessions) -> None:
+    """AS-22: text, topics and time."""
+    await sessions.make("sh_a")
+    assert await store.summary("sh_a") is None
+    for text in ("first", "second"):
+        made = SummaryRecord(
+            session_id="sh_a", text=text, topics=["a"], updated_at=4.0, through_seq=3
+        )
+        await store.write(write("sh_a", summary=made))
+        assert await store.summary("sh_a") == made
+
+
+@pytest.mark.parametrize("schema", sorted(path.stem for path in STORED.glob("*.sql")))
+async def test_a_stored_database_of_an_earlier_schema_is_upgraded(
+    tmp_path: Path, schema: str
+) -> None:
+    with sqlite3.connect(tmp_path / "statehold.db") as connection:
+        connection.executescript((STORED / f"{schema}.sql").read_text(encoding="utf-8"))
+    connection.close()
+    async with SQLStore.sqlite(tmp_path, limits=JournalLimits()) as store:
+        assert await store.check() == []
+        assert (await _room(store))[0] == 11
+        state = await store.state("sh_a")
+        assert state is not None
+        assert state.value == {"n": 2**60, "x": 1.0}
+        tally = await store.tally("sh_a")
+        assert tally.calls == {"count": {"ok": 7, "error": 3}}
+        assert (tally.transitions, tally.last_seq) == (1, 11)
+        await store.join(node_record(NODE + "_new"))
+        claimed = await store.claim("sh_a", NODE + "_new", 200.0)
+        assert claimed is not None
+        await store.write(
+            write("sh_a", claimed.session.epoch, NODE + "_new", receipts=[receipt("op-1")])
+        )

@@ -1,0 +1,118 @@
+"""What is secret by its name or by its looks is not written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from statehold.sessions.errors import ServiceUnavailable
+from statehold.sessions.journal import call_entry, message_entry, transition_entry
+from statehold.sessions.redaction import Redactor
+from statehold.sessions.services import CallResult
+
+REDACTOR = Redactor(patterns=[r"CARD-\d{4}"])
+
+SECRETS = [
+    ("Authorization: Bearer abc123def456ghi7", "abc123def456ghi7"),
+    ("curl -H 'authorization: Digest user'", "Digest user"),
+    ("Bearer abcdefghijklmnopqrstuvwx", "abcdefghijklmnopqrstuvwx"),
+    ("postgres://ada:hunter2@db.example.org/x", "hunter2"),
+    ('{"password": "hunter 2", "n": 1}', "hunter 2"),
+    (r"{\"api_key\": \"abc123\"}", "abc123"),
+    ("password=hunter2&next=1", "hunter2"),
+    ("db_password = 'hunter 2'", "hunter 2"),
+    ("ACCESS-TOKEN: abc", ": abc"),
+    ("Cookie: sid=1; other=2\nnext", "other=2"),
+    ("key sk-proj-abcdefghij1234567890", "abcdefghij1234567890"),
+    ("ghp_abcdefghijklmnopqrst", "abcdefghijklmnopqrst"),
+    ("AKIAABCDEFGHIJKLMNOP", "ABCDEFGHIJKLMNOP"),
+    ("eyJhbGciOi.eyJzdWIiOiIx.sig", "eyJzdWIiOiIx"),
+    ("at AbCdEf0123456789AbCdEf0123456789xyz", "0123456789"),
+    ("-----BEGIN RSA PRIVATE KEY-----\nMIIEabc\n-----END RSA PRIVATE KEY-----", "MIIEabc"),
+    ("paid with CARD-1234", "1234"),
+]
+
+HARMLESS = [
+    "A basic understanding of bearer bonds",
+    "http://127.0.0.1:8931/s/work/mcp and https://example.org/a@b",
+    "the tokens: 15, secretary: Ada",
+    "sh_abcdefghijklmnopqrstuvwx23 0123456789abcdef0123456789abcdef01234567",
+    "7a1d5c3e-1111-4222-8333-444455556666",
+    "/home/ada/Projects/Some2Long3Directory4Name5With6Digits7/file",
+]
+
+
+@pytest.mark.parametrize(("text", "secret"), SECRETS)
+def test_secrets_in_a_text_are_replaced(text: str, secret: str) -> None:
+    """SC-43."""
+    found = REDACTOR.text(text)
+    assert secret not in found
+    assert "[redacted]" in found
+    assert REDACTOR.text(found).count("[redacted]") == found.count("[redacted]")
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_other_texts_stay_as_they_are(text: str) -> None:
+    assert REDACTOR.text(text) == text
+
+
+@pytest.mark.parametrize("key", ["apiKey", "API-KEY", "api_key", "Set-Cookie", "clientSecret"])
+def test_a_name_is_secret_however_it_is_spelled(key: str) -> None:
+    assert REDACTOR.value({key: ["x", {"y": 1}]}) == {key: "[redacted]"}
+
+
+def test_a_secret_across_a_cut_is_replaced() -> None:
+    for start in range(60, 100):
+        cut = REDACTOR.text("word " * 100, 100)
+        assert cut == f"{('word ' * 100)[:100]}... (500 characters)"
+        text = "x " * (start // 2) + "Bearer abcdefghijklmnopqrstuvwxyz0123456789 " + "y " * 100
+        assert "abcd" not in REDACTOR.text(text, 100)
+
+
+@pytest.mark.parametrize(("text", "secret"), SECRETS)
+def test_no_secret_is_in_what_the_journal_writes(text: str, secret: str) -> None:
+    """SC-43: neither in a request, nor in a result, an error, a cause, or a message."""
+    common: dict[str, Any] = {"session_id": "s", "epoch": 1, "seq": 1, "redactor": REDACTOR}
+    call: dict[str, Any] = {
+        **common,
+        "service": "s",
+        "tool": "t",
+        "arguments": {"deep": [{"text": text}]},
+        "started": 1.0,
+        "ended": 2.0,
+        "generation": 1,
+        "operation_id": None,
+        "limit": 4096,
+    }
+    result = CallResult({"content": [{"type": "text", "text": text}]})
+    written = [
+        call_entry(**call, outcome=result),
+        call_entry(**call, outcome=ServiceUnavailable(f"It said: {text}")),
+        transition_entry(
+            **common, at=1.0, code="T14", event="lost", source="idle", target="error", cause=text
+        ),
+        message_entry(**common, at=1.0, role="user", content=text, run=None),
+    ]
+    for entry in written:
+        kept = f"{entry.request} {entry.result} {entry.error}"
+        assert secret not in kept
+        assert "[redacted]" in kept
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-----BEGIN PRIVATE KEY-----" * 4000,
+        "a-" * 20_000 + "://" * 5000,
+        "password" * 10_000,
+        "x" * 100_000,
+        "sk-" * 30_000,
+        "Bearer " * 10_000,
+        "://" + "a" * 90_000,
+        'token="' * 10_000,
+    ],
+)
+def test_no_text_takes_long(text: str) -> None:
+    """What grows with the square of a text would take minutes here, which is more than a test may."""
+    assert len(REDACTOR.text(text)) <= len(text) * 2
