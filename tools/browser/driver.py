@@ -26,6 +26,9 @@ logger = logging.getLogger("statehold.browser")
 START_SECONDS: Final = 20.0
 STOP_SECONDS: Final = 3.0
 
+LEAN: Final = ("--max-semi-space-size=4",)
+"""MiB for new objects, instead of 16 or more: some 50 MiB less of memory, and no slower."""
+
 
 class Driver:
     """A running driver. It lives until aclose(), or until its process ends, which sets `exited`.
@@ -121,6 +124,7 @@ class Driver:
         self._process = await asyncio.create_subprocess_exec(
             *prefix,
             node,
+            *LEAN,
             program,
             "run-driver",
             stdin=asyncio.subprocess.PIPE,
