@@ -95,6 +95,11 @@ class Gateway:
         return await self._stack.__aexit__(kind, error, traceback)
 
     @property
+    def offers_state(self) -> bool:
+        """Whether callers may see and change the states of their sessions."""
+        return "state" in self.config.toolsets
+
+    @property
     def problems(self) -> Mapping[str, str]:
         """Services that could not be probed, with the reason."""
         return self._problems

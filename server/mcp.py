@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 import anyio
@@ -44,9 +45,11 @@ from ..tools.session_tools import summary
 from ..tools.upstream.errors import UpstreamRefused
 from . import results
 from .caller import LOG_LEVEL, Caller, may_ask
+from .followers import Followers
 from .gateway import Gateway
 from .parking import STATE, Parking, Work
 from .resources import Resources
+from .results import parse_state_uri
 from .sdk import RequestContext, connection_of, is_modern
 from .sound import refuse_unsound
 
@@ -63,6 +66,8 @@ CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = {
     **dict.fromkeys(("resources/list", "resources/read"), CacheHint()),
 }
 """The first three depend on the configuration only, the others on what a session holds at the moment."""
+SUBSCRIPTIONS = 1000
+"""States whose changes one subscription can be told of."""
 TELL_SECONDS = 10.0
 """How long a legacy client may take to be told that a list changed."""
 
@@ -89,7 +94,16 @@ class Face(Server[dict[str, Any]]):
         self._legacy: set[Connection] = set()
         self._by_session: dict[str, Connection] = {}
         self._info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
-        Resources(gateway, self.principal, self.pin, self.attended).register(self)
+        self._resources = Resources(gateway, self.principal, self.pin, self.attended)
+        self._resources.register(self)
+        self.followers = Followers(gateway, self._bus, self._tell)
+        if gateway.offers_state:
+            self.add_request_handler(
+                "resources/subscribe", types.SubscribeRequestParams, self._follow
+            )
+            self.add_request_handler(
+                "resources/unsubscribe", types.UnsubscribeRequestParams, self._unfollow
+            )
         self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         self.add_notification_handler(
             "notifications/initialized", types.NotificationParams, self._initialized
@@ -108,10 +122,11 @@ class Face(Server[dict[str, Any]]):
         return super().create_initialization_options(options, *args, **kwargs)
 
     def get_capabilities(self, *args: Any, **kwargs: Any) -> types.ServerCapabilities:
-        # The SDK promises whatever a subscription could ask for; of the resources of a session nothing is told.
+        # The SDK promises whatever a subscription could ask for; of resources it is told when a state changes.
         found = super().get_capabilities(*args, **kwargs)
         if found.resources is not None:
-            found.resources.subscribe = found.resources.list_changed = False
+            found.resources.subscribe = self._gateway.offers_state
+            found.resources.list_changed = False
         return found
 
     def stop_listening(self) -> None:
@@ -191,11 +206,32 @@ class Face(Server[dict[str, Any]]):
     ) -> types.SubscriptionsListenResult:
         """Serve a subscription, acknowledging no more than what is told."""
         wanted = params.notifications
+        followed: dict[str, tuple[str, int]] = {}
+        for uri in (wanted.resource_subscriptions or ())[:SUBSCRIPTIONS]:
+            with suppress(MCPError):
+                followed[str(uri)] = await self._resources.followed(ctx, str(uri))
         told = types.SubscriptionFilter(
             tools_list_changed=wanted.tools_list_changed,
             prompts_list_changed=wanted.prompts_list_changed,
+            resource_subscriptions=list(followed) or None,
         )
-        return await self._listen(ctx, params.model_copy(update={"notifications": told}))
+        with self.followers.following(followed.values()):
+            return await self._listen(ctx, params.model_copy(update={"notifications": told}))
+
+    async def _follow(
+        self, ctx: RequestContext, params: types.SubscribeRequestParams
+    ) -> types.EmptyResult:
+        found = await self._resources.followed(ctx, str(params.uri))
+        self.followers.join(connection_of(ctx), *found)
+        return types.EmptyResult()
+
+    async def _unfollow(
+        self, ctx: RequestContext, params: types.UnsubscribeRequestParams
+    ) -> types.EmptyResult:
+        session_id = parse_state_uri(str(params.uri))
+        if session_id is not None:
+            self.followers.leave(connection_of(ctx), session_id)
+        return types.EmptyResult()
 
     async def _tools_changed(self) -> None:
         await self._bus.publish(ToolsListChanged())
@@ -210,12 +246,14 @@ class Face(Server[dict[str, Any]]):
             # Each for itself: a client that reads nothing must not keep the others waiting.
             self._gateway.registry.spawn(self._tell, connection, method)
 
-    async def _tell(self, connection: Connection, method: str) -> None:
+    async def _tell(
+        self, connection: Connection, method: str, params: Mapping[str, Any] | None = None
+    ) -> None:
         with anyio.move_on_after(TELL_SECONDS):
             try:
-                await connection.outbound.notify(method, None)
+                await connection.outbound.notify(method, params)
             except Exception:
-                logger.debug("a client was gone when a list changed", exc_info=True)
+                logger.debug("a client was gone when it was to be told something", exc_info=True)
 
     # Calls.
 

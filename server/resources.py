@@ -2,7 +2,8 @@
 
 They have no argument for a session, so it is part of the name: a resource is `session://ID/SERVICE/URI` with the upstream's
 own URI percent-encoded, and a prompt takes the session as its first argument. Where the session is pinned, lists are the
-session's own; elsewhere they do not depend on it: resources are found by their template.
+session's own; elsewhere they do not depend on it: resources are found by their template. The state of a session is a
+resource as well, `session://ID/state`, where the toolset `state` is offered.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
+from ..sessions.directory import ID_PREFIX
 from ..sessions.errors import (
     CallTimedOut,
     ConnectionLost,
@@ -33,9 +35,17 @@ from ..sessions.services import JSON, Offering
 from ..tools.catalog import SESSION_ARGUMENT, free_argument
 from ..tools.upstream.errors import UpstreamRefused
 from .caller import OUR_STATE, Caller
+from .exchange import encode
 from .gateway import Gateway
 from .parking import Work
-from .results import SCHEME, parse_session_uri, session_uri, store_down
+from .results import (
+    SCHEME,
+    parse_session_uri,
+    parse_state_uri,
+    session_uri,
+    state_uri,
+    store_down,
+)
 from .sdk import RequestContext, is_modern
 from .sound import refuse_unsound
 
@@ -44,6 +54,14 @@ logger = logging.getLogger("statehold.server")
 Params = types.PaginatedRequestParams | None
 Attend = Callable[[RequestContext, JSON, Request, str, Work], Awaitable[JSON]]
 """Runs what a request asks of a session, parked while its caller is asked: context, params, request, what, work."""
+
+
+_STATE: JSON = {
+    "name": "state",
+    "title": "State of the session",
+    "description": "The JSON object that a session carries, as state_get returns it.",
+    "mimeType": "application/json",
+}
 
 
 class Resources:
@@ -74,6 +92,11 @@ class Resources:
 
     async def _list(self, ctx: RequestContext, params: Params) -> Any:
         found: list[JSON] = []
+        pin = self._pin(ctx)
+        if pin is not None and self._gateway.offers_state:
+            with _translated():
+                session = await self._gateway.pinned(self._principal(ctx), pin)
+            found.append({"uri": state_uri(session), **_STATE})
         async for service, session_id, page in self._pages(ctx, "resources", "resources/list"):
             for resource in _sound(page.get("resources"), service):
                 uri = session_uri(session_id, service, resource["uri"])
@@ -90,9 +113,14 @@ class Resources:
             }
             for service in self._offering("resources")
         ]
+        if self._gateway.offers_state:
+            found.insert(0, {"uriTemplate": f"{SCHEME}{{{SESSION_ARGUMENT}}}/state", **_STATE})
         return _result(ctx, {"resourceTemplates": found})
 
     async def _read(self, ctx: RequestContext, params: types.ReadResourceRequestParams) -> Any:
+        state_of = parse_state_uri(str(params.uri))
+        if state_of is not None and self._gateway.offers_state:
+            return await self._read_state(ctx, state_of)
         parsed = parse_session_uri(str(params.uri))
         if parsed is None:
             raise MCPError(
@@ -100,16 +128,50 @@ class Resources:
                 message=f"Unknown resource: use {SCHEME}ID/SERVICE/URI, the URI percent-encoded",
             )
         session, service, uri = parsed
-        pin = self._pin(ctx)
         with _translated():
-            if pin is not None and session not in (
-                pin,
-                await self._gateway.pinned(self._principal(ctx), pin),
-            ):
-                raise SessionNotFound
+            await self._refuse_others(ctx, session)
             return await self._asking(
                 ctx, session, service, "resources/read", {"uri": uri}, _addressed(service, uri)
             )
+
+    async def _read_state(self, ctx: RequestContext, session: str) -> JSON:
+        with _translated():
+            await self._refuse_others(ctx, session)
+            states, namespace = self._gateway.registry.states, self._gateway.config.namespace
+            found = await states.read(self._principal(ctx), session, namespace=namespace)
+        part: JSON = {
+            "uri": state_uri(found.session_id),
+            "mimeType": _STATE["mimeType"],
+            "text": encode(found.value).decode(),
+            "_meta": {"statehold/state": {"version": found.version}},
+        }
+        return _result(ctx, {"contents": [part]})
+
+    async def followed(self, ctx: RequestContext, uri: str) -> tuple[str, int]:
+        """Return id and version of the state that an address is of, for who wants to hear of its changes.
+
+        Raises:
+            MCPError: it is of no state, or of none that the caller may see. Names are none: they may change hands.
+        """
+        session = parse_state_uri(uri) if self._gateway.offers_state else None
+        if session is None or uri != state_uri(session) or not session.startswith(ID_PREFIX):
+            raise MCPError(
+                code=types.INVALID_PARAMS,
+                message=f"Changes are told of {SCHEME}ID/state only, with the id of a session",
+            )
+        with _translated():
+            await self._refuse_others(ctx, session)
+            states, namespace = self._gateway.registry.states, self._gateway.config.namespace
+            return await states.version(self._principal(ctx), session, namespace)
+
+    async def _refuse_others(self, ctx: RequestContext, session: str) -> None:
+        """Where the session is pinned, no other one is there."""
+        pin = self._pin(ctx)
+        if pin is not None and session not in (
+            pin,
+            await self._gateway.pinned(self._principal(ctx), pin),
+        ):
+            raise SessionNotFound
 
     # Prompts.
 

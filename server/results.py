@@ -135,6 +135,19 @@ def parse_session_uri(uri: str) -> tuple[str, str, str] | None:
     return unquote(parts[0]), unquote(parts[1]), unquote(parts[2])
 
 
+def state_uri(session_id: str) -> str:
+    """Return the address of the state of a session: `session://ID/state`."""
+    return f"{SCHEME}{quote(session_id, safe='')}/state"
+
+
+def parse_state_uri(uri: str) -> str | None:
+    """Return whose state an address is of, by id or by name, None for any other address."""
+    if not uri.startswith(SCHEME):
+        return None
+    parts = uri[len(SCHEME) :].split("/")
+    return unquote(parts[0]) if len(parts) == 2 and parts[0] and parts[1] == "state" else None
+
+
 __all__ = [
     "ERROR_META",
     "SESSION_META",
@@ -142,7 +155,9 @@ __all__ = [
     "forwarded",
     "own",
     "parse_session_uri",
+    "parse_state_uri",
     "session_uri",
+    "state_uri",
     "store_down",
     "text_block",
 ]

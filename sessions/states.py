@@ -65,6 +65,13 @@ class States:
             return Found(state.session_id, state.version, False)
         return Found(state.session_id, state.version, True, copied(value))
 
+    async def version(
+        self, principal: Principal, ref: str, namespace: str | None = None
+    ) -> tuple[str, int]:
+        """Return a session's id and the version of its state; see read()."""
+        state = await self._directory.state(principal, ref, namespace)
+        return state.session_id, state.version
+
     async def update(
         self,
         principal: Principal,

@@ -187,6 +187,10 @@ class Store(Protocol):
 
     async def state(self, session_id: str) -> StateRecord | None: ...
 
+    async def state_versions(self, session_ids: Sequence[str]) -> dict[str, int]:
+        """Return the versions of the states of those sessions that there are."""
+        ...
+
     async def snapshot(self, session_id: str, service: str) -> SnapshotRecord | None:
         """Return the newest snapshot of a binding."""
         ...

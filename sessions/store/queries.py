@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
 
 from sqlalchemy import Connection, String, and_, bindparam, func, or_, select
 
@@ -21,7 +22,7 @@ from ..records import (
 )
 from . import rows, schema
 from .base import Loaded
-from .dialect import check_storage
+from .dialect import among, check_storage, packed
 from .rows import mapping
 
 _s = schema.session.c
@@ -43,6 +44,9 @@ _BINDINGS = (
     .order_by(schema.binding.c.service)
 )
 _STATE = select(schema.state).where(schema.state.c.session_id == _this)
+_VERSIONS = select(schema.state.c.session_id, schema.state.c.version).where(
+    among(schema.state.c.session_id)
+)
 _SNAPSHOT = (
     select(schema.snapshot)
     .where(
@@ -128,6 +132,11 @@ def bindings(connection: Connection, session_id: str) -> list[BindingRecord]:
 def state(connection: Connection, session_id: str) -> StateRecord | None:
     row = connection.execute(_STATE, {"session_id": session_id}).first()
     return None if row is None else rows.state_record(mapping(row))
+
+
+def state_versions(connection: Connection, session_ids: Sequence[str]) -> dict[str, int]:
+    found = connection.execute(_VERSIONS, {"ids": packed(session_ids)})
+    return {row[0]: row[1] for row in found}
 
 
 def snapshot(connection: Connection, session_id: str, service: str) -> SnapshotRecord | None:

@@ -208,6 +208,9 @@ class SQLStore:
     async def state(self, session_id: str) -> StateRecord | None:
         return await self._read(partial(queries.state, session_id=session_id))
 
+    async def state_versions(self, session_ids: Sequence[str]) -> dict[str, int]:
+        return await self._read(partial(queries.state_versions, session_ids=session_ids))
+
     async def snapshot(self, session_id: str, service: str) -> SnapshotRecord | None:
         return await self._read(partial(queries.snapshot, session_id=session_id, service=service))
 

@@ -12,7 +12,6 @@ from front import JSON, Way, count, opened_session, service, structured
 from mcp import Client, MCPError
 from mcp_types import (
     INVALID_PARAMS,
-    METHOD_NOT_FOUND,
     ElicitResult,
     GetPromptResult,
     InputRequiredResult,
@@ -51,6 +50,7 @@ async def read(client: Client, uri: str) -> TextResourceContents:
 async def test_templates_say_how_a_resource_of_a_session_is_addressed(client: Client) -> None:
     found = (await client.list_resource_templates()).resource_templates
     assert [t.uri_template for t in found] == [
+        "session://{session_id}/state",
         "session://{session_id}/asking/{uri}",
         "session://{session_id}/has%20space/{uri}",
     ]
@@ -224,14 +224,16 @@ async def test_a_parked_resource_ends_with_its_session(memory: Way, face: Face) 
         assert len(face.parking) == 0
 
 
-# Changes of resources, which are not told.
+# Changes of resources, of which only those of a state are told.
 
 
-async def test_nothing_is_promised_of_changed_resources(way: Way, client: Client) -> None:
+async def test_no_more_is_promised_of_changed_resources_than_is_told(
+    way: Way, client: Client
+) -> None:
     capabilities = client.server_capabilities
     assert capabilities is not None
     assert capabilities.resources is not None
-    assert not capabilities.resources.subscribe
+    assert capabilities.resources.subscribe
     assert not capabilities.resources.list_changed
     assert capabilities.tools is not None
     assert capabilities.tools.list_changed
@@ -246,16 +248,16 @@ async def test_nothing_is_promised_of_changed_resources(way: Way, client: Client
             honored = changes.honored.model_dump(by_alias=True, exclude_none=True)
         assert honored == {"toolsListChanged": True}
     else:
-        with pytest.raises(MCPError) as caught:
+        with pytest.raises(MCPError, match="session://ID/state only") as caught:
             await client.subscribe_resource(address(session))  # pyright: ignore[reportDeprecated]
-        assert caught.value.error.code == METHOD_NOT_FOUND
+        assert caught.value.error.code == INVALID_PARAMS
 
 
 async def test_a_pinned_session_lists_its_resources_and_prompts(http: Way) -> None:
     async with http.connect(f"/s/resources {http.era}/mcp") as client:
         listed = (await client.list_resources()).resources
-        assert [r.name for r in listed] == ["value", "value"]
-        uris = [str(r.uri) for r in listed]
+        assert [r.name for r in listed] == ["state", "value", "value"]
+        uris = [str(r.uri) for r in listed[1:]]
         session = uris[0].split("/")[2]
         assert uris == [address(session), address(session, "has%20space")]
         await client.call_tool("inc", {})

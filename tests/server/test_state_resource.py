@@ -1,0 +1,253 @@
+"""The state of a session as a resource, and who is told when it changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from front import JSON, Way, code_of, opened_session, service, structured, toml
+from mcp import Client, MCPError
+
+from statehold.server.config_load import load
+from statehold.server.daemon import opened
+from statehold.server.gateway import Gateway
+from statehold.server.mcp import Face
+from statehold.sessions.creation import Wish
+from statehold.sessions.records import LOCAL, Principal
+
+pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+
+OTHER = Principal(subject="somebody else")
+
+
+@pytest.fixture(scope="module")
+def settings() -> JSON:
+    return {"services": {"quick": service("quick")}}
+
+
+def address(session: str) -> str:
+    return f"session://{session}/state"
+
+
+async def read(client: Client, uri: str) -> types.TextResourceContents:
+    (part,) = (await client.read_resource(uri)).contents
+    assert isinstance(part, types.TextResourceContents)
+    return part
+
+
+async def update(client: Client, session: str, **values: Any) -> int:
+    arguments = {"session_id": session, "values": values}
+    return structured(await client.call_tool("state_update", arguments))["version"]
+
+
+# Reading.
+
+
+async def test_the_resource_holds_what_the_tool_returns(client: Client, way: Way) -> None:
+    """AM-23."""
+    state = {"int": 2**63 - 1, "large": 2**80, "whole": 1.0, "text": "漢字 \U0001f600", "no": None}
+    name = f"read {way.transport} {way.era}"
+    session = await opened_session(client, name=name, state=state)
+    templates = (await client.list_resource_templates()).resource_templates
+    assert templates[0].uri_template == "session://{session_id}/state"
+    assert templates[0].mime_type == "application/json"
+    for ref in (session, name.replace(" ", "%20")):
+        part = await read(client, address(ref))
+        assert (str(part.uri), part.mime_type) == (address(session), "application/json")
+        found = structured(await client.call_tool("state_get", {"session_id": session}))
+        assert json.loads(part.text) == found["value"] == state
+        assert isinstance(json.loads(part.text)["whole"], float)
+        assert part.meta == {"statehold/state": {"version": 0}}
+
+
+async def test_a_state_that_is_not_there_or_closed_is_an_error(client: Client) -> None:
+    session = await opened_session(client)
+    await client.call_tool("session_close", {"session_id": session})
+    for uri, said in (
+        (address(session), "session_closed"),
+        (address("sh_" + "a" * 26), "session_not_found"),
+        (address(session) + "/", "session://ID"),
+        ("session:///state", "session://ID"),
+    ):
+        with pytest.raises(MCPError, match=said) as caught:
+            await client.read_resource(uri)
+        assert caught.value.error.code == types.INVALID_PARAMS
+
+
+async def test_where_the_session_is_pinned_its_state_is_listed_and_no_other_there(
+    http: Way,
+) -> None:
+    async with http.connect(f"/s/state {http.era}/mcp") as client, http.connect() as other:
+        (listed,) = (await client.list_resources()).resources
+        assert (listed.name, listed.mime_type) == ("state", "application/json")
+        await client.call_tool("state_update", {"values": {"n": 1}})
+        assert json.loads((await read(client, str(listed.uri))).text) == {"n": 1}
+        foreign = await opened_session(other)
+        with pytest.raises(MCPError, match="session_not_found"):
+            await read(client, address(foreign))
+        # Where none is pinned, the list does not depend on what is open.
+        assert (await other.list_resources()).resources == []
+
+
+# Following.
+
+
+class Told:
+    """What a client is told of states, in the way of its era."""
+
+    def __init__(self) -> None:
+        self.uris: list[str] = []
+        self._told = anyio.Event()
+
+    def heard(self, uri: str) -> None:
+        self.uris.append(uri)
+        self._told.set()
+
+    async def handle(self, message: Any) -> None:
+        if isinstance(message, types.ResourceUpdatedNotification):
+            self.heard(str(message.params.uri))
+
+    async def wait(self) -> None:
+        with anyio.fail_after(15):
+            await self._told.wait()
+        self._told = anyio.Event()
+
+
+@asynccontextmanager
+async def following(client: Client, told: Told, modern: bool, *uris: str) -> AsyncGenerator[None]:
+    """Follow states in the way of the era."""
+    if not modern:
+        for uri in uris:
+            await client.subscribe_resource(uri)  # pyright: ignore[reportDeprecated]
+        yield
+        for uri in uris:
+            await client.unsubscribe_resource(uri)  # pyright: ignore[reportDeprecated]
+        return
+    async with (
+        client.listen(resource_subscriptions=uris) as changes,
+        anyio.create_task_group() as tasks,
+    ):
+        assert list(changes.honored.resource_subscriptions or ()) == list(uris)
+
+        async def listen() -> None:
+            async for change in changes:
+                told.heard(str(getattr(change, "uri", None)))
+
+        tasks.start_soon(listen)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def test_who_follows_a_state_is_told_of_each_change(way: Way) -> None:
+    told = Told()
+    async with AsyncExitStack() as stack:
+        handler: Any = None if way.modern else told.handle
+        client = await stack.enter_async_context(way.connect(message_handler=handler))
+        assert client.server_capabilities is not None
+        assert client.server_capabilities.resources is not None
+        assert client.server_capabilities.resources.subscribe
+        assert not client.server_capabilities.resources.list_changed
+        session, other = await opened_session(client), await opened_session(client)
+        async with following(client, told, way.modern, address(session)):
+            await update(client, other, n=1)
+            await update(client, session, n=1)
+            await told.wait()
+            assert json.loads((await read(client, address(session))).text) == {"n": 1}
+            await update(client, session, n=2)
+            await told.wait()
+        assert set(told.uris) == {address(session)}
+
+
+async def test_nobody_follows_what_it_may_not_see(memory: Way, gateway: Gateway) -> None:
+    async with memory.connect() as client:
+        mine = await opened_session(client, name=f"mine {memory.era}")
+        foreign = (await gateway.registry.create(OTHER, Wish())).id
+        wrong = [address(foreign), address(f"mine%20{memory.era}"), f"session://{mine}/quick/x"]
+        if memory.modern:
+            async with client.listen(resource_subscriptions=[*wrong, address(mine)]) as changes:
+                honored = changes.honored.resource_subscriptions
+            assert list(honored or ()) == [address(mine)]
+            return
+        for uri in wrong:
+            with pytest.raises(MCPError) as caught:
+                await client.subscribe_resource(uri)  # pyright: ignore[reportDeprecated]
+            assert caught.value.error.code == types.INVALID_PARAMS
+
+
+async def test_what_is_followed_is_forgotten_with_its_follower(memory: Way, face: Face) -> None:
+    before = len(face.followers)
+    async with memory.connect() as client:
+        session = await opened_session(client)
+        for _ in range(2):
+            async with following(client, Told(), memory.modern, address(session)):
+                assert len(face.followers) == before + 1
+        assert len(face.followers) in (before, before + 1)
+        if not memory.modern:
+            await client.subscribe_resource(address(session))  # pyright: ignore[reportDeprecated]
+    with anyio.fail_after(5):
+        while len(face.followers) > before:  # noqa: ASYNC110 - nothing tells when a stream has ended
+            await anyio.sleep(0.01)
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_many_changes_are_told_as_few_and_those_of_another_process_too(
+    tmp_path: Path, era: str
+) -> None:
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({"services": {"quick": service("quick")}}))
+    told, modern = Told(), era == "modern"
+    loaded = load(config=config, services=None, flags={"data": str(tmp_path / "data")})
+    async with (
+        opened(loaded, address="here") as here,
+        opened(loaded, address="there") as there,
+        Client(
+            Face(here, version="0"),
+            cache=None,
+            mode="auto" if modern else "legacy",
+            message_handler=told.handle,
+        ) as client,
+    ):
+        session = await opened_session(client)
+        async with following(client, told, modern, address(session)):
+            async with anyio.create_task_group() as tasks:
+                for number in range(300):
+                    tasks.start_soon(lambda n=number: update(client, session, **{f"k{n}": n}))
+            await told.wait()
+            await client.call_tool("session_pause", {"session_id": session})
+            seen = len(told.uris)
+            assert seen < 100
+            with anyio.fail_after(15):
+                await there.registry.update_state(LOCAL, session, {"there": True})
+                while True:
+                    await told.wait()
+                    value = json.loads((await read(client, address(session))).text)
+                    if value.get("there"):
+                        break
+            assert len(value) == 301
+
+
+async def test_without_the_toolset_nothing_of_it_is_there(tmp_path: Path) -> None:
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({"toolsets": ["core"], "services": {"quick": service("quick")}}))
+    loaded = load(config=config, services=None, flags={"data": str(tmp_path / "data")})
+    async with opened(loaded, address="here") as gateway:
+        face = Face(gateway, version="0")
+        for mode in ("auto", "legacy"):
+            async with Client(face, cache=None, mode=mode) as client:
+                session = await opened_session(client)
+                assert (await client.list_resource_templates()).resource_templates == []
+                assert client.server_capabilities is not None
+                assert client.server_capabilities.resources is not None
+                assert not client.server_capabilities.resources.subscribe
+                with pytest.raises(MCPError):
+                    await client.read_resource(address(session))
+                result = await client.call_tool("session_info", {"session_id": session})
+                assert not result.is_error
+                with pytest.raises(MCPError, match="Unknown tool"):
+                    code_of(await client.call_tool("state_get", {"session_id": session}))
