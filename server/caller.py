@@ -10,7 +10,7 @@ import anyio
 import mcp_types as types
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
-from ..sessions.errors import NotAllowed
+from ..sessions.errors import InvalidArgument, NotAllowed
 from ..sessions.services import JSON
 from .sdk import RequestContext, channel_of, connection_of, is_modern
 
@@ -24,6 +24,8 @@ OUR_STATE = "up:"
 
 ANSWER_SECONDS = 600.0
 """How long a question waits for its answer. The time limit of the call stands still meanwhile."""
+
+LABEL_LENGTH = 128
 
 _HOP_KEYS = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 _NEEDED = {
@@ -73,8 +75,21 @@ class Caller:
 
     @property
     def operation_id(self) -> str | None:
-        found = self._raw_meta.get("statehold/operation_id")
-        return found if isinstance(found, str) else None
+        """The id under which at most one call is run; see sessions/operations.py. Raises InvalidArgument."""
+        return self._label("operation_id")
+
+    @property
+    def run_id(self) -> str | None:
+        """What the caller groups its calls by. Raises InvalidArgument."""
+        return self._label("run_id")
+
+    def _label(self, name: str) -> str | None:
+        found = self._raw_meta.get(f"statehold/{name}")
+        if found is not None and not (isinstance(found, str) and 0 < len(found) <= LABEL_LENGTH):
+            raise InvalidArgument(
+                f'_meta["statehold/{name}"] should be a text of 1 to {LABEL_LENGTH} characters.'
+            )
+        return found
 
     @property
     def wants_progress(self) -> bool:

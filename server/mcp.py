@@ -31,6 +31,7 @@ from pydantic import ValidationError
 from ..sessions.creation import Wish
 from ..sessions.errors import (
     InvalidArgument,
+    RequestRefused,
     ServiceUnavailable,
     SessionError,
     SessionNotFound,
@@ -42,7 +43,6 @@ from ..sessions.services import JSON
 from ..tools.catalog import Catalog, Entry, Naming
 from ..tools.own import Context, OwnTool, missing_session
 from ..tools.session_tools import summary
-from ..tools.upstream.errors import UpstreamRefused
 from . import results
 from .caller import LOG_LEVEL, Caller, may_ask
 from .followers import Followers
@@ -275,7 +275,7 @@ class Face(Server[dict[str, Any]]):
         try:
             refuse_unsound(params)
             return await self._call(ctx, params, modern)
-        except UpstreamRefused as error:
+        except RequestRefused as error:
             raise MCPError(code=error.rpc_code, message=error.message, data=error.data) from None
         except SessionError as error:
             return await self._failed(ctx, error, modern)
@@ -352,7 +352,7 @@ class Face(Server[dict[str, Any]]):
         )
 
         async def work(caller: Caller) -> JSON:
-            request.operation_id = caller.operation_id
+            request.operation_id, request.run = caller.operation_id, caller.run_id
             answer = await self._gateway.router.call(request, caller)
             return results.forwarded(answer, service=entry.service, modern=modern, info=self._info)
 

@@ -16,6 +16,7 @@
      ├── StateConflict, StateInvalid
      ├── NameTaken
      ├── InvalidArgument
+     │    └── RequestRefused        the far side answered with a JSON-RPC error
      └── NotAllowed
 
 `code` and `recovery` are what a client sees; see design section 5. A message never holds a secret, a traceback or a path
@@ -184,11 +185,35 @@ class InvalidArgument(SessionError):
     recovery = "Correct the argument and try again."
 
 
+class RequestRefused(InvalidArgument):
+    """Raised when the far side answered a request with a JSON-RPC error, which may be passed on as it is."""
+
+    recovery = "Read the message of the server, correct the call and try again."
+
+    def __init__(self, rpc_code: int, message: str, data: object = None) -> None:
+        super().__init__(message)
+        self.rpc_code = rpc_code
+        """The JSON-RPC error code; `code` is ours."""
+        self.data = data
+
+
 class NotAllowed(SessionError):
     """Raised when the configuration or the caller's rights forbid the operation."""
 
     code = "not_allowed"
     recovery = "Ask whoever runs this server."
+
+
+_RECORDED: tuple[type[SessionError], ...] = (
+    *(SessionClosed, SessionPaused, SessionFailed, SessionBusy, SessionLimit),
+    *(ServiceUnavailable, ServiceNotBound, CallTimedOut, ConnectionLost, OutcomeUnknown),
+    *(StateConflict, StateInvalid, InvalidArgument, NotAllowed),
+)
+
+
+def of_code(code: str) -> type[SessionError]:
+    """Return what a call that failed with a code raised, for a record of it."""
+    return next((found for found in _RECORDED if found.code == code), OutcomeUnknown)
 
 
 class IllegalTransition(Exception):
@@ -233,8 +258,10 @@ __all__ = [
     "StateInvalid",
     "NameTaken",
     "InvalidArgument",
+    "RequestRefused",
     "NotAllowed",
     "IllegalTransition",
     "Fenced",
     "StoreUnavailable",
+    "of_code",
 ]

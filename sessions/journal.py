@@ -20,6 +20,8 @@ CAUSE = 1000
 """Characters that are kept of the cause of a transition."""
 STARTED = "started"
 """The status of a call of which only the beginning is written."""
+INPUT_REQUIRED = "input_required"
+"""The status of a call whose caller has to send it again, with answers."""
 
 
 def capped(value: object, limit: int) -> object:
@@ -160,11 +162,14 @@ def message_entry(
 def status_of(outcome: CallResult | BaseException) -> str:
     """Return what became of a call, in one word."""
     if isinstance(outcome, CallResult):
+        if outcome.input_required:
+            return INPUT_REQUIRED
         return "error" if outcome.is_error else "ok"
     return outcome.code if isinstance(outcome, SessionError) else "cancelled"
 
 
 __all__ = [
+    "INPUT_REQUIRED",
     "OVERHEAD",
     "STARTED",
     "brief",

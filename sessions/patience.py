@@ -1,15 +1,21 @@
-"""How long a call may take, without the time in which it waits for its caller."""
+"""How long a call may take: without the time in which it waits for its caller, and not longer than its session."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Coroutine, Generator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
+from .errors import OutcomeUnknown, SessionClosed
 from .services import JSON, CallContext
+
+if TYPE_CHECKING:
+    from .session import Session
+
+T = TypeVar("T")
 
 
 class Timed:
@@ -83,4 +89,21 @@ def limited(seconds: float, ctx: CallContext) -> Generator[CallContext]:
         raise TimeoutError
 
 
-__all__ = ["Timed", "limited"]
+async def until_closed(session: Session, work: Coroutine[Any, Any, T]) -> T:
+    """Run what is in flight in a session, cancelled when the session is closed.
+
+    Raises:
+        OutcomeUnknown, SessionClosed: it was cancelled for that.
+    """
+    with anyio.CancelScope() as closing:
+        session.calls.add(closing)
+        try:
+            return await work
+        finally:
+            session.calls.discard(closing)
+    if session.fenced:
+        raise OutcomeUnknown("Another process took the session over during the call.")
+    raise SessionClosed("The session was closed during the call.", session_id=session.id)
+
+
+__all__ = ["Timed", "limited", "until_closed"]

@@ -6,9 +6,9 @@ The way of a call that finds its session idle and connected does no I/O but the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 
@@ -24,7 +24,8 @@ from .errors import (
     StoreUnavailable,
 )
 from .journal import call_entry
-from .patience import limited
+from .operations import Operations
+from .patience import limited, until_closed
 from .records import Principal
 from .registry import Registry
 from .services import JSON, Answering, CallContext, CallResult
@@ -32,8 +33,6 @@ from .session import Binding, Session
 from .store.base import Store
 
 logger = logging.getLogger("statehold.sessions")
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -60,6 +59,8 @@ class Request:
     run: str | None = None
     """What the caller groups its calls by, for the journal."""
     namespace: str | None = None
+    sent: bool = False
+    """Whether it may have reached the far side."""
 
 
 class Router:
@@ -69,6 +70,7 @@ class Router:
         self._registry = registry
         self._store = store
         self._node = node
+        self._operations = Operations(registry, store, node)
 
     async def call(self, request: Request, ctx: CallContext) -> Answer:
         """Run one tool call in a session and return its result.
@@ -91,7 +93,10 @@ class Router:
             )
         registry.admission.begin(session)
         try:
-            result = await self._journaled(session, binding, request, ctx)
+            if request.operation_id is None:
+                result = await self._journaled(session, binding, request, ctx)
+            else:
+                result = await self._operation(session, binding, request, ctx)
         except SessionError as error:
             error.session_id = session.id
             raise
@@ -121,7 +126,7 @@ class Router:
         registry.admission.begin(session)
         try:
             work = self._forwarded(session, binding, method, params, ctx)
-            return await _until_closed(session, work), session
+            return await until_closed(session, work), session
         finally:
             registry.admission.settle(session)
 
@@ -141,13 +146,21 @@ class Router:
         except TimeoutError:
             raise self._timed_out(session, binding, method) from None
 
+    async def _operation(
+        self, session: Session, binding: Binding, request: Request, ctx: CallContext
+    ) -> CallResult:
+        async def work() -> CallResult:
+            return await until_closed(session, self._sent(session, binding, request, ctx))
+
+        return await self._operations.run(session, binding, request, ctx, work)
+
     async def _journaled(
         self, session: Session, binding: Binding, request: Request, ctx: CallContext
     ) -> CallResult:
         started = self._registry.clock.now()
         outcome: CallResult | BaseException = SessionClosed("unfinished")
         try:
-            outcome = await _until_closed(session, self._sent(session, binding, request, ctx))
+            outcome = await until_closed(session, self._sent(session, binding, request, ctx))
             return outcome
         except BaseException as error:
             outcome = error
@@ -203,11 +216,15 @@ class Router:
             return await self._send(session, binding, request, ctx)
         except ConnectionLost:
             # Nothing was sent: sending it over the next connection repeats nothing.
-            pass
+            request.sent = False
         except OutcomeUnknown:
-            if not binding.service.repeatable(request.tool):
+            if request.operation_id is not None or not binding.service.repeatable(request.tool):
                 raise
-        return await self._send(session, binding, request, ctx)
+        try:
+            return await self._send(session, binding, request, ctx)
+        except ConnectionLost:
+            request.sent = False
+            raise
 
     async def _send(
         self, session: Session, binding: Binding, request: Request, ctx: CallContext
@@ -219,6 +236,7 @@ class Router:
         try:
             with limited(binding.service.call_seconds, ctx) as timed:
                 async with live.slots:
+                    request.sent = True
                     result = await live.connection.call(request.tool, request.arguments, timed)
         except TimeoutError:
             raise self._timed_out(session, binding, request.tool) from None
@@ -238,19 +256,6 @@ class Router:
             f"{what} took longer than {binding.service.call_seconds:g} seconds and was cancelled.",
             session_id=session.id,
         )
-
-
-async def _until_closed(session: Session, work: Coroutine[Any, Any, T]) -> T:
-    """Run what is in flight in a session, cancelled when the session is closed."""
-    with anyio.CancelScope() as closing:
-        session.calls.add(closing)
-        try:
-            return await work
-        finally:
-            session.calls.discard(closing)
-    if session.fenced:
-        raise OutcomeUnknown("Another process took the session over during the call.")
-    raise SessionClosed("The session was closed during the call.", session_id=session.id)
 
 
 def notice(session: Session, *bindings: Binding) -> str | None:

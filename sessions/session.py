@@ -22,9 +22,11 @@ from .records import (
     BindingRecord,
     BindingStatus,
     JournalRecord,
+    ReceiptRecord,
     SessionRecord,
     SnapshotRecord,
     StateRecord,
+    SummaryRecord,
 )
 from .redaction import Redactor
 from .services import Service, SessionView
@@ -82,6 +84,17 @@ class Trial:
     error: SessionBusy | StoreUnavailable | None = None
 
 
+class Operation:
+    """A call with an operation id while it runs in this process. `receipt` is there at its end, unless it was not sent."""
+
+    __slots__ = ("digest", "ended", "receipt")
+
+    def __init__(self, digest: str) -> None:
+        self.digest = digest
+        self.ended = anyio.Event()
+        self.receipt: ReceiptRecord | None = None
+
+
 class Session:
     """A session this node owns. It lives from create or claim until it is closed, or paused without a live connection.
 
@@ -127,6 +140,10 @@ class Session:
         """The newest state that is durable."""
         self.notice: str | None = None
         """What the next result has to say of the session as a whole."""
+        self.operations: dict[str, Operation] = {}
+        """The calls in flight that carry an operation id, by it."""
+        self.receipts: tuple[int, int] | None = None
+        """How many receipts the store keeps, and the bytes of their results; None before anybody asked."""
         self.redactor = REDACTOR
         """What keeps secrets out of its journal."""
         self.on_deadline: Callable[[Session], None] = _nothing
@@ -222,6 +239,11 @@ class Session:
         unbind: Sequence[str] = (),
         state: StateRecord | None = None,
         snapshots: Sequence[SnapshotRecord] = (),
+        journal: Sequence[JournalRecord] = (),
+        ended: Sequence[JournalRecord] = (),
+        receipts: Sequence[ReceiptRecord] = (),
+        forget: Sequence[str] = (),
+        summary: SummaryRecord | None = None,
         **columns: Any,
     ) -> None:
         """Make changes and the transitions applied since the last save durable; not interrupted by cancellation.
@@ -243,7 +265,11 @@ class Session:
             unbind=unbind,
             state=state,
             snapshots=snapshots,
-            journal=entries,
+            journal=[*entries, *journal],
+            ended=ended,
+            receipts=receipts,
+            forget=forget,
+            summary=summary,
         )
         try:
             with anyio.CancelScope(shield=True):
@@ -379,4 +405,4 @@ def describe_binding(record: BindingRecord, live: LiveConnection | None = None) 
     }
 
 
-__all__ = ["Binding", "Session", "describe", "describe_binding", "expiry", "timestamp"]
+__all__ = ["Binding", "Operation", "Session", "describe", "describe_binding", "expiry", "timestamp"]

@@ -1,6 +1,6 @@
 """What an upstream can fail with, as errors of a session.
 
-InvalidArgument
+RequestRefused
  └── UpstreamRefused            it answered the request itself with a JSON-RPC error
 ServiceUnavailable
  └── UpstreamMisbehaved         it answered with something that is not MCP
@@ -8,21 +8,11 @@ ServiceUnavailable
 
 from __future__ import annotations
 
-from typing import Any
-
-from ...sessions.errors import InvalidArgument, ServiceUnavailable
+from ...sessions.errors import RequestRefused, ServiceUnavailable
 
 
-class UpstreamRefused(InvalidArgument):
-    """Raised when an upstream answered a request with a JSON-RPC error, which may be passed on as it is."""
-
-    recovery = "Read the message of the server, correct the call and try again."
-
-    def __init__(self, rpc_code: int, message: str, data: Any = None) -> None:
-        super().__init__(message)
-        self.rpc_code = rpc_code
-        """The JSON-RPC error code; `code` is ours."""
-        self.data = data
+class UpstreamRefused(RequestRefused):
+    """Raised when an upstream answered a request with a JSON-RPC error."""
 
 
 class UpstreamMisbehaved(ServiceUnavailable):
