@@ -138,6 +138,10 @@ async def saved(
             tasks.start_soon(reading.take_cookies, context)
             for number, page in enumerate(pages):
                 tasks.start_soon(reading.take, number, page)
+        if reading.silent:
+            # The browser may have died meanwhile: then what was saved before is worth more than this.
+            reading.cookies = None
+            await reading.take_cookies(context)
         if not light and reading.cookies is not None:
             await _read_left(origins, pages, reading.claimed)
     if reading.cookies is None:
@@ -176,6 +180,8 @@ class _Reading:
         self.tabs: dict[int, SavedTab] = {}
         self.claimed: set[str] = set()
         """Origins that an open page is asked about, so that no other has to be."""
+        self.silent = False
+        """Whether a page did not answer."""
         self._origins = origins
         self._storage = LIGHT_STORAGE_LIMITS if light else STORAGE_LIMITS
         self._probe = probe
@@ -194,8 +200,10 @@ class _Reading:
             return
         with anyio.move_on_after(self._probe), suppress(Error):
             self.tabs[number] = await self._addressed(page)
-        if number not in self.tabs and not page.is_closed():
-            self.tabs[number] = SavedTab(page.url)
+        if number not in self.tabs:
+            self.silent = True
+            if not page.is_closed():
+                self.tabs[number] = SavedTab(page.url)
         if number in self.tabs:
             self.tabs[number] = await self._filled(self.tabs[number], page)
 
@@ -221,6 +229,8 @@ class _Reading:
 
     async def _filled(self, tab: SavedTab, page: Page) -> SavedTab:
         """Add what is on the page itself, if it answers in time."""
+        from playwright.async_api import Error
+
         origin = origin_of(tab.url)
         if origin is None:
             return tab
@@ -228,9 +238,10 @@ class _Reading:
         self.claimed.add(origin)
         limits = {**TAB_LIMITS, "storage": dict(self._storage) if ours else None}
         found: JSON | None = None
-        with anyio.move_on_after(self._probe), suppress(WorldError):
+        with anyio.move_on_after(self._probe), suppress(Error, WorldError):
             found = await (await self._origins.watch.world(page)).run("savedTab", limits)
         if found is None:
+            self.silent = True
             return replace(tab, lost=["what was on it (it did not answer)"])
         if found["storage"] is not None:
             self._origins.note(found["storage"], whole=bool(self._storage["whole"]))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import psutil
 import pytest
 from browsing import Browse, new_view, opened, running, section
@@ -91,6 +92,35 @@ async def test_a_killed_browser_costs_only_its_own_sessions(data: Path, shell: s
             await two.connection.lost.wait()
         assert not other.connection.lost.is_set()
         assert "here" in await other.text("snapshot")
+
+
+@pytest.mark.parametrize("which", ["browser", "driver"])
+async def test_what_dies_while_it_is_saved_is_not_saved_in_part(
+    data: Path, shell: str, lab: str, which: str
+) -> None:
+    """What was saved before is better than pages of which nothing could be read any more."""
+    async with running(data, shell) as service, opened(service) as browse:
+        await browse.text("navigate", url=f"{lab}/counter")
+        tab = browse.connection.session.tabs.current
+        assert tab is not None
+        await tab.page.evaluate("setTimeout(() => { while (true); })")
+        refused: list[BaseException] = []
+
+        async def save() -> None:
+            try:
+                await browse.connection.checkpoint()
+            except ConnectionLost as error:
+                refused.append(error)
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(save)
+                await anyio.lowlevel.checkpoint()
+                # Answers come in order: the cookies that are saved were read before these.
+                await browse.connection.session.context.cookies()
+                pid = browser_pid(browse) if which == "browser" else driver_pid(browse)
+                os.kill(pid, signal.SIGKILL)
+        assert refused
 
 
 @pytest.mark.parametrize("which", ["browser", "driver"])
