@@ -80,6 +80,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def version(text: str) -> int:
+    """Read the version of a state."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"should be a number from 0 on, found {text!r}")
+    return int(text)
+
+
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, and names the nearest right word."""
 
@@ -252,6 +259,37 @@ def _add_sessions(commands: Any) -> None:
             (
                 ("--full-page",),
                 {"action": "store_true", "help": "the whole page, not only what is in view"},
+            ),
+            _JSON,
+        ],
+    )
+    _command(
+        actions,
+        "state",
+        "Show the state that a session carries, or change it.",
+        "statehold sessions state work --path /cart --merge '{\"paid\":true}'",
+        [
+            (("wanted",), {"metavar": "SESSION", "help": "id or name of a session"}),
+            (
+                ("--path",),
+                {
+                    "default": "",
+                    "metavar": "POINTER",
+                    "help": "a place in it, such as /cart/items/0",
+                },
+            ),
+            (("--set",), {"metavar": "JSON", "help": "replace what is there"}),
+            (
+                ("--merge",),
+                {"metavar": "JSON", "help": "merge into what is there: null deletes"},
+            ),
+            (
+                ("--if-version",),
+                {
+                    "type": version,
+                    "metavar": "N",
+                    "help": "change it only when it has this version",
+                },
             ),
             _JSON,
         ],

@@ -50,6 +50,8 @@ async def _run(config: Config, arguments: Namespace) -> int:
                 return await _list(config, store, arguments)
             case "show":
                 return await _show(config, store, arguments)
+            case "state":
+                return await _state(config, store, arguments)
             case "screenshot" | "open":
                 return await _look(config, store, arguments)
             case _:
@@ -287,6 +289,21 @@ async def _look(config: Config, store: SQLStore | None, arguments: Namespace) ->
         from .cli_window import open_window
 
         return await open_window(changer, record, arguments)
+
+
+# Its state.
+
+
+async def _state(config: Config, store: SQLStore | None, arguments: Namespace) -> int:
+    from .cli_states import read_state, update_state
+
+    if store is None:
+        raise Refused.unknown(arguments.wanted, config.data)
+    record = await find(store, arguments.wanted, config)
+    if arguments.set is None and arguments.merge is None:
+        return await read_state(store, record, arguments)
+    async with Changer(config, store) as changer:
+        return await update_state(changer, record, arguments)
 
 
 # Changing.

@@ -33,9 +33,10 @@ JSON = dict[str, Any]
 Handler = Callable[[JSON], Awaitable[JSON]]
 """Gets a checked request and returns what the response holds besides `ok`. A SessionError becomes the `error`."""
 
-OPS = ("list", "show", "pause", "resume", "close", "screenshot")
+OPS = ("list", "show", "pause", "resume", "close", "screenshot", "state")
 PICTURES = ("png", "jpeg", "webp")
-REQUEST_BYTES = 16 * 1024
+REQUEST_BYTES = 4 << 20
+"""A request may hold a state."""
 RESPONSE_BYTES = 32 * 1024 * 1024
 READ_SECONDS = 5.0
 CONNECTIONS = 32
@@ -220,6 +221,8 @@ def _checked(request: JSON) -> JSON | SessionError:
     if not isinstance(owner, str | None):
         return InvalidArgument("owner should be the key of a principal.")
     checked: JSON = {"op": op, "session": session, "owner": owner, "force": force}
+    if op == "state":
+        return _checked_state(request, checked)
     return _checked_picture(request, checked) if op == "screenshot" else checked
 
 
@@ -230,6 +233,18 @@ def _checked_picture(request: JSON, checked: JSON) -> JSON | SessionError:
     if not isinstance(full_page, bool):
         return InvalidArgument("full_page should be true or false.")
     return {**checked, "kind": kind, "full_page": full_page}
+
+
+def _checked_state(request: JSON, checked: JSON) -> JSON | SessionError:
+    mode, path, version = request.get("mode"), request.get("path", ""), request.get("if_version")
+    if mode not in ("merge", "replace"):
+        return InvalidArgument("mode should be merge or replace.")
+    if not isinstance(path, str) or "values" not in request:
+        return InvalidArgument("path should be a JSON pointer, and values be given.")
+    if isinstance(version, bool) or not isinstance(version, int | None):
+        return InvalidArgument("if_version should be a number.")
+    wish = {"values": request["values"], "mode": mode, "path": path, "if_version": version}
+    return {**checked, **wish}
 
 
 async def ask(folder: Path, node_id: str, request: JSON, *, seconds: float = 125.0) -> JSON:

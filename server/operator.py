@@ -47,6 +47,11 @@ class Operator:
             return await picture(
                 self._registry, principal, session_id, kind=kind, full_page=full_page
             )
+        if op == "state":
+            wish = {key: request[key] for key in ("mode", "path", "if_version")}
+            values: object = request["values"]
+            newer = await self._registry.update_state(principal, session_id, values, **wish)
+            return {"version": newer.version}
         return {"session": await self._registry.info(principal, session_id)}
 
     async def _pause(self, principal: Principal, session_id: str, release: bool) -> JSON:

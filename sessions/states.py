@@ -109,36 +109,41 @@ class States:
                 session.status is Status.PAUSED and not self._policy.auto_resume
             ):
                 async with self._held(principal, ref) as session:
-                    newer = await self._changed(session, change)
+                    newer = await change_state(session, change)
             else:
                 session = await self._ready(principal, ref)
-                newer = await self._changed(session, change, live=True)
+                newer = await change_state(session, change, live=True)
             if newer is not None:
                 for tell in self.on_changed:
                     tell(newer.session_id, newer.version)
                 return newer
         raise SessionBusy("The session keeps changing.")
 
-    async def _changed(
-        self, session: Session, change: Change, *, live: bool = False
-    ) -> StateRecord | None:
-        """Change the state of one session, None when its status does not allow it by now."""
-        async with session.revising:
-            while True:
-                if not _takes(session, live):
-                    return None
-                before = session.state
-                newer = change(before)
-                if before.json_schema is not None:
-                    size = size_of(newer.value)
-                    await shape_of(before.json_schema).check(newer.value, size, session.id)
-                # A failed write takes back what this was made of; a check may take long enough for that.
-                if session.state is before and _takes(session, live):
-                    break
-            if session.status in LIVE:
-                session.apply(Event.STATE_UPDATED)
-            trial = session.propose(newer)
-        return await session.settle(newer, trial)
+
+async def change_state(
+    session: Session, change: Change, *, live: bool = False
+) -> StateRecord | None:
+    """Replace the state of a session that this process owns; None when its status does not allow it (any more).
+
+    Raises:
+        StateInvalid: what `change` makes does not fit the session's schema.
+    """
+    async with session.revising:
+        while True:
+            if not _takes(session, live):
+                return None
+            before = session.state
+            newer = change(before)
+            if before.json_schema is not None:
+                size = size_of(newer.value)
+                await shape_of(before.json_schema).check(newer.value, size, session.id)
+            # A failed write takes back what this was made of; a check may take long enough for that.
+            if session.state is before and _takes(session, live):
+                break
+        if session.status in LIVE:
+            session.apply(Event.STATE_UPDATED)
+        trial = session.propose(newer)
+    return await session.settle(newer, trial)
 
 
 def _takes(session: Session, live: bool) -> bool:
@@ -146,4 +151,4 @@ def _takes(session: Session, live: bool) -> bool:
     return not session.gone.is_set() and session.status in (LIVE if live else OPEN)
 
 
-__all__ = ["Found", "States"]
+__all__ = ["Found", "States", "change_state"]

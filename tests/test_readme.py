@@ -25,6 +25,8 @@ from statehold.tools.upstream.config import Recipe, Step, UpstreamConfig
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOTEBOOK = ROOT / "examples" / "notebook.toml"
+OURS = ("session_", "state_")
+"""How the names of our own tools begin."""
 PORT = "8931"
 
 
@@ -69,7 +71,7 @@ async def test_the_example_of_the_readme_runs_as_printed(tmp_path: Path) -> None
         async with way.connect() as client:
             listed = (await client.list_tools()).tools
     told = {name for row in rows("README.md", "| tool | what it does |") for name in quoted(row[0])}
-    assert told == {tool.name for tool in listed if tool.name.startswith("session_")}
+    assert told == {tool.name for tool in listed if tool.name.startswith(OURS)}
 
 
 def test_every_command_of_the_readme_can_be_parsed() -> None:

@@ -1,0 +1,171 @@
+"""`statehold sessions state`, beside a server that holds the session and beside none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from front import JSON, Way, opened_session, service, serving, structured, toml
+
+from statehold.server.cli import main
+from statehold.server.cli_parser import FAILURE, NOT_FOUND, OK, USAGE
+
+SCHEMA: JSON = {"properties": {"n": {"type": "integer"}}}
+
+
+class House:
+    """A data folder with its configuration, and the command line on it."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.data = folder / "data"
+        self.config = folder / "statehold.toml"
+        self.config.write_text(toml({"services": {"quick": service("quick")}}))
+        self._capsys = capsys
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        self._capsys.readouterr()
+        flags = ["--config", str(self.config), "--data", str(self.data)]
+        code = main(["sessions", "state", *words, *flags])
+        told = self._capsys.readouterr()
+        return code, told.out, told.err
+
+    def value(self, *words: str) -> Any:
+        code, out, err = self.run(*words)
+        assert code == OK, err
+        return json.loads(out)
+
+    def made(self, **arguments: Any) -> str:
+        """Make a session that no process holds afterwards."""
+        with self.serving() as way:
+            return anyio.run(self._made, way, arguments)
+
+    async def _made(self, way: Way, arguments: JSON) -> str:
+        with anyio.fail_after(30):
+            async with way.connect() as client:
+                return await opened_session(client, **arguments)
+
+    @contextmanager
+    def serving(self) -> Generator[Way]:
+        with serving(self.config, self.data) as running:
+            yield Way("http", "modern", self.config, self.data, url=running.url)
+            assert running.stop() == 0
+
+
+@pytest.fixture
+def house(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> House:
+    return House(tmp_path, capsys)
+
+
+def test_the_state_of_a_session_that_nobody_holds_is_shown_and_changed(house: House) -> None:
+    state = {"cart": {"items": ["tea"]}, "large": 2**80, "whole": 1.0}
+    session = house.made(name="work", state=state, state_schema=SCHEMA)
+    assert house.value("work") == state
+    assert house.value(session, "--path", "/cart/items/0") == "tea"
+    shown = house.value("work", "--path", "/cart", "--json")
+    assert shown == {
+        "session_id": session,
+        "name": "work",
+        "found": True,
+        "value": {"items": ["tea"]},
+        "version": 0,
+    }
+    code, out, _ = house.run("work", "--merge", '{"cart": {"paid": true}}', "--if-version", "0")
+    assert (code, out) == (OK, f"the state of {session} (work) is at version 1\n")
+    assert house.value("work", "--set", '"milk"', "--path", "/cart/items/-", "--json") == {
+        "session_id": session,
+        "name": "work",
+        "version": 2,
+    }
+    assert house.value("work", "--path", "/cart") == {"items": ["tea", "milk"], "paid": True}
+    for words, said in (
+        (("--merge", "{}", "--if-version", "0"), "version 2, not 0"),
+        (("--merge", '{"n": "one"}'), "/n does not fit"),
+        (("--set", "5"), "object"),
+        (("--path", "/none"), "nothing at /none"),
+    ):
+        code, out, err = house.run("work", *words)
+        assert (code, out) == (FAILURE, "")
+        assert said in err
+    shown = house.value("work", "--json")
+    assert (shown["version"], shown["value"]["large"]) == (2, 2**80)
+    # It is free again: a server takes it up.
+    with house.serving() as way:
+
+        async def read() -> JSON:
+            async with way.connect() as client:
+                arguments = {"session_id": "work", "path": "/cart/items"}
+                return structured(await client.call_tool("state_get", arguments))
+
+        assert anyio.run(read) == {"found": True, "value": ["tea", "milk"], "version": 2}
+
+
+def test_the_state_of_a_session_that_a_server_holds_is_changed_there(house: House) -> None:
+    text = "x" * 500_000
+    with house.serving() as way:
+
+        async def start() -> None:
+            async with way.connect() as client:
+                session = await opened_session(client, name="work", state={"n": 1})
+                await client.call_tool("inc", {"session_id": session})
+
+        async def read() -> tuple[JSON, JSON]:
+            async with way.connect() as client:
+                one = {"session_id": "work"}
+                found = structured(await client.call_tool("state_get", one))
+                return found, structured(await client.call_tool("inc", one))
+
+        anyio.run(start)
+        code, _, err = house.run("work", "--merge", json.dumps({"text": text}))
+        assert code == OK, err
+        code, _, err = house.run("work", "--merge", "{}", "--if-version", "0")
+        assert code == FAILURE
+        assert "version 1, not 0" in err
+        found, counted = anyio.run(read)
+        assert found == {"found": True, "value": {"n": 1, "text": text}, "version": 1}
+        # Its connection is the one it had.
+        assert counted["count"] == 2
+        assert house.value("work", "--path", "/n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--set", "{}", "--merge", "{}"), "exclude each other"),
+        (("--set", "{"), "--set: this is not JSON"),
+        (("--merge", '{"n": NaN}'), "--merge: this is not JSON"),
+        (("--if-version", "1"), "--if-version goes with"),
+        (("--merge", "{}", "--if-version", "-1"), "from 0 on"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    house: House, words: tuple[str, ...], said: str
+) -> None:
+    house.data.mkdir(mode=0o700)
+    session = house.made()
+    code, out, err = house.run(session, *words)
+    assert (code, out) == (USAGE, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_session_that_is_not_there_or_closed_is_told(house: House) -> None:
+    assert house.run("nobody")[0] == NOT_FOUND
+    with house.serving() as way:
+
+        async def closed() -> str:
+            async with way.connect() as client:
+                session = await opened_session(client, state={"n": 1})
+                await client.call_tool("session_close", {"session_id": session})
+                return session
+
+        session = anyio.run(closed)
+    code, _, err = house.run(session, "--merge", "{}")
+    assert code == FAILURE
+    assert "closed" in err
+    # What it had can still be seen, until it is purged.
+    assert house.value(session) == {"n": 1}
