@@ -242,6 +242,10 @@ class _Reading:
             found = await (await self._origins.watch.world(page)).run("savedTab", limits)
         if found is None:
             self.silent = True
+            before = self._origins.read.get(page)
+            if before is not None and before.url == tab.url:
+                lost = ["what happened on it last (it did not answer)"]
+                return replace(tab, page=before.page, entry=before.entry, lost=lost)
             return replace(tab, lost=["what was on it (it did not answer)"])
         if found["storage"] is not None:
             self._origins.note(found["storage"], whole=bool(self._storage["whole"]))
@@ -253,9 +257,9 @@ class _Reading:
             return replace(tab, page=before.page, entry=before.entry)
         # The page may have moved on since the browser was asked.
         here = str(found["url"])
-        return replace(
-            tab, url=here, page=found["page"], entry=found["entry"], lost=_missing(found)
-        )
+        tab = replace(tab, url=here, page=found["page"], entry=found["entry"], lost=_missing(found))
+        self._origins.read[page] = tab
+        return tab
 
 
 def _replayable(url: str) -> bool:

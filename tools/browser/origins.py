@@ -46,6 +46,8 @@ class Origins:
         """What of each origin was not saved when it was last read, in words."""
         self.unloaded: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
         """Tabs that could not be loaded again: what was saved of them is not on their pages."""
+        self.read: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
+        """Tabs as they were read last."""
         self._context_id = ""
         self._waking: dict[str, anyio.Lock] = {}
         self._gate: Gate | None = None

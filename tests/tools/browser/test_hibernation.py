@@ -249,6 +249,23 @@ async def test_a_page_that_never_answers_is_saved_by_its_address_and_disturbs_no
         assert (await logged_in(page))["session"] == "somebody"
 
 
+async def test_of_a_page_that_stopped_answering_what_was_read_before_is_kept(
+    browser: Browser, site: Keeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hibernation, "PROBE_SECONDS", 0.5)
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await log_in(before.context, page, site.at(1), "somebody")
+        await save(before, page, light=True)
+        await page.evaluate("setTimeout(() => { while (true); })")
+        given = await save(before, page, light=True)
+        assert "did not answer" in given.tabs[0].lost[0]
+        await page.close()
+
+    async with resumed(browser, given) as after:
+        assert (await logged_in(page_of(after)))["session"] == "somebody"
+
+
 async def test_a_page_that_is_too_large_is_cut_and_that_is_said(
     browser: Browser, site: Keeping
 ) -> None:
