@@ -30,6 +30,7 @@ PARTS = {
     "store": "benchmarks.store",
     "browser": "benchmarks.browsing",
     "crowd": "benchmarks.crowding",
+    "keep": "benchmarks.keeping",
 }
 ON_UVLOOP = {"store"}
 """Parts that run Statehold's own code in this process, on the loop that Statehold uses."""

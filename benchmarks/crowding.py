@@ -1,16 +1,15 @@
-"""(g) browsers: what one more session costs, what many sessions do at once, and how long a pause and a resume take."""
+"""(g) crowd: what one more session with a browser costs, and what many of them do at once."""
 
 from __future__ import annotations
 
-import sqlite3
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
     asynccontextmanager,
-    contextmanager,
 )
+from pathlib import Path
 
 import anyio
 from mcp.client.client import Client
@@ -22,11 +21,9 @@ from .gateways import http_server
 from .plan import Plan
 from .processes import accepting, free_port, own_children, proportional
 from .report import Row, Table, Target
-from .samples import median, quantile
 from .site import served
 
 PAGE = "/counter"
-HOSTS = ("127.0.0.1", "127.0.0.2", "localhost")
 SETTLE_SECONDS = 2.0
 SECONDS = 3.0
 """How long the calls per second are counted."""
@@ -37,9 +34,7 @@ Evaluate = Callable[[int], Awaitable[object]]
 
 
 async def measure(plan: Plan) -> Table:
-    table = Table(
-        "(g) browsers: MiB of all processes (PSS), calls of evaluate per second, pause and resume in ms"
-    )
+    table = Table("(g) crowd: MiB of all processes (PSS), and calls of evaluate per second")
     if (reason := possible("statehold http")) is not None:
         table.notes.append(f"left out: {reason}")
         return table
@@ -53,7 +48,6 @@ async def measure(plan: Plan) -> Table:
         else:
             table.notes.append(f"left out: {reason}")
         await _grown(table, "playwright", plan, site, plan.browsers)
-        await _kept(table, plan, site)
     table.targets.extend(_targets(ours, peers))
     return table
 
@@ -82,14 +76,11 @@ async def _grown(
             await anyio.sleep(SETTLE_SECONDS)
             sizes[count] = proportional(pid) / 2**20
             row: Row = {
-                "what": "sessions",
                 "route": name,
-                "count": count,
+                "sessions": count,
                 "MiB": sizes[count],
                 "MiB each more": _each(sizes) if len(sizes) > 1 else None,
                 "per second": await _per_second(evaluate, count),
-                "p50": None,
-                "p95": None,
             }
             table.rows.append(row)
     return sizes
@@ -122,7 +113,7 @@ def _crowd(name: str, plan: Plan, site: str) -> AbstractAsyncContextManager[Crow
 
 @asynccontextmanager
 async def _ours(plan: Plan, site: str) -> AsyncGenerator[Crowd]:
-    async with _asking(plan, "crowd") as (pid, asking):
+    async with serving(plan.folder / "crowd") as (pid, asking):
         ids: list[str] = []
 
         async def grow(count: int) -> None:
@@ -138,9 +129,10 @@ async def _ours(plan: Plan, site: str) -> AsyncGenerator[Crowd]:
 
 
 @asynccontextmanager
-async def _asking(plan: Plan, name: str) -> AsyncGenerator[tuple[int, Asking]]:
-    folder, port = plan.folder / name, free_port()
-    folder.mkdir()
+async def serving(folder: Path) -> AsyncGenerator[tuple[int, Asking]]:
+    """Serve our browser from a folder: the pid, and what calls it once it answers."""
+    folder.mkdir(exist_ok=True)
+    port = free_port()
     with http_server(statehold_command(folder, port), folder) as process:
         async with Asking(port) as asking:
             await asking.first("session_list", {})
@@ -185,71 +177,3 @@ async def _bare(plan: Plan, site: str) -> AsyncGenerator[Crowd]:
 
         yield driver, grow, evaluate
         await browser.close()
-
-
-# Pause and resume.
-
-
-async def _kept(table: Table, plan: Plan, site: str) -> None:
-    async with _asking(plan, "kept") as (_, asking):
-        # Another session keeps the browser, as on any server that is in use.
-        other = (await asking.call("session_create", {}))["session_id"]
-        await asking.call("browser_navigate", {"session_id": other, "url": site + PAGE})
-        for tabs in (1, 3, 5):
-            pauses, resumes = await _pausing(asking, plan, site, tabs)
-            for what, taken, bound in (("pause", pauses, 150.0), ("resume", resumes, 250.0)):
-                table.rows.append(
-                    {
-                        "what": what,
-                        "route": "statehold http",
-                        "count": tabs,
-                        "MiB": None,
-                        "MiB each more": None,
-                        "per second": None,
-                        "p50": median(taken) * 1000,
-                        "p95": quantile(taken, 0.95) * 1000,
-                    }
-                )
-                if tabs <= 3:
-                    name = f"{what}, {tabs} tabs of {tabs} sites"
-                    table.targets.append(Target(name, median(taken) * 1000, bound, "ms"))
-    with _database(plan) as database:
-        (largest,) = database.execute("SELECT max(length(data)) FROM snapshot").fetchone()
-    table.notes.append(f"the largest paused session takes {largest:,} bytes on disk")
-    table.targets.append(Target("a paused session on disk", largest / 1000, 64, "kB"))
-
-
-async def _pausing(
-    asking: Asking, plan: Plan, site: str, tabs: int
-) -> tuple[list[float], list[float]]:
-    session = (await asking.call("session_create", {}))["session_id"]
-
-    async def call(tool: str, **given: object) -> None:
-        await asking.call(tool, {"session_id": session, **given})
-
-    for number in range(tabs):
-        if number:
-            await call("browser_tabs", action="new")
-        # Each host is a site of its own, with storage of its own.
-        await call("browser_navigate", url=site.replace("127.0.0.1", HOSTS[number % 3]) + PAGE)
-        await call("browser_evaluate", function="() => localStorage.setItem('who', 'ada')")
-    pauses: list[float] = []
-    resumes: list[float] = []
-    for _ in range(max(3, plan.rounds)):
-        began = time.perf_counter()
-        await call("session_pause")
-        paused = time.perf_counter()
-        await call("browser_evaluate", function="() => localStorage.getItem('who')")
-        pauses.append(paused - began)
-        resumes.append(time.perf_counter() - paused)
-    return pauses, resumes
-
-
-@contextmanager
-def _database(plan: Plan) -> Generator[sqlite3.Connection]:
-    (path,) = (plan.folder / "kept" / "data").glob("*.db")
-    database = sqlite3.connect(path)
-    try:
-        yield database
-    finally:
-        database.close()
