@@ -131,7 +131,7 @@ async def _ours(plan: Plan, site: str) -> AsyncGenerator[Crowd]:
 @asynccontextmanager
 async def serving(folder: Path) -> AsyncGenerator[tuple[int, Asking]]:
     """Serve our browser from a folder: the pid, and what calls it once it answers."""
-    folder.mkdir(exist_ok=True)
+    await anyio.Path(folder).mkdir(exist_ok=True)
     port = free_port()
     with http_server(statehold_command(folder, port), folder) as process:
         async with Asking(port) as asking:
