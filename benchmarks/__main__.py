@@ -28,11 +28,12 @@ PARTS = {
     "density": "benchmarks.density",
     "restart": "benchmarks.restart",
     "store": "benchmarks.store",
+    "state": "benchmarks.carrying",
     "browser": "benchmarks.browsing",
     "crowd": "benchmarks.crowding",
     "keep": "benchmarks.keeping",
 }
-ON_UVLOOP = {"store"}
+ON_UVLOOP = {"store", "state"}
 """Parts that run Statehold's own code in this process, on the loop that Statehold uses."""
 
 

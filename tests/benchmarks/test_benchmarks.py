@@ -56,3 +56,16 @@ def test_a_wrong_part_is_refused(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50)
     assert done.returncode == 2
     assert "nonsense" in done.stderr
+
+
+def test_what_a_state_costs_is_measured_at_three_sizes(tmp_path: Path) -> None:
+    """AG-36 to AG-38."""
+    found = measured(tmp_path, "state", "--quick", "--seconds", "0.1")
+    rows = found["state"]["rows"]
+    assert [row["state"] for row in rows] == ["0.9 KB", "10 KB", "50 KB"]
+    assert all(row["copy us"] > 0 and row["updates"] > 0 and row["reads"] > 0 for row in rows)
+    assert [target["bound"] for target in found["targets"]] == [
+        "at most 5 us",
+        "at most 50 us",
+        "at most 250 us",
+    ]

@@ -1,0 +1,105 @@
+"""A server that is killed while it changes states: every acknowledged update is there afterwards, and none is half there."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import anyio
+import pytest
+from front import JSON, Running, Way, opened_session, service, serving, structured, toml
+from mcp import Client
+
+pytestmark = pytest.mark.fault
+
+CALLERS = 8
+
+
+class Writer:
+    """Updates one session from many callers and keeps what was acknowledged: each writes its own key, counting up."""
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+        self.acknowledged: dict[str, int] = {}
+        self.sent: dict[str, int] = {}
+        self.version = 0
+        self.count = 0
+
+    async def write(self, client: Client, number: int) -> None:
+        key = f"caller {number}"
+        while True:
+            value = self.sent.get(key, 0) + 1
+            self.sent[key] = value
+            # Two places in one update: one without the other would be half of it.
+            values: JSON = {key: value, "same": {key: value}}
+            arguments = {"session_id": self.session, "values": values}
+            version = structured(await client.call_tool("state_update", arguments))["version"]
+            self.acknowledged[key] = value
+            self.version = max(self.version, version)
+            self.count += 1
+
+    async def until_killed(self, way: Way, running: Running, after: int) -> None:
+        """Write until the server is killed, which is after so many more updates."""
+        enough = self.count + after
+
+        async def caller(number: int) -> None:
+            try:
+                async with way.connect() as client:
+                    await self.write(client, number)
+            except Exception:
+                # The server is gone in the middle of it, and only then.
+                if self.count < enough:
+                    raise
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(CALLERS):
+                tasks.start_soon(caller, number)
+            while self.count < enough:  # noqa: ASYNC110 - the callers count
+                await anyio.sleep(0.001)
+            running.process.kill()
+            tasks.cancel_scope.deadline = anyio.current_time() + 5
+
+    def check(self, found: JSON) -> None:
+        value: JSON = found["value"]
+        assert found["version"] >= self.version
+        for key, acknowledged in self.acknowledged.items():
+            assert acknowledged <= value[key] <= self.sent[key]
+            assert value["same"][key] == value[key]
+        # What was sent and not acknowledged may be there; the callers go on from what is.
+        self.sent = {key: number for key, number in value.items() if key != "same"}
+
+
+@pytest.mark.timeout(120)
+def test_every_acknowledged_update_survives_kill_9(tmp_path: Path) -> None:
+    """AM-14, AS-27, AS-32: killed at random moments, eight callers at once."""
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({"services": {"quick": service("quick")}}))
+    moments = random.Random(4)
+    writer: Writer | None = None
+    for _ in range(5):
+        with serving(config, tmp_path / "data") as running:
+            way = Way("http", "modern", config, tmp_path / "data", url=running.url)
+            writer = anyio.run(_one_life, way, running, writer, moments.randrange(1, 120))
+            running.process.wait(10)
+    assert writer is not None
+    with serving(config, tmp_path / "data") as running:
+        way = Way("http", "modern", config, tmp_path / "data", url=running.url)
+        anyio.run(_checked, way, writer)
+    assert writer.count >= 5
+
+
+async def _one_life(way: Way, running: Running, writer: Writer | None, after: int) -> Writer:
+    if writer is None:
+        async with way.connect() as client:
+            writer = Writer(await opened_session(client))
+    else:
+        await _checked(way, writer)
+    with anyio.fail_after(30):
+        await writer.until_killed(way, running, after)
+    return writer
+
+
+async def _checked(way: Way, writer: Writer) -> None:
+    async with way.connect() as client:
+        found = await client.call_tool("state_get", {"session_id": writer.session})
+        writer.check(structured(found))
