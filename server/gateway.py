@@ -23,6 +23,7 @@ from ..sessions.router import Router
 from ..sessions.services import JSON, Service, ToolSpec
 from ..sessions.store.base import Store
 from ..tools.catalog import Catalog, CatalogError, Entry, Naming, Offer
+from ..tools.history_tools import HistoryTools
 from ..tools.own import OwnTool
 from ..tools.session_tools import SessionTools
 from ..tools.state_tools import StateTools
@@ -80,7 +81,11 @@ class Gateway:
                 await self._stack.enter_async_context(service)  # pyright: ignore[reportUnknownArgumentType]
         await self._stack.enter_async_context(self.registry)
         chosen = self.config.toolsets
-        sets = (SessionTools(self.registry), StateTools(self.registry))
+        sets = (
+            SessionTools(self.registry),
+            StateTools(self.registry),
+            HistoryTools(self.registry),
+        )
         self.own = {tool.name: tool for tools in sets for tool in tools.tools(chosen)}
         self._patient_until = anyio.current_time() + PATIENCE_SECONDS
         self.registry.spawn(self._probe)

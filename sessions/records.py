@@ -230,7 +230,9 @@ class HistoryFilter(Record):
     skip_roles: list[str] | None = None
     since: float | None = None
     until: float | None = None
-    limit: int = Field(default=50, ge=0, le=1000)
+    failed: bool = False
+    """Only calls that did not end well."""
+    limit: int = Field(default=50, ge=0, le=1001)
 
 
 class NodeState(StrEnum):

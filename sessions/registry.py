@@ -27,6 +27,7 @@ from .errors import (
     StoreUnavailable,
 )
 from .expiry import Expiry
+from .history import History
 from .lifecycle import LIVE, Event, Status
 from .limits import Budget
 from .links import Links
@@ -124,6 +125,9 @@ class Registry:
             abandon=self._abandon,
         )
         self.states = States(self._directory, self.ready, self._changing, self.policy)
+        self.history = History(
+            self._directory, store, self.clock, self.redactor, self.live, self._changing
+        )
         self._expiry = Expiry(
             spawn=self.spawn,
             store=store,

@@ -191,6 +191,11 @@ class Session:
             record.id, record.name, record.namespace, record.owner, generation, record.metadata
         )
 
+    @property
+    def last_seq(self) -> int:
+        """The position of its newest entry in the journal."""
+        return self._seq
+
     def next_seq(self) -> int:
         self._seq += 1
         return self._seq

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, String, bindparam, func, or_, select
 
-from ..journal import STARTED
+from ..journal import INPUT_REQUIRED, STARTED
 from ..records import (
     HistoryFilter,
     JournalKind,
@@ -61,6 +61,8 @@ def _filtered(found: Select[Any], wanted: HistoryFilter) -> Select[Any]:
     for column, values in ((_j.tool, wanted.skip_tools), (_j.role, wanted.skip_roles)):
         if values:
             found = found.where(or_(column.is_(None), column.not_in(values)))
+    if wanted.failed:
+        found = found.where(_j.status.not_in(("ok", STARTED, INPUT_REQUIRED)))
     if wanted.before is not None:
         found = found.where(_j.seq < wanted.before)
     if wanted.since is not None:

@@ -41,6 +41,9 @@ OWN = [
     "session_unbind",
     "state_get",
     "state_update",
+    "session_history",
+    "session_note",
+    "session_summary",
 ]
 
 

@@ -1,0 +1,132 @@
+"""A server process that is killed again and again: no call with an operation id runs twice, and each has one answer."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import anyio
+import httpx2
+import pytest
+from front import Running, service, serving, toml
+
+CALLS, AT_ONCE, KILLS = 200, 5, 6
+
+pytestmark = pytest.mark.fault
+
+JSON: TypeAlias = dict[str, Any]
+VERSION = "2026-07-28"
+INFO = "io.modelcontextprotocol"
+
+
+class Killed:
+    """A `statehold serve` on one data folder that is killed at random moments and started again."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._folder = folder
+        self._stack = stack
+        self.log = folder / "calls.jsonl"
+        self._config = folder / "statehold.toml"
+        settings = {"services": {"quick": service("quick", "--log", str(self.log))}}
+        self._config.write_text(toml(settings))
+        self.running = self.start()
+        self.back = anyio.Event()
+
+    def start(self) -> Running:
+        self._stack.close()
+        return self._stack.enter_context(serving(self._config, self._folder / "data"))
+
+    async def kill(self) -> None:
+        self.running.process.kill()
+        await anyio.to_thread.run_sync(self.running.process.wait)
+        self.running = await anyio.to_thread.run_sync(self.start)
+        self.back.set()
+        self.back = anyio.Event()
+
+    async def call(self, http: httpx2.AsyncClient, tool: str, arguments: JSON, meta: JSON) -> JSON:
+        """Call a tool; one whose server dies is called again, the same way, until it is answered."""
+        known: JSON = {f"{INFO}/protocolVersion": VERSION, f"{INFO}/clientCapabilities": {}}
+        client = {f"{INFO}/clientInfo": {"name": "tests", "version": "1"}}
+        params = {"name": tool, "arguments": arguments, "_meta": {**known, **client, **meta}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        headers = {
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": VERSION,
+            "mcp-method": "tools/call",
+            "mcp-name": tool,
+        }
+        while True:
+            back = self.back
+            try:
+                url = f"{self.running.url}/mcp"
+                found = await http.post(url, json=body, headers=headers, timeout=30)
+            except httpx2.TransportError:
+                with anyio.fail_after(60):
+                    await back.wait()
+                continue
+            assert found.status_code == 200, found.text
+            return found.json()["result"]
+
+
+def outcome(result: JSON) -> int | str:
+    """Return the count that a call returned, or the code of its error."""
+    if result.get("isError"):
+        return result["_meta"]["statehold/error"]["code"]
+    return result["structuredContent"]["count"]
+
+
+@pytest.mark.timeout(240)
+async def test_no_operation_runs_twice_however_often_the_server_is_killed(tmp_path: Path) -> None:
+    chance = random.Random(20260729)
+    kills = sorted(chance.sample(range(5, CALLS), KILLS))
+    outcomes: dict[str, int | str] = {}
+    left = iter(range(CALLS))
+    with ExitStack() as stack:
+        server = Killed(tmp_path, stack)
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            made = await server.call(http, "session_create", {}, {})
+            session: str = made["structuredContent"]["session_id"]
+
+            async def one(number: int) -> int | str:
+                given = {"session_id": session, "mark": str(number)}
+                meta = {"statehold/operation_id": f"op-{number}"}
+                return outcome(await server.call(http, "inc", given, meta))
+
+            async def caller() -> None:
+                for number in left:
+                    outcomes[str(number)] = await one(number)
+
+            async def killer() -> None:
+                for kill in kills:
+                    while len(outcomes) < kill:  # noqa: ASYNC110 the moment is to be any
+                        await anyio.sleep(chance.random() / 200)
+                    await server.kill()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(killer)
+                for _ in range(AT_ONCE):
+                    tasks.start_soon(caller)
+            again = {str(number): await one(number) for number in range(CALLS)}
+            history = await server.call(
+                http,
+                "session_history",
+                {"session_id": session, "status": ["outcome_unknown"], "last": 1000},
+                {},
+            )
+    runs = Counter(
+        json.loads(line)["arguments"]["mark"] for line in server.log.read_text().splitlines()
+    )
+    assert max(runs.values()) == 1, "a call ran twice"
+    assert again == outcomes, "a repeat got something else"
+    answered = {mark for mark, found in outcomes.items() if isinstance(found, int)}
+    unknown = {mark for mark, found in outcomes.items() if not isinstance(found, int)}
+    assert {outcomes[mark] for mark in unknown} <= {"outcome_unknown"}
+    assert answered <= set(runs)
+    assert len(answered) + len(unknown) == CALLS
+    assert unknown, "nothing was in flight when the server was killed: this proves nothing"
+    shown = {entry["operation_id"] for entry in history["structuredContent"]["entries"]}
+    assert shown == {f"op-{mark}" for mark in unknown}

@@ -1,0 +1,111 @@
+"""At most once, as a client sees it: over every transport in both protocol eras."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from front import JSON, Way, code_of, opened_session, service, structured
+from mcp import Client, MCPError
+from mcp.client.context import ClientRequestContext
+from mcp_types import ElicitRequestParams, ElicitResult
+
+
+@pytest.fixture(scope="module")
+def settings() -> JSON:
+    return {"services": {"quick": service("asking"), "counter": service("counter", prefix="c_")}}
+
+
+def once(operation: object) -> Any:
+    return {"statehold/operation_id": operation}
+
+
+async def test_a_repeat_gets_the_recorded_result(client: Client) -> None:
+    session = await opened_session(client)
+    given = {"session_id": session}
+    first = await client.call_tool("inc", given, meta=once("a"))
+    again = await client.call_tool("inc", given, meta=once("a"))
+    assert again.content == first.content
+    assert again.structured_content == first.structured_content
+    assert structured(await client.call_tool("inc", given, meta=once("b")))["count"] == 2
+
+
+async def test_an_image_comes_back_whole(client: Client) -> None:
+    session = await opened_session(client)
+    given = {"session_id": session, "kib": 300}
+    first = await client.call_tool("c_image", given, meta=once("a"))
+    again = await client.call_tool("c_image", given, meta=once("a"))
+    assert again.content == first.content
+    assert len(first.content[0].model_dump_json()) > 300_000
+
+
+async def test_repeats_at_once_run_once(client: Client) -> None:
+    session = await opened_session(client)
+    counts: list[int] = []
+
+    async def one() -> None:
+        found = await client.call_tool("inc", {"session_id": session}, meta=once("x" * 128))
+        counts.append(structured(found)["count"])
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(10):
+            tasks.start_soon(one)
+    assert counts == [1] * 10
+
+
+async def test_an_id_of_another_call_is_refused(client: Client) -> None:
+    session = await opened_session(client)
+    await client.call_tool("inc", {"session_id": session}, meta=once("a"))
+    for tool, more in (("get", {}), ("inc", {"n": 2})):
+        given = {"session_id": session, **more}
+        refused = await client.call_tool(tool, given, meta=once("a"))
+        assert code_of(refused) == "invalid_argument"
+
+
+@pytest.mark.parametrize("operation", ["", "x" * 129, 5, None, ["a"]])
+async def test_a_malformed_id_is_refused(client: Client, operation: object) -> None:
+    session = await opened_session(client)
+    refused = await client.call_tool("inc", {"session_id": session}, meta=once(operation))
+    if operation is None:
+        assert structured(refused)["count"] == 1
+    else:
+        assert code_of(refused) == "invalid_argument"
+        assert structured(await client.call_tool("inc", {"session_id": session}))["count"] == 1
+
+
+async def test_a_json_rpc_error_of_a_server_is_repeated_as_it_was(client: Client) -> None:
+    session = await opened_session(client)
+    errors: list[Any] = []
+    for _ in range(2):
+        with pytest.raises(MCPError) as caught:
+            await client.call_tool("refuse", {"session_id": session}, meta=once("a"))
+        errors.append(caught.value.error)
+    assert errors[0] == errors[1]
+
+
+async def test_a_pinned_session_has_operations_too(http: Way) -> None:
+    name = f"operations-{http.era}"
+    async with http.connect(f"/s/{name}/mcp") as client:
+        counts = [
+            structured(await client.call_tool("inc", {}, meta=once(operation)))["count"]
+            for operation in ("a", "a", "b")
+        ]
+    assert counts == [1, 1, 2]
+
+
+async def test_a_caller_that_is_asked_answers_once(way: Way) -> None:
+    asked: list[object] = []
+
+    async def answer(_: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        asked.append(params)
+        return ElicitResult(action="accept", content={"answer": "42"})
+
+    async with way.connect(elicitation_callback=answer) as client:
+        session = await opened_session(client)
+        found = [
+            (await client.call_tool("ask", {"session_id": session}, meta=once("a"))).content
+            for _ in range(3)
+        ]
+    assert found[0] == found[1] == found[2]
+    assert len(asked) == 1
