@@ -25,6 +25,7 @@ EXIT_CODES = {
     INTERRUPTED: "interrupted with Ctrl-C",
 }
 
+KINDS = ("call", "transition", "message", "compacted")
 STATUSES = ("creating", "idle", "active", "paused", "error", "closing", "closed")
 
 _EPILOG = "exit codes:\n" + "\n".join(f"  {code:<4} {text}" for code, text in EXIT_CODES.items())
@@ -231,6 +232,7 @@ def _add_sessions(commands: Any) -> None:
             _JSON,
         ],
     )
+    _add_history(actions)
     force: Flag = (
         ("--force",),
         {"action": "store_true", "help": "do not wait for running calls"},
@@ -307,6 +309,49 @@ def _add_sessions(commands: Any) -> None:
             ),
             _JSON,
         ],
+    )
+
+
+def _add_history(actions: Any) -> None:
+    session: Flag = (("wanted",), {"metavar": "SESSION", "help": "id or name of a session"})
+
+    def several(name: str, text: str, **more: Any) -> Flag:
+        return ((name,), {"action": "append", "help": f"{text}; may be given again", **more})
+
+    _command(
+        actions,
+        "history",
+        "Show what was done and said in a session, the newest last.",
+        "statehold sessions history work --kind call --last 20",
+        [
+            session,
+            (
+                ("--last",),
+                {"type": positive, "default": 50, "metavar": "N", "help": "entries (50)"},
+            ),
+            several("--kind", "only entries of this kind", choices=KINDS),
+            several("--tool", "only calls of this tool", metavar="TOOL"),
+            several("--status", "only entries of this status", metavar="STATUS"),
+            several("--run", "only entries of this run", metavar="RUN"),
+            (
+                ("--last-runs",),
+                {"type": positive, "metavar": "N", "help": "only entries of the last N runs"},
+            ),
+            several("--role", "only messages of this role", metavar="ROLE"),
+            several("--skip-role", "no messages of this role", metavar="ROLE"),
+            (
+                ("--cursor",),
+                {"metavar": "CURSOR", "help": "go on where a page ended: older entries"},
+            ),
+            _JSON,
+        ],
+    )
+    _command(
+        actions,
+        "summary",
+        "Sum up a session: what its caller wrote of it, and what the history holds.",
+        "statehold sessions summary work",
+        [session, _JSON],
     )
 
 

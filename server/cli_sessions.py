@@ -50,6 +50,8 @@ async def _run(config: Config, arguments: Namespace) -> int:
                 return await _list(config, store, arguments)
             case "show":
                 return await _show(config, store, arguments)
+            case "history" | "summary":
+                return await _read(config, store, arguments)
             case "state":
                 return await _state(config, store, arguments)
             case "screenshot" | "open":
@@ -289,6 +291,23 @@ async def _look(config: Config, store: SQLStore | None, arguments: Namespace) ->
         from .cli_window import open_window
 
         return await open_window(changer, record, arguments)
+
+
+# Its history.
+
+
+async def _read(config: Config, store: SQLStore | None, arguments: Namespace) -> int:
+    from .cli_history import history, summary
+
+    if store is None:
+        raise Refused.unknown(arguments.wanted, config.data)
+    record = await find(store, arguments.wanted, config)
+    live = LiveNodes(config.data, await store.nodes())
+    await live.look([record.node])
+    record = live.seen(record)
+    if arguments.action == "history":
+        return await history(store, record, arguments)
+    return await summary(store, record, config, arguments)
 
 
 # Its state.

@@ -204,18 +204,6 @@ class NotAllowed(SessionError):
     recovery = "Ask whoever runs this server."
 
 
-_RECORDED: tuple[type[SessionError], ...] = (
-    *(SessionClosed, SessionPaused, SessionFailed, SessionBusy, SessionLimit),
-    *(ServiceUnavailable, ServiceNotBound, CallTimedOut, ConnectionLost, OutcomeUnknown),
-    *(StateConflict, StateInvalid, InvalidArgument, NotAllowed),
-)
-
-
-def of_code(code: str) -> type[SessionError]:
-    """Return what a call that failed with a code raised, for a record of it."""
-    return next((found for found in _RECORDED if found.code == code), OutcomeUnknown)
-
-
 class IllegalTransition(Exception):
     """Raised when an event cannot happen in a status; a bug of ours, never a caller's."""
 
@@ -257,11 +245,10 @@ __all__ = [
     "StateConflict",
     "StateInvalid",
     "NameTaken",
-    "InvalidArgument",
     "RequestRefused",
+    "InvalidArgument",
     "NotAllowed",
     "IllegalTransition",
     "Fenced",
     "StoreUnavailable",
-    "of_code",
 ]

@@ -85,9 +85,9 @@ class History:
         one_more = wanted.model_copy(update={"limit": wanted.limit + 1 if wanted.limit else 0})
         found = await self._store.history(record.id, one_more)
         kept = found[-wanted.limit :] if wanted.limit else []
-        shown = _fitting([self._shown(record, entry) for entry in kept])
-        more = bool(shown) and len(shown) < len(found)
-        return record, shown, cursor_before(shown[0]["seq"]) if more else None
+        page = _fitting([self._shown(record, entry) for entry in kept])
+        more = bool(page) and len(page) < len(found)
+        return record, page, cursor_before(page[0]["seq"]) if more else None
 
     async def entry(
         self, principal: Principal, ref: str, seq: int, *, namespace: str | None = None
@@ -111,13 +111,7 @@ class History:
         return record
 
     def _shown(self, record: SessionRecord, entry: JournalRecord) -> JSON:
-        shown = show(entry)
-        if entry.status == STARTED and entry.kind is JournalKind.CALL:
-            session = self._directory.get(record.id)
-            running = entry.operation_id in session.operations if session else bool(record.node)
-            if not running:
-                shown["status"] = OutcomeUnknown.code
-        return shown
+        return shown(entry, record, self._directory.get(record.id))
 
     async def note(
         self, principal: Principal, ref: str, role: str, content: str, run: str | None = None
@@ -167,12 +161,8 @@ class History:
         The digest is made without a model and quotes what is recorded; it is the same as long as that is.
         """
         record = await self._stored(principal, ref, namespace)
-        tally = await self._store.tally(record.id)
-        written = await self._store.summary(record.id)
-        return record, {
-            "summary": None if written is None else _written(written, tally.last_seq),
-            "digest": digest(await self._material(record), tally, self._redactor),
-        }
+        session = self._directory.get(record.id)
+        return record, await summed(self._store, record, self._redactor, session)
 
     async def write_summary(
         self, principal: Principal, ref: str, text: str, topics: list[str]
@@ -202,34 +192,47 @@ class History:
             )
         )
 
-    async def _material(self, record: SessionRecord) -> Material:
-        read, key = self._store.history, record.id
-        session = self._directory.get(key)
-        calls = HistoryFilter(kinds=[JournalKind.CALL], limit=LAST_CALLS)
-        wrong = calls.model_copy(update={"failed": True, "limit": LAST_ERRORS})
-        notes = HistoryFilter(kinds=[JournalKind.MESSAGE], limit=LAST_NOTES)
-        state = await self._store.state(key)
-        bindings = await self._store.bindings(key)
-        if session is not None:
-            bindings = [binding.record for binding in session.bindings.values()]
-        return Material(
-            name=record.name,
-            status=(session.status if session else record.status).value,
-            reason=record.reason,
-            services=[describe_binding(binding) for binding in bindings],
-            calls=[self._shown(record, entry) for entry in await read(key, calls)],
-            errors=[self._shown(record, entry) for entry in await read(key, wrong)],
-            notes=[show(entry) for entry in await read(key, notes)],
-            state_version=state.version if state else 0,
-            state_keys=list(state.value) if state else [],
-            pages=[page for b in bindings for page in await self._pages(key, b.service)],
-        )
 
-    async def _pages(self, session_id: str, service: str) -> list[JSON]:
-        record = await self._store.snapshot(session_id, service)
-        if record is None or len(record.data) > SNAPSHOT_BYTES:
-            return []
-        return await anyio.to_thread.run_sync(pages_of, record.data)
+async def summed(
+    store: Store, record: SessionRecord, redactor: Redactor, session: Session | None = None
+) -> JSON:
+    """Return the summary of a stored session, `session` when this process holds it; see History.summary."""
+    tally = await store.tally(record.id)
+    written = await store.summary(record.id)
+    return {
+        "summary": None if written is None else _written(written, tally.last_seq),
+        "digest": digest(await _material(store, record, session), tally, redactor),
+    }
+
+
+async def _material(store: Store, record: SessionRecord, session: Session | None) -> Material:
+    read, key = store.history, record.id
+    calls = HistoryFilter(kinds=[JournalKind.CALL], limit=LAST_CALLS)
+    wrong = calls.model_copy(update={"failed": True, "limit": LAST_ERRORS})
+    notes = HistoryFilter(kinds=[JournalKind.MESSAGE], limit=LAST_NOTES)
+    state = await store.state(key)
+    bindings = await store.bindings(key)
+    if session is not None:
+        bindings = [binding.record for binding in session.bindings.values()]
+    return Material(
+        name=record.name,
+        status=(session.status if session else record.status).value,
+        reason=record.reason,
+        services=[describe_binding(binding) for binding in bindings],
+        calls=[shown(entry, record, session) for entry in await read(key, calls)],
+        errors=[shown(entry, record, session) for entry in await read(key, wrong)],
+        notes=[show(entry) for entry in await read(key, notes)],
+        state_version=state.version if state else 0,
+        state_keys=list(state.value) if state else [],
+        pages=[page for b in bindings for page in await _pages(store, key, b.service)],
+    )
+
+
+async def _pages(store: Store, session_id: str, service: str) -> list[JSON]:
+    record = await store.snapshot(session_id, service)
+    if record is None or len(record.data) > SNAPSHOT_BYTES:
+        return []
+    return await anyio.to_thread.run_sync(pages_of, record.data)
 
 
 def _written(record: SummaryRecord, last_seq: int) -> JSON:
@@ -272,14 +275,24 @@ def show(entry: JournalRecord) -> JSON:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _fitting(shown: list[JSON]) -> list[JSON]:
+def shown(entry: JournalRecord, record: SessionRecord, session: Session | None) -> JSON:
+    """Return an entry as show() does, but a call that nobody can end any more as what it is."""
+    found = show(entry)
+    if entry.status == STARTED and entry.kind is JournalKind.CALL:
+        running = entry.operation_id in session.operations if session else bool(record.node)
+        if not running:
+            found["status"] = OutcomeUnknown.code
+    return found
+
+
+def _fitting(entries: list[JSON]) -> list[JSON]:
     """Return the newest entries that one page has room for, at least one."""
     left = PAGE_BYTES
-    for number, entry in enumerate(reversed(shown)):
+    for number, entry in enumerate(reversed(entries)):
         left -= _size(entry)
         if left < 0 and number:
-            return shown[-number:]
-    return shown
+            return entries[-number:]
+    return entries
 
 
 def _size(entry: JSON) -> int:
@@ -310,4 +323,4 @@ def position(cursor: str) -> int:
     raise InvalidArgument("This is not the cursor of a page of a history.")
 
 
-__all__ = ["History", "cursor_before", "position", "show"]
+__all__ = ["History", "cursor_before", "position", "show", "shown", "summed"]

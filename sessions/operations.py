@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
+from . import errors
 from .errors import (
     InvalidArgument,
     OutcomeUnknown,
@@ -21,7 +22,6 @@ from .errors import (
     SessionError,
     SessionLimit,
     StoreUnavailable,
-    of_code,
 )
 from .journal import INPUT_REQUIRED, STARTED, call_entry, status_of
 from .patience import until_closed
@@ -244,11 +244,23 @@ def replayed(receipt: ReceiptRecord) -> CallResult:
     raise OutcomeUnknown(message, recovery=ANOTHER)
 
 
+_RECORDED: tuple[type[SessionError], ...] = (
+    *(errors.SessionClosed, errors.SessionPaused, errors.SessionFailed, errors.SessionBusy),
+    *(errors.SessionLimit, errors.ServiceUnavailable, errors.ServiceNotBound),
+    *(errors.CallTimedOut, errors.ConnectionLost, errors.OutcomeUnknown, errors.StateConflict),
+    *(errors.StateInvalid, errors.InvalidArgument, errors.NotAllowed),
+)
+
+
+def _of_code(code: str) -> type[SessionError]:
+    return next((found for found in _RECORDED if found.code == code), OutcomeUnknown)
+
+
 def _again(told: JSON) -> SessionError:
     rpc: JSON | None = told.get("rpc")
     if rpc is not None:
         return RequestRefused(rpc["code"], told["message"], rpc["data"])
-    error = of_code(told["code"])(told["message"], recovery=told["recovery"])
+    error = _of_code(told["code"])(told["message"], recovery=told["recovery"])
     if error.retryable:
         # It was sent, so this id is used up.
         error.retryable, error.recovery = False, ANOTHER

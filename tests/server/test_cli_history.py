@@ -1,0 +1,104 @@
+"""`statehold sessions history` and `summary`, beside a server that holds the session and beside none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from front import JSON, Way, opened_session, service, serving, toml
+
+from statehold.server.cli import main
+from statehold.server.cli_parser import NOT_FOUND, OK, USAGE
+
+PASSWORD = "hunter2"
+
+
+class House:
+    """A data folder with its configuration, and the command line on it."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.data = folder / "data"
+        self.config = folder / "statehold.toml"
+        self.config.write_text(toml({"services": {"quick": service("quick")}}))
+        self._capsys = capsys
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        self._capsys.readouterr()
+        code = main(["sessions", *words, "--config", str(self.config), "--data", str(self.data)])
+        told = self._capsys.readouterr()
+        return code, told.out, told.err
+
+    def json(self, *words: str) -> Any:
+        code, out, err = self.run(*words, "--json")
+        assert code == OK, err
+        return json.loads(out)
+
+    async def fill(self, url: str) -> None:
+        way = Way("http", "modern", self.config, self.data, url=url)
+        with anyio.fail_after(30):
+            async with way.connect() as client:
+                session = await opened_session(client, name="work", state={"cart": []})
+                one: JSON = {"session_id": session}
+                meta: Any = {"statehold/run_id": "r1", "statehold/operation_id": "op"}
+                await client.call_tool("inc", {**one, "password": PASSWORD}, meta=meta)
+                await client.call_tool("get", one)
+                for role, said in (("system", "be kind"), ("user", "invoice, invoice")):
+                    await client.call_tool("session_note", {**one, "role": role, "content": said})
+                summary = {**one, "text": "We counted.", "topics": ["counting"]}
+                await client.call_tool("session_summary", summary)
+
+
+@pytest.fixture
+def house(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> House:
+    return House(tmp_path, capsys)
+
+
+def test_a_history_is_shown_beside_a_server_and_without_one(house: House) -> None:
+    with serving(house.config, house.data) as running:
+        anyio.run(house.fill, running.url)
+        _look(house)
+    _look(house)
+    code, out, _ = house.run("history", "work")
+    assert code == OK
+    assert "compacted" not in out
+    for said in ("quick: inc", "invoice, invoice", "T02 opened", "r1"):
+        assert said in out
+    assert PASSWORD not in out
+    last = house.json("history", "work", "--last", "2", "--kind", "call", "--kind", "message")
+    assert [entry["role"] for entry in last["entries"]] == ["system", "user"]
+    older = house.json("history", "work", "--kind", "call", "--cursor", last["next_cursor"])
+    assert [entry["tool"] for entry in older["entries"]] == ["inc", "get"]
+    assert older["next_cursor"] is None
+
+
+def _look(house: House) -> None:
+    calls = house.json("history", "work", "--kind", "call")["entries"]
+    assert [(entry["tool"], entry["status"]) for entry in calls] == [("inc", "ok"), ("get", "ok")]
+    assert calls[0]["operation_id"] == "op"
+    assert calls[0]["arguments"]["password"] == "[redacted]"
+    said = house.json("history", "work", "--kind", "message", "--skip-role", "system")["entries"]
+    assert [entry["content"] for entry in said] == ["invoice, invoice"]
+    [run] = house.json("history", "work", "--last-runs", "1", "--tool", "inc")["entries"]
+    assert run["run_id"] == "r1"
+    found = house.json("summary", "work")
+    assert found["summary"]["text"] == "We counted."
+    assert found["digest"]["messages"] == {"system": 1, "user": 1}
+    code, out, _ = house.run("summary", "work")
+    assert code == OK
+    for words in ("We counted.", "Topics: counting.", "2 calls", "State (version 0): cart."):
+        assert words in out
+
+
+def test_mistakes_are_told(house: House) -> None:
+    for words in (["history", "none"], ["summary", "none"]):
+        assert house.run(*words)[0] == NOT_FOUND
+    with serving(house.config, house.data) as running:
+        anyio.run(house.fill, running.url)
+        code, _, err = house.run("history", "work", "--cursor", "x")
+        assert (code, err.count("\n")) == (USAGE, 1)
+        code, out, _ = house.run("history", "work", "--tool", "none")
+        assert (code, out) == (OK, "no such entries\n")
+        assert house.run("history", "none")[0] == NOT_FOUND
