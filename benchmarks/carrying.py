@@ -1,4 +1,4 @@
-"""(h) What a state costs: a copy of one, and reads and durable updates per second of sessions that a process holds."""
+"""(i) What a state costs: a copy of one, and reads and durable updates per second of sessions that a process holds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def sample(size: int) -> dict[str, Any]:
 
 
 async def measure(plan: Plan) -> Table:
-    table = Table("(h) state: microseconds of a copy; reads and durable updates per second")
+    table = Table("(i) state: microseconds of a copy; reads and durable updates per second")
     async with AsyncExitStack() as stack:
         folder = plan.folder / "state"
         store = await stack.enter_async_context(SQLStore.sqlite(folder))

@@ -22,6 +22,7 @@ from ..sessions.registry import Registry
 from ..sessions.router import Router
 from ..sessions.services import JSON, Service, ToolSpec
 from ..sessions.store.base import Store
+from ..tools.branch_tools import BranchTools
 from ..tools.catalog import Catalog, CatalogError, Entry, Naming, Offer
 from ..tools.history_tools import HistoryTools
 from ..tools.own import OwnTool
@@ -85,6 +86,7 @@ class Gateway:
             SessionTools(self.registry),
             StateTools(self.registry),
             HistoryTools(self.registry),
+            BranchTools(self.registry),
         )
         self.own = {tool.name: tool for tools in sets for tool in tools.tools(chosen)}
         self._patient_until = anyio.current_time() + PATIENCE_SECONDS

@@ -26,7 +26,7 @@ from .lifecycle import Event, Status
 from .limits import Budget
 from .links import Links
 from .policy import Policy
-from .records import BindingRecord, Principal, SessionRecord, StateRecord, Timeouts
+from .records import BindingRecord, Principal, SessionRecord, SnapshotRecord, StateRecord, Timeouts
 from .services import Service
 from .session import Binding, Session
 from .shape import new_shape
@@ -62,6 +62,14 @@ class Wish:
     lifetime: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """What a session has from another one that it is forked from: by service, what was saved of a connection."""
+
+    parent: str
+    saved: Mapping[str, bytes]
+
+
 class Creation:
     """Makes the sessions of one registry; it lives as long as the registry."""
 
@@ -90,10 +98,11 @@ class Creation:
         self._mint = mint
         self._abandon = abandon
 
-    async def create(self, principal: Principal, wish: Wish) -> Session:
+    async def create(self, principal: Principal, wish: Wish, seed: Seed | None = None) -> Session:
         """Make a session and open its eager services; see Registry.create."""
         chosen = self._chosen(wish.services)
         record = self._new_record(principal, wish)
+        record.parent = None if seed is None else seed.parent
         record.services = [service.name for service in chosen]
         session = Session(
             record,
@@ -106,6 +115,8 @@ class Creation:
             self.bind(session, service)
         await self._insert(session)
         try:
+            if seed is not None:
+                await session.save(snapshots=self._planted(session, seed))
             await self._open(session)
         except BaseException as error:
             await self._open_failed(session, error)
@@ -206,6 +217,20 @@ class Creation:
             error.session_id = taken.id if taken else None
             raise
 
+    def _planted(self, session: Session, seed: Seed) -> list[SnapshotRecord]:
+        now = self._clock.now()
+        return [
+            SnapshotRecord(
+                session_id=session.id,
+                service=service,
+                seq=int(now * 1000),
+                taken_at=now,
+                epoch=session.record.epoch,
+                data=data,
+            )
+            for service, data in seed.saved.items()
+        ]
+
     async def _open(self, session: Session) -> None:
         eager = [b for b in session.bindings.values() if b.service.eager]
         for binding in eager:
@@ -277,4 +302,4 @@ def checked_name(name: str, what: str) -> str:
     return name
 
 
-__all__ = ["Creation", "Wish", "checked_name", "new_id"]
+__all__ = ["Creation", "Seed", "Wish", "checked_name", "new_id"]

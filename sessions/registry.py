@@ -27,6 +27,7 @@ from .errors import (
     StoreUnavailable,
 )
 from .expiry import Expiry
+from .forking import Forking
 from .history import History
 from .lifecycle import LIVE, Event, Status
 from .limits import Budget
@@ -125,6 +126,16 @@ class Registry:
             abandon=self._abandon,
         )
         self.states = States(self._directory, self.ready, self._changing, self.policy)
+        self.forking = Forking(
+            store,
+            self._directory,
+            self._creation,
+            self.changes,
+            self.links,
+            self.states,
+            abandon=self._abandon,
+            admit=self._refuse_when_draining,
+        )
         self.history = History(
             self._directory, store, self.clock, self.redactor, self.live, self._changing
         )

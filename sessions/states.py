@@ -99,6 +99,8 @@ class States:
     async def change(self, principal: Principal, ref: str, change: Change) -> StateRecord:
         """Replace the state of a session by what `change`, which may be called several times, makes of it.
 
+        When it returns what it was given, nothing is written.
+
         Raises:
             StateInvalid: that does not fit the session's schema.
             SessionBusy: another process holds the session.
@@ -123,10 +125,12 @@ class States:
 async def change_state(
     session: Session, change: Change, *, live: bool = False
 ) -> StateRecord | None:
-    """Replace the state of a session that this process owns; None when its status does not allow it (any more).
+    """Replace the state of a session that this process owns by what `change` makes of it, if that is another one.
+
+    Returns None when the session's status does not allow it (any more).
 
     Raises:
-        StateInvalid: what `change` makes does not fit the session's schema.
+        StateInvalid: it does not fit the session's schema.
     """
     async with session.revising:
         while True:
@@ -134,7 +138,7 @@ async def change_state(
                 return None
             before = session.state
             newer = change(before)
-            if before.json_schema is not None:
+            if before.json_schema is not None and newer is not before:
                 size = size_of(newer.value)
                 await shape_of(before.json_schema).check(newer.value, size, session.id)
             # A failed write takes back what this was made of; a check may take long enough for that.

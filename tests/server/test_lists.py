@@ -44,6 +44,8 @@ OWN = [
     "session_history",
     "session_note",
     "session_summary",
+    "session_fork",
+    "session_merge",
 ]
 
 

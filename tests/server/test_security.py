@@ -209,6 +209,8 @@ SESSION_TOOLS: list[tuple[str, JSON]] = [
     ("session_bind", {"service": "asking"}),
     ("session_unbind", {"service": "asking"}),
     ("session_close", {"force": True}),
+    ("session_fork", {}),
+    ("session_merge", {"sources": ["sh_" + "b" * 26]}),
     ("state_get", {}),
     ("state_update", {"values": {"n": 1}}),
     ("session_history", {}),

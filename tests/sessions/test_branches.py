@@ -1,0 +1,167 @@
+"""Three-way merge of states: per place, in the order of the sources, losing no deletion and restoring nothing."""
+
+from __future__ import annotations
+
+import copy
+from itertools import permutations
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statehold.sessions.branches import Branch, Policy, merged, same
+
+JSON = dict[str, Any]
+
+scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=2)
+values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("abcd"), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+objects = st.dictionaries(st.sampled_from("abcd"), values, max_size=4)
+policies = st.sampled_from(["last_wins", "first_wins"])
+
+
+def merge(
+    base: JSON, target: JSON, *sources: JSON, policy: Policy = "last_wins"
+) -> tuple[JSON, list[tuple[str, str, bool]]]:
+    branches = [Branch(str(number), base, value) for number, value in enumerate(sources)]
+    value, conflicts = merged(target, branches, policy)
+    return value, [(c.path, c.source, c.taken) for c in conflicts]
+
+
+CASES: list[tuple[str, JSON, JSON, list[JSON], JSON, list[str]]] = [
+    (
+        "AG-16: who left it alone restores nothing",
+        {"k": 0},
+        {"k": 0},
+        [{"k": 1}, {"k": 0}],
+        {"k": 1},
+        [],
+    ),
+    (
+        "AG-17: a deletion is kept",
+        {"k": 0, "o": 1},
+        {"k": 0, "o": 1},
+        [{"o": 1}, {"k": 0, "o": 1}],
+        {"o": 1},
+        [],
+    ),
+    (
+        "AG-18: nested siblings are kept",
+        {"n": {"x": 1, "y": 1}},
+        {"n": {"x": 1, "y": 1}},
+        [{"n": {"x": 2, "y": 1}}, {"n": {"x": 1, "y": 2}}],
+        {"n": {"x": 2, "y": 2}},
+        [],
+    ),
+    (
+        "AG-19: an empty base",
+        {},
+        {},
+        [{"a": {"x": 1}}, {"a": {"y": 2}, "b": 3}],
+        {"a": {"x": 1, "y": 2}, "b": 3},
+        [],
+    ),
+    (
+        "AG-20: three branches, a counter and their own keys",
+        {"counter": 0},
+        {"counter": 0},
+        [{"counter": n, f"branch_{n}_result": n} for n in (1, 2, 3)],
+        {"counter": 3, "branch_1_result": 1, "branch_2_result": 2, "branch_3_result": 3},
+        ["/counter", "/counter"],
+    ),
+    ("the target's own change is one too", {"k": 0}, {"k": 5}, [{"k": 1}], {"k": 1}, ["/k"]),
+    ("the target's own key stays", {}, {"mine": 1}, [{"its": 2}], {"mine": 1, "its": 2}, []),
+    ("the same change is no conflict", {"k": 0}, {"k": 1}, [{"k": 1}, {}], {}, ["/k"]),
+    ("1 and true are not the same", {"k": 1}, {"k": 1}, [{"k": True}], {"k": True}, []),
+    (
+        "what was deleted with the rest is not restored",
+        {"a": {"b": 1, "c": 1}},
+        {},
+        [{"a": {"b": 2, "c": 1}}],
+        {"a": {"b": 2}},
+        ["/a"],
+    ),
+    ("an array is one place", {"l": [1]}, {"l": [1, 2]}, [{"l": [1, 3]}], {"l": [1, 3]}, ["/l"]),
+    ("a slash is written as one", {"a/b": 0}, {"a/b": 1}, [{"a/b": 2}], {"a/b": 2}, ["/a~1b"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("base", "target", "sources", "expected", "paths"),
+    [case[1:] for case in CASES],
+    ids=[case[0] for case in CASES],
+)
+def test_what_a_merge_makes(
+    base: JSON, target: JSON, sources: list[JSON], expected: JSON, paths: list[str]
+):
+    """AG-04, AG-15 to AG-20, AG-41."""
+    given_ = copy.deepcopy((base, target, sources))
+    value, conflicts = merge(base, target, *sources)
+    assert same(value, expected)
+    assert [path for path, _, _ in conflicts] == paths
+    assert all(taken for _, _, taken in conflicts)
+    assert (base, target, sources) == given_
+
+
+def test_the_first_wins_where_that_is_wanted():
+    """AG-15."""
+    base = {"k": 0, "a": {"b": 1, "c": 1}}
+    one, two = {"k": 1, "a": {"b": 1, "c": 1}}, {"k": 2, "a": 5}
+    value, conflicts = merge(base, base, one, two, policy="first_wins")
+    assert value == {"k": 1, "a": 5}
+    assert conflicts == [("/k", "1", False)]
+
+
+@given(objects, objects)
+def test_a_branch_that_changed_nothing_changes_nothing(base: JSON, target: JSON):
+    assert same(merge(base, target, base)[0], target)
+
+
+@given(objects, objects)
+def test_a_target_that_changed_nothing_becomes_the_branch(base: JSON, source: JSON):
+    assert merge(base, base, source) == (source, [])
+
+
+@given(objects, objects, objects, policies)
+def test_untouched_places_are_the_targets_and_deletions_are_kept(
+    base: JSON, target: JSON, source: JSON, policy: Policy
+):
+    value, _ = merge(base, target, source, policy=policy)
+    for key in {*base, *target, *source}:
+        before, ours, theirs = base.get(key, ...), target.get(key, ...), source.get(key, ...)
+        if same(before, theirs):
+            assert same(value.get(key, ...), ours)
+        elif same(before, ours):
+            assert same(value.get(key, ...), theirs)
+
+
+@given(objects, st.lists(objects, min_size=2, max_size=3))
+def test_without_conflicts_the_order_is_nothing(base: JSON, sources: list[JSON]):
+    """AG-14: and it never depends on who finished first, only on the order of the sources."""
+    value, conflicts = merge(base, base, *sources)
+    if not conflicts:
+        for order in permutations(sources):
+            assert same(merge(base, base, *order)[0], value)
+
+
+@given(objects, objects, objects)
+def test_a_merge_is_the_same_every_time_and_once_is_enough(base: JSON, target: JSON, source: JSON):
+    value, conflicts = merge(base, target, source)
+    assert merge(base, target, source) == (value, conflicts)
+    again, _ = merge(base, value, source)
+    assert same(again, value)
+
+
+@given(objects, objects, objects)
+def test_nested_siblings_of_a_change_are_kept(base: JSON, one: JSON, two: JSON):
+    """What is true at the root is true below it."""
+    value, conflicts = merge(base, one, two)
+    below, inner = merge({"n": base, "s": 1}, {"n": one, "s": 2}, {"n": two, "s": 1})
+    assert same(below, {"n": value, "s": 2})
+    assert [path for path, _, _ in inner] == [f"/n{path}" for path, _, _ in conflicts]

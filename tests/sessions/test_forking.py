@@ -1,0 +1,204 @@
+"""Forks and merges of sessions of a registry."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from counting import Counting
+from house import Build, House
+
+from statehold.sessions.errors import (
+    InvalidArgument,
+    NameTaken,
+    SessionClosed,
+    SessionLimit,
+    SessionNotFound,
+    StateConflict,
+    StateInvalid,
+)
+from statehold.sessions.policy import Policy
+from statehold.sessions.records import LOCAL, Principal
+from statehold.sessions.session import Session
+
+OTHER = Principal(subject="somebody else")
+
+
+def two() -> tuple[Counting, Counting]:
+    return Counting("counter", pause="snapshot"), Counting("plain", pause="keep")
+
+
+async def forked(house: House, session: Session, count: int = 1) -> list[str]:
+    made = await house.registry.forking.fork(LOCAL, session.id, count=count)
+    return [child.id for child in made.children]
+
+
+async def value(house: House, session: str) -> object:
+    return (await house.registry.states.read(LOCAL, session)).value
+
+
+async def test_children_start_from_the_state_and_the_connections_of_their_parent(
+    build: Build,
+) -> None:
+    """AG-03, AG-12, AS-74: log in once, fork five."""
+    async with build(*two()) as house:
+        session = await house.create(name="parent", state={"n": 1, "large": 2**80})
+        for _ in range(3):
+            await house.count(session.id)
+        await house.count(session.id, service="plain")
+        made = await house.registry.forking.fork(
+            LOCAL, session.id, count=5, names=[f"child {number}" for number in range(5)]
+        )
+        assert [(s.service, s.copied) for s in made.services] == [
+            ("counter", True),
+            ("plain", False),
+        ]
+        assert made.services[1].note is not None
+        assert "saves nothing" in made.services[1].note
+        assert [child.record.name for child in made.children] == [f"child {n}" for n in range(5)]
+        for number, child in enumerate(made.children):
+            assert await value(house, child.id) == {"n": 1, "large": 2**80}
+            answer = await house.call(child.id)
+            assert answer.payload["structuredContent"]["count"] == 4
+            assert await house.count(child.id, service="plain") == 1
+            info = await house.registry.info(LOCAL, child.id)
+            assert (info["parent"], info["state_version"]) == (session.id, 0)
+            await house.registry.update_state(LOCAL, child.id, {"n": number})
+        # The parent, and each child, is by itself from now on.
+        assert await house.count(session.id) == 4
+        assert await value(house, session.id) == {"n": 1, "large": 2**80}
+
+
+async def test_each_service_is_saved_once_for_all_children(build: Build) -> None:
+    async with build(Counting(pause="snapshot")) as house:
+        session = await house.create()
+        await house.count(session.id)
+        saved = 0
+        (connection,) = house.counter.live
+        snapshot = connection.snapshot
+
+        async def counted() -> object:
+            nonlocal saved
+            saved += 1
+            return await snapshot()
+
+        connection.snapshot = counted  # pyright: ignore[reportAttributeAccessIssue]
+        await forked(house, session, 5)
+        assert saved == 1
+
+
+async def test_a_paused_session_is_forked_without_waking_it(build: Build) -> None:
+    async with build(Counting(pause="snapshot")) as house:
+        session = await house.create()
+        await house.count(session.id)
+        await house.registry.pause(LOCAL, session.id)
+        (child,) = await forked(house, session)
+        assert await house.status(session.id) == "paused"
+        assert await house.count(child) == 2
+        # And a child that was never opened has what it was forked with to give.
+        (grandchild,) = await forked(house, await house.registry.find(LOCAL, child))
+        assert await house.count(grandchild) == 3
+
+
+async def test_a_service_that_was_never_opened_has_nothing_to_copy(build: Build) -> None:
+    async with build(Counting(pause="snapshot")) as house:
+        session = await house.create()
+        made = await house.registry.forking.fork(LOCAL, session.id)
+        assert made.services[0].copied is False
+        assert "not opened" in (made.services[0].note or "")
+        assert await house.count(made.children[0].id) == 1
+
+
+async def test_all_children_are_made_or_none(build: Build) -> None:
+    async with build(policy=Policy(sessions_per_principal=4)) as house:
+        session = await house.create(name="taken")
+        fork = house.registry.forking.fork
+        with pytest.raises(NameTaken):
+            await fork(LOCAL, session.id, count=2, names=["free", "taken"])
+        with pytest.raises(SessionLimit):
+            await fork(LOCAL, session.id, count=4)
+        for count, names in ((0, None), (101, None), (2, ["one"])):
+            with pytest.raises(InvalidArgument):
+                await fork(LOCAL, session.id, count=count, names=names)
+        with pytest.raises(SessionNotFound):
+            await fork(OTHER, session.id)
+        assert house.registry.statistics()["owned"] == 1
+        assert len(await forked(house, session, 3)) == 3
+
+
+async def test_what_children_changed_is_merged_in_the_order_of_the_sources(build: Build) -> None:
+    """AG-04, AG-12 to AG-15: whoever finishes first."""
+    async with build() as house:
+        session = await house.create(state={"counter": 0, "n": {"x": 1, "y": 1}, "gone": 1})
+        children = await forked(house, session, 3)
+
+        async def work(number: int) -> None:
+            values = {"counter": number, f"result {number}": number, "n": {"xyz"[number]: 9}}
+            await house.registry.update_state(LOCAL, children[number], values)
+
+        async with anyio.create_task_group() as tasks:
+            for number in (2, 0, 1):
+                tasks.start_soon(work, number)
+        await house.registry.update_state(LOCAL, children[1], {"gone": None})
+        await house.registry.update_state(LOCAL, session.id, {"mine": 1})
+        found = await house.registry.forking.merge(LOCAL, session.id, children)
+        assert found.state.value == {
+            "counter": 2,
+            "n": {"x": 9, "y": 9, "z": 9},
+            "mine": 1,
+            **{f"result {number}": number for number in range(3)},
+        }
+        assert found.state.version == 2
+        assert [(c.path, c.source, c.taken) for c in found.conflicts] == [
+            ("/counter", children[2], True)
+        ]
+        stored = await house.store.state(session.id)
+        assert stored is not None
+        assert (stored.version, stored.value) == (2, found.state.value)
+        # The same again changes nothing, and writes nothing.
+        again = await house.registry.forking.merge(LOCAL, session.id, children[2:])
+        assert again.state.version == 2
+
+
+async def test_a_merge_that_fails_changes_nothing(build: Build) -> None:
+    """AG-46."""
+    async with build() as house:
+        schema = {"properties": {"n": {"maximum": 5}}}
+        session = await house.create(state={"n": 0}, state_schema=schema)
+        children = await forked(house, session, 2)
+        for number, child in enumerate(children, 1):
+            await house.registry.update_state(LOCAL, child, {"n": number, f"k{number}": 1})
+        merge = house.registry.forking.merge
+        with pytest.raises(StateConflict, match="/n"):
+            await merge(LOCAL, session.id, children, policy="fail")
+        stranger = await house.create()
+        wrong: list[list[str]] = [[], [stranger.id], [children[0]] * 2, [session.id]]
+        for sources in wrong:
+            with pytest.raises(InvalidArgument, match="sources"):
+                await merge(LOCAL, session.id, sources)
+        with pytest.raises(SessionNotFound):
+            await merge(OTHER, session.id, children)
+        with pytest.raises(SessionNotFound):
+            await merge(LOCAL, session.id, ["sh_" + "a" * 26])
+        assert (await house.registry.states.read(LOCAL, session.id)).version == 0
+        with pytest.raises(StateInvalid):
+            await house.registry.update_state(LOCAL, children[0], {"n": 6})
+        await house.registry.close(LOCAL, children[1])
+        with pytest.raises(SessionClosed):
+            await merge(LOCAL, session.id, children)
+        assert await value(house, session.id) == {"n": 0}
+        found = await merge(LOCAL, session.id, children[:1], policy="fail")
+        assert found.state.value == {"n": 1, "k1": 1}
+
+
+async def test_a_merge_knows_the_fork_point_after_everything_was_paused(build: Build) -> None:
+    async with build() as house:
+        session = await house.create(state={"a": 1, "b": 1})
+        (child,) = await forked(house, session)
+        await house.registry.update_state(LOCAL, child, {"a": None})
+        for one in (session.id, child):
+            await house.registry.pause(LOCAL, one)
+        assert house.registry.statistics()["owned"] == 0
+        found = await house.registry.forking.merge(LOCAL, session.id, [child])
+        assert found.state.value == {"b": 1}
+        # To read a source is no use of it.
+        assert await house.status(child) == "paused"
