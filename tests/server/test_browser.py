@@ -140,10 +140,11 @@ async def test_files_are_listed_where_the_session_is_pinned(
 ) -> None:
     way = Way("stdio", "modern", config_file, tmp_path, options=["--session", "desk"])
     async with way.connect() as client:
-        assert (await client.list_resources()).resources == []
+        [state] = (await client.list_resources()).resources
+        assert state.name == "state"
         await client.call_tool("browser_navigate", {"url": f"{login_site}/login"})
         await client.call_tool("browser_take_screenshot", {"filename": "a b.png"})
-        [found] = (await client.list_resources()).resources
+        [_, found] = (await client.list_resources()).resources
         assert found.name == "a b.png"
         assert (await client.read_resource(str(found.uri))).contents
 
