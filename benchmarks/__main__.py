@@ -28,6 +28,7 @@ PARTS = {
     "density": "benchmarks.density",
     "restart": "benchmarks.restart",
     "store": "benchmarks.store",
+    "journal": "benchmarks.journal",
     "state": "benchmarks.carrying",
     "browser": "benchmarks.browsing",
     "crowd": "benchmarks.crowding",

@@ -20,6 +20,9 @@ PROXY_ENVIRONMENT = ROOT / ".venv-mcp-proxy"
 
 STATEHOLD = ("-m", "statehold.server")
 
+HEADS = {"statehold": "", "journal off": 'journal = "off"'}
+"""What the configuration of each Statehold begins with, by the name of its route."""
+
 CONFIG = """\
 {head}
 [limits]
@@ -54,8 +57,8 @@ def stdio_command(name: str, folder: Path) -> list[str] | None:
     """Return the command that serves the counter over stdio through a gateway, None where it cannot."""
     if name == "direct":
         return python(COUNTER)
-    if name == "statehold":
-        return statehold(folder / "data", statehold_config(folder))
+    if name in HEADS:
+        return statehold(folder / "data", statehold_config(folder, head=HEADS[name]))
     if name == "fastmcp" and (program := _fastmcp()) is not None:
         return [program, "run", str(_client_config(folder)), *_FASTMCP]
     return None
@@ -65,9 +68,9 @@ def http_command(name: str, folder: Path, port: int) -> list[str] | None:
     """Return the command that serves the counter over Streamable HTTP through a gateway."""
     if name == "direct":
         return python(COUNTER, "--transport", "http", "--port", str(port))
-    if name == "statehold":
+    if name in HEADS:
         serve = ("serve", "--port", str(port))
-        return statehold(folder / "data", statehold_config(folder), *serve)
+        return statehold(folder / "data", statehold_config(folder, head=HEADS[name]), *serve)
     if name == "fastmcp" and (program := _fastmcp()) is not None:
         over_http = ("--transport", "http", "--host", "127.0.0.1", "--port", str(port))
         return [program, "run", str(_client_config(folder)), *over_http, *_FASTMCP]

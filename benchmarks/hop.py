@@ -65,7 +65,7 @@ async def measure(plan: Plan) -> Table:
                     for name in names
                 ]
                 for scenario in scenarios(plan):
-                    results = await _in_turns(routes, scenario, plan, shuffled)
+                    results = await in_turns(routes, scenario, plan, shuffled)
                     table.rows += _rows(north, era, scenario, results)
                     table.targets += _targets(north, era, scenario, results)
     table.notes = [f"left out: {reason}" for reason in sorted(missing)]
@@ -84,7 +84,7 @@ def scenarios(plan: Plan) -> list[Scenario]:
     ]
 
 
-async def _in_turns(
+async def in_turns(
     routes: Sequence[Route], scenario: Scenario, plan: Plan, shuffled: random.Random
 ) -> dict[str, Result]:
     """Measure every route once per round, each round in another order, so that a busy moment hits all alike."""

@@ -11,7 +11,7 @@ from typing import Any
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from .gateways import http_command, http_server, log_file, stdio_command
+from .gateways import HEADS, http_command, http_server, log_file, stdio_command
 from .plan import MODE, ROOT, Era, North
 from .processes import accepting, cpu_seconds, descendants, free_port, own_children
 
@@ -55,7 +55,7 @@ async def opened(name: str, north: North, era: Era, folder: Path) -> AsyncGenera
     connect = _over_stdio if north == "stdio" else _over_http
     async with connect(name, era, folder) as (client, pid):
         more: dict[str, Any] = {}
-        if name == "statehold":
+        if name in HEADS:
             created = await client.call_tool("session_create", {})
             assert created.structured_content is not None, created
             more = {"session_id": created.structured_content["session_id"]}

@@ -60,7 +60,7 @@ async def _rounds(
     async with SQLStore.sqlite(folder) as store:
         for number in range(max(WRITERS)):
             await store.create(
-                _session(number), StateRecord(session_id=_id(number)), [], per_owner=0
+                session_of(number), StateRecord(session_id=_id(number)), [], per_owner=0
             )
         work = make()
         await _round(store, work, writers, plan.store_seconds / 3, [])
@@ -123,7 +123,7 @@ def _id(number: int) -> str:
     return f"sh_{number:026d}"
 
 
-def _session(number: int) -> SessionRecord:
+def session_of(number: int) -> SessionRecord:
     now = time.time()
     return SessionRecord(
         id=_id(number),

@@ -304,9 +304,10 @@ class Config(Section):
     on_idle: Literal["pause", "close"] = Field(
         default="pause", description="What happens to a session after `timeouts.idle`."
     )
-    journal: Literal["async", "sync"] = Field(
+    journal: Literal["async", "sync", "off"] = Field(
         default="async",
-        description="`async`: journal entries are durable within 50 ms; `sync`: before the reply.",
+        description="`async`: journal entries are durable within 50 ms; `sync`: before the reply; `off`: calls are recorded "
+        "only when they carry an operation id.",
     )
     auto_resume: bool = Field(
         default=True,
@@ -355,6 +356,7 @@ class Config(Section):
             calls_per_session=self.limits.calls_per_session,
             queue=self.limits.queue,
             queue_seconds=self.limits.queue_seconds,
+            journal_calls=self.journal != "off",
             journal_sync=self.journal == "sync",
             redact=frozenset(name.lower() for name in self.redact),
             redact_patterns=tuple(self.redact_patterns),

@@ -39,6 +39,8 @@ class Policy:
     calls_per_session: int = 1000
     queue: int = 1000
     queue_seconds: float = 30.0
+    journal_calls: bool = True
+    """Whether calls without an operation id are recorded."""
     journal_sync: bool = False
     journal_bytes: int = 4096
     """How much of a request and of a result an entry keeps."""

@@ -56,7 +56,13 @@ _WORDS: Final = re.compile(
     r"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b)"
 )
 _MARKS: Final = ("bearer", "basic", "://", "private key")
-"""One of these, or a word of WORD characters, is in every text in which _WORDS finds something; looking is much cheaper."""
+"""One of these, or one of _BEGINNINGS and a word of WORD characters, is in every text in which _WORDS finds something."""
+_BEGINNINGS: Final = (
+    *("eyj", "sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "gho_", "ghp_", "ghs_", "ghu_", "ghr_"),
+    *("github_pat_", "glpat-", "xox", "npm_", "pypi-", "hf_", "dop_v1_", "shpat_", "sg.", "ya29."),
+    *("aiza", "akia", "asia"),
+)
+"""Looking for these is much cheaper than looking for what they may begin."""
 
 WORD: Final = 16
 LONG: Final = 32
@@ -122,11 +128,12 @@ class Redactor:
             return text
         lower = text.lower()
         longest = max(map(len, text.split()), default=0)
-        if longest >= WORD or any(map(lower.__contains__, _MARKS)):
+        within = lower.__contains__
+        if any(map(within, _MARKS)) or (longest >= WORD and any(map(within, _BEGINNINGS))):
             text = _WORDS.sub(_kept, text)
-        if any(map(lower.__contains__, self._marks)):
+        if any(map(within, self._marks)):
             text = self._assigned.sub(rf"\g<head>{REDACTED}", text)
-        if longest >= LONG:
+        if longest >= LONG and all(kind.search(text) for kind in _MIXED):
             text = _LONG.sub(_unless_plain, text)
         for pattern in self._patterns:
             text = pattern.sub(REDACTED, text)

@@ -166,7 +166,8 @@ class Router:
             outcome = error
             raise
         finally:
-            self._append(session, binding, request, started, outcome)
+            if self._registry.policy.journal_calls:
+                self._append(session, binding, request, started, outcome)
             if self._registry.policy.journal_sync:
                 await self._flush()
 

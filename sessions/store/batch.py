@@ -29,10 +29,9 @@ from sqlalchemy.sql.dml import Update
 
 from ..errors import Fenced, InvalidArgument, NameTaken
 from . import creation, schema
-from .base import JournalLimits
-from .compaction import added
+from .compaction import Compactor
 from .creation import Creation
-from .dialect import among, blames_database, execute_many, packed, upsert, violated
+from .dialect import among, blames_database, execute_many, fetch, packed, upsert, violated
 from .rows import Change, Row
 
 Operation: TypeAlias = Callable[[Connection], Any]
@@ -49,9 +48,7 @@ class Unit:
     error: Exception | None = None
 
 
-def apply(
-    connection: Connection, units: Sequence[Unit], limits: JournalLimits | None = None
-) -> None:
+def apply(connection: Connection, units: Sequence[Unit], compactor: Compactor) -> None:
     """Run units and note the outcome of each.
 
     Raises whatever a unit raised; then nothing of the transaction may be kept.
@@ -59,7 +56,7 @@ def apply(
     for kind, found in groupby(units, key=lambda unit: type(unit.work)):
         run = list(found)
         if kind is Change:
-            _change(connection, run, limits)
+            _change(connection, run, compactor)
         elif kind is Creation:
             _create(connection, run)
         else:
@@ -67,13 +64,11 @@ def apply(
                 _operate(connection, unit)
 
 
-def isolate(
-    connection: Connection, units: Sequence[Unit], limits: JournalLimits | None = None
-) -> None:
+def isolate(connection: Connection, units: Sequence[Unit], compactor: Compactor) -> None:
     """Run units so that one that cannot be applied fails alone: halve until it is found."""
     try:
         with connection.begin_nested():
-            apply(connection, units, limits)
+            apply(connection, units, compactor)
     except Exception as error:
         if blames_database(error):
             raise
@@ -81,8 +76,8 @@ def isolate(
             units[0].error = refusal(units[0], error)
             return
         middle = len(units) // 2
-        isolate(connection, units[:middle], limits)
-        isolate(connection, units[middle:], limits)
+        isolate(connection, units[:middle], compactor)
+        isolate(connection, units[middle:], compactor)
 
 
 def refusal(unit: Unit, error: Exception) -> Exception:
@@ -127,14 +122,14 @@ _FENCES = select(schema.session.c.id, schema.session.c.node, schema.session.c.ep
 )
 
 
-def _change(connection: Connection, units: Sequence[Unit], limits: JournalLimits | None) -> None:
+def _change(connection: Connection, units: Sequence[Unit], compactor: Compactor) -> None:
     """Apply the changes that hold their fence.
 
     A change that releases the session fences those behind it, as if each had been a transaction of its own.
     """
     works = [(unit, unit.work) for unit in units if isinstance(unit.work, Change)]
     ids = packed({work.session_id for _, work in works})
-    found = connection.execute(_FENCES, {"ids": ids})
+    found = fetch(connection, _FENCES, {"ids": ids})
     owners: dict[str, tuple[str | None, int]] = {row[0]: (row[1], row[2]) for row in found}
     merged = _Merged()
     for unit, work in works:
@@ -145,7 +140,7 @@ def _change(connection: Connection, units: Sequence[Unit], limits: JournalLimits
         merged.add(work)
         if "node" in work.session:
             owners[work.session_id] = (work.session["node"], work.epoch)
-    merged.store(connection, limits)
+    merged.store(connection, compactor)
 
 
 class _Merged:
@@ -191,7 +186,7 @@ class _Merged:
         for found in [found for found in self._snapshots if found[:2] == (key, service)]:
             del self._snapshots[found]
 
-    def store(self, connection: Connection, limits: JournalLimits | None) -> None:
+    def store(self, connection: Connection, compactor: Compactor) -> None:
         by_columns: dict[tuple[str, ...], list[Row]] = {}
         for row in self._sessions.values():
             by_columns.setdefault(tuple(sorted(row)), []).append(row)
@@ -209,7 +204,7 @@ class _Merged:
         execute_many(connection, upsert(schema.snapshot), [*self._snapshots.values()])
         saved = {found[:2] for found in self._snapshots}
         execute_many(connection, _OLD_SNAPSHOTS, _keys(saved))
-        added(connection, self._journal, self._ended, limits)
+        compactor.added(connection, self._journal, self._ended)
 
 
 def _keys(pairs: Iterable[tuple[str, str]]) -> list[Row]:

@@ -24,6 +24,8 @@ ROOM = 0.1
 NAMES = 100
 """Tools and roles that are counted one by one; the others are counted together."""
 OTHERS = "(others)"
+KNOWN = 10_000
+"""Sessions of which it is remembered how much they grew."""
 
 _j = schema.journal.c
 _t = schema.tally.c
@@ -49,13 +51,57 @@ _TAKE = (
 )
 
 
-def added(
-    connection: Connection,
-    new: Iterable[Row],
-    ended: Iterable[Row],
-    limits: JournalLimits | None,
-) -> None:
-    """Note what entries take that were just written, and compact the journals that have too much by now."""
+class Compactor:
+    """Keeps the journals of one store within limits. Used by its writer alone."""
+
+    def __init__(self, limits: JournalLimits | None) -> None:
+        self._limits = limits
+        self._unlooked: dict[str, tuple[int, int]] = {}
+
+    def due(self, sums: Iterable[Row]) -> list[str]:
+        """Return the journals that are worth a look: those that grew by a hundredth of a limit since the last one."""
+        if self._limits is None:
+            return []
+        found: list[str] = []
+        most, most_bytes = self._limits.entries // 100, self._limits.bytes // 100
+        for row in sums:
+            key: str = row["session_id"]
+            # One that was not seen before may be full already.
+            entries, size = self._unlooked.get(key, (most, most_bytes))
+            entries, size = entries + row["entries"], size + row["bytes"]
+            if entries >= most or size >= most_bytes:
+                found.append(key)
+                entries = size = 0
+            self._unlooked[key] = (entries, size)
+        while len(self._unlooked) > KNOWN:
+            del self._unlooked[next(iter(self._unlooked))]
+        return found
+
+    def again(self, session_id: str) -> None:
+        """Have a journal looked at with its next entry."""
+        self._unlooked.pop(session_id, None)
+
+    def added(self, connection: Connection, new: Iterable[Row], ended: Iterable[Row]) -> None:
+        """Note what entries take that were just written, and compact the journals that have too much by now."""
+        sums = _sums(new, ended)
+        if not sums:
+            return
+        execute_many(connection, accumulate(schema.tally), [*sums.values()])
+        due = self.due(sums.values())
+        if not due or self._limits is None:
+            return
+        limits = self._limits
+        given = {
+            "ids": packed(due),
+            "most_entries": limits.entries,
+            "most_bytes": limits.bytes,
+        }
+        for full in connection.execute(_FULL, given).all():
+            _compact(connection, full.session_id, full.entries, full.bytes, limits)
+            self.again(full.session_id)
+
+
+def _sums(new: Iterable[Row], ended: Iterable[Row]) -> dict[str, Row]:
     sums: dict[str, Row] = {}
     for count, rows in ((1, new), (0, ended)):
         for row in rows:
@@ -63,18 +109,7 @@ def added(
             found = sums.setdefault(key, {"session_id": key, "entries": 0, "bytes": 0})
             found["entries"] += count
             found["bytes"] += row["bytes"]
-    if not sums:
-        return
-    execute_many(connection, accumulate(schema.tally), [*sums.values()])
-    if limits is None:
-        return
-    given = {
-        "ids": packed(sums),
-        "most_entries": limits.entries,
-        "most_bytes": limits.bytes,
-    }
-    for full in connection.execute(_FULL, given).all():
-        _compact(connection, full.session_id, full.entries, full.bytes, limits)
+    return sums
 
 
 def _compact(
@@ -173,4 +208,4 @@ def _named(name: str | None, known: Mapping[str, object]) -> str:
     return found if found in known or len(known) < NAMES else OTHERS
 
 
-__all__ = ["OTHERS", "added"]
+__all__ = ["OTHERS", "Compactor"]

@@ -108,7 +108,7 @@ def accumulate(table: Table) -> Insert:
 @cache
 def _compiled(statement: ClauseElement) -> tuple[str, Callable[[Mapping[str, Any]], Any]]:
     compiled = cast("SQLCompiler", statement.compile(dialect=SQLiteDialect_pysqlite()))
-    assert compiled.positiontup is not None
+    assert compiled.positiontup
     return compiled.string, itemgetter(*compiled.positiontup)
 
 
@@ -123,6 +123,14 @@ def execute_many(
     if rows:
         string, values = _compiled(statement)
         connection.exec_driver_sql(string, [values(row) for row in rows])
+
+
+def fetch(
+    connection: Connection, statement: ClauseElement, values: Mapping[str, Any]
+) -> Sequence[Any]:
+    """Run a statement with one parameter and return its rows; the rules of execute_many() hold."""
+    string, _ = _compiled(statement)
+    return connection.exec_driver_sql(string, tuple(values.values())).all()
 
 
 def among(item: ColumnElement[str], name: str = "ids") -> ColumnElement[bool]:

@@ -19,6 +19,7 @@ from anyio.abc import TaskStatus
 from ..errors import Fenced, StoreUnavailable
 from .base import JournalLimits
 from .batch import Operation, Unit, apply, isolate
+from .compaction import Compactor
 from .connections import Connections
 from .creation import Creation
 from .dialect import blames_database
@@ -47,7 +48,7 @@ class Writer:
         self, connections: Connections, *, backlog: int, limits: JournalLimits | None = None
     ) -> None:
         self._connections = connections
-        self._limits = limits
+        self._compactor = Compactor(limits)
         self._backlog = backlog
         self._waiting: OrderedDict[Unit, None] = OrderedDict()
         self._appended: deque[Unit] = deque()
@@ -153,11 +154,11 @@ class Writer:
 
     async def _transact(self, units: Sequence[Unit]) -> None:
         try:
-            await self._connections.write(partial(apply, units=units, limits=self._limits))
+            await self._connections.write(partial(apply, units=units, compactor=self._compactor))
         except Exception as error:
             if blames_database(error):
                 raise
-            await self._connections.write(partial(isolate, units=units, limits=self._limits))
+            await self._connections.write(partial(isolate, units=units, compactor=self._compactor))
 
     def _settle(self, units: Sequence[Unit]) -> None:
         for unit in units:

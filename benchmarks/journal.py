@@ -1,0 +1,126 @@
+"""(g) What the journal costs a call, and how long reading a long one takes."""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import AsyncExitStack
+
+from statehold.sessions.records import HistoryFilter, JournalKind, JournalRecord, StateRecord
+from statehold.sessions.store import JournalLimits, SQLStore, Write
+
+from .hop import Result, Scenario, in_turns
+from .plan import Era, North, Plan
+from .report import Row, Table, Target
+from .route import opened
+from .samples import median, quantile, undisturbed
+from .store import NODE, session_of
+
+ON, OFF = "statehold", "journal off"
+LATENCY, CPU = 1.05, 1.10
+LONG = 100_000
+LAST_MS = 5.0
+READS = 200
+
+
+async def measure(plan: Plan) -> Table:
+    table = Table(
+        "(g) journal: on against off, in ms and us of gateway CPU per call; reading in ms"
+    )
+    shuffled = random.Random(1)
+    for north in plan.norths:
+        for era in plan.eras:
+            async with AsyncExitStack() as stack:
+                folder = plan.folder / f"journal-{north}-{era}"
+                routes = [
+                    await stack.enter_async_context(opened(name, north, era, folder / name))
+                    for name in (ON, OFF)
+                ]
+                for scenario in _scenarios(plan):
+                    results = await in_turns(routes, scenario, plan, shuffled)
+                    _compare(table, north, era, scenario, results)
+    await _reading(table, plan)
+    return table
+
+
+def _scenarios(plan: Plan) -> list[Scenario]:
+    return [
+        Scenario("small", 1, "inc", {}, plan.calls),
+        Scenario("small", 8, "inc", {}, plan.calls * 2),
+        Scenario("4 KiB", 1, "big", {"kib": 4}, plan.calls),
+    ]
+
+
+def _compare(
+    table: Table, north: North, era: Era, scenario: Scenario, results: dict[str, Result]
+) -> None:
+    on, off = results[ON], results[OFF]
+    p50 = {name: quantile(found.latencies, 0.5) for name, found in results.items()}
+    p10 = {name: quantile(found.latencies, 0.1) for name, found in results.items()}
+    cpu = {name: median(found.gateway) for name, found in results.items()}
+    row: Row = {
+        "over": north,
+        "era": era,
+        "result": scenario.size,
+        "at once": scenario.concurrency,
+        "p10 on": round(p10[ON] * 1e3, 3),
+        "p10 off": round(p10[OFF] * 1e3, 3),
+        "p50 on": round(p50[ON] * 1e3, 3),
+        "p50 off": round(p50[OFF] * 1e3, 3),
+        "CPU on": round(cpu[ON] * 1e6, 1),
+        "CPU off": round(cpu[OFF] * 1e6, 1),
+        "calls": len(on.latencies) + len(off.latencies),
+    }
+    table.rows.append(row)
+    if scenario.concurrency == 1:
+        where = f"{north} {era}, {scenario.size}"
+        table.targets += [
+            Target(f"p10 with the journal ({where})", p10[ON] / p10[OFF], LATENCY, "x"),
+            Target(f"gateway CPU with the journal ({where})", cpu[ON] / cpu[OFF], CPU, "x"),
+        ]
+
+
+async def _reading(table: Table, plan: Plan) -> None:
+    folder = plan.folder / "journal-long"
+    async with SQLStore.sqlite(folder, limits=JournalLimits(entries=LONG * 2)) as store:
+        session = session_of(0)
+        await store.create(session, StateRecord(session_id=session.id), [], per_owner=0)
+        for start in range(1, LONG + 1, 1000):
+            entries = [_entry(session.id, seq) for seq in range(start, start + 1000)]
+            await store.write(Write(session.id, NODE, 1, journal=entries))
+        for what, wanted in (
+            ("last 20", HistoryFilter(limit=20)),
+            ("last 20 calls of a rare tool", HistoryFilter(limit=20, tools=["rare"])),
+            ("last 20 of no run", HistoryFilter(limit=20, runs=["none"])),
+        ):
+            waits: list[float] = []
+            with undisturbed():
+                for _ in range(READS if what == "last 20" else READS // 10):
+                    began = time.perf_counter()
+                    await store.history(session.id, wanted)
+                    waits.append(time.perf_counter() - began)
+            p50 = quantile(waits, 0.5) * 1e3
+            table.notes.append(f"{what} of {LONG:,} entries: {p50:.2f} ms at the median")
+            if what == "last 20":
+                table.targets.append(Target(f"{what} of {LONG:,} entries", p50, LAST_MS, "ms"))
+
+
+def _entry(session_id: str, seq: int) -> JournalRecord:
+    return JournalRecord.model_construct(
+        session_id=session_id,
+        seq=seq,
+        kind=JournalKind.CALL,
+        epoch=1,
+        service="counter",
+        tool="rare" if seq % 10_000 == 0 else "inc",
+        status="ok",
+        run=None,
+        role=None,
+        operation_id=None,
+        started_at=float(seq),
+        ended_at=seq + 0.5,
+        generation=1,
+        request={"n": 1, "text": "x" * 300},
+        result={"content": ["x" * 200], "is_error": False},
+        error=None,
+    )
