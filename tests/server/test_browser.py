@@ -118,6 +118,22 @@ async def test_sessions_do_not_see_each_others_logins(way: Way, login_site: str)
         assert "Logged in as ada" in await ada.said("browser_navigate", url=f"{login_site}/me")
 
 
+async def test_children_of_a_session_are_logged_in_as_it_is(way: Way, login_site: str) -> None:
+    """AS-74: log in once, fork several browsers, each by itself from then on."""
+    async with agent(way) as ada:
+        await ada.log_in(login_site, "ada")
+        arguments = {"session_id": ada.session, "count": 3}
+        made = structured(await ada.client.call_tool("session_fork", arguments))
+        assert made["services"] == [{"service": "browser", "copied": True, "note": None}]
+        children = [Agent(ada.client, child["session_id"]) for child in made["children"]]
+        me = f"{login_site}/me"
+        for child in children:
+            assert "Logged in as ada" in await child.said("browser_navigate", url=me)
+        await children[0].log_in(login_site, "bob")
+        for other in (ada, *children[1:]):
+            assert "Logged in as ada" in await other.said("browser_navigate", url=me)
+
+
 async def test_files_of_a_session_are_resources_that_outlive_a_pause(
     way: Way, login_site: str
 ) -> None:
