@@ -122,9 +122,12 @@ class Changes:
         await self._release(session)
 
     async def give_back(self, session: Session) -> None:
-        """Let any process have a paused session again that this one claimed and holds no connection of."""
-        async with session.changing:
-            with anyio.CancelScope(shield=True):
+        """Let any process have a paused session again that this one claimed and holds no connection of.
+
+        It does so even when whoever calls it is cancelled.
+        """
+        with anyio.CancelScope(shield=True):
+            async with session.changing:
                 if session.status is Status.PAUSED and not session.gone.is_set():
                     await self._let_go(session, release=False)
 

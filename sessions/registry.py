@@ -344,12 +344,14 @@ class Registry:
         """Hold a session, whatever its open status, while the block changes it; afterwards a paused one is free again."""
         for _ in range(8):
             session = await self._directory.find(principal, ref)
-            async with session.changing:
-                if session.gone.is_set() or session.status in (Status.CLOSING, Status.CLOSED):
-                    continue
-                yield session
-            await self.changes.give_back(session)
-            return
+            try:
+                async with session.changing:
+                    if session.gone.is_set() or session.status in (Status.CLOSING, Status.CLOSED):
+                        continue
+                    yield session
+                    return
+            finally:
+                await self.changes.give_back(session)
         raise SessionBusy("The session keeps changing.")
 
     async def extend(self, principal: Principal, ref: str, seconds: float) -> Session:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from counting import Counting
 from house import Build
@@ -386,3 +387,25 @@ async def test_the_journal_holds_calls_and_transitions_without_secrets(build: Bu
         assert [e.request.get("code", "call") for e in entries] == ["T02", "call", "T08"]
         assert entries[1].request == {"password": "[redacted]", "n": 1}
         assert [e.seq for e in entries] == [1, 2, 3]
+
+
+async def test_a_paused_session_is_given_back_when_its_change_fails(build: Build):
+    async with build(Counting(pause="release")) as house:
+        session = await house.create()
+        await house.registry.pause(LOCAL, session.id)
+        await house.create(name="taken")
+        with pytest.raises(NameTaken):
+            await house.registry.rename(LOCAL, session.id, "taken")
+        assert house.registry.statistics()["owned"] == 1
+
+
+async def test_a_paused_session_is_given_back_when_its_change_is_cancelled(build: Build):
+    async with build(Counting(pause="release")) as house:
+        session = await house.create()
+        await house.registry.pause(LOCAL, session.id)
+        with anyio.CancelScope() as scope:
+            async with house.registry._changing(LOCAL, session.id):  # pyright: ignore[reportPrivateUsage]
+                assert house.registry.statistics()["owned"] == 1
+                scope.cancel()
+                await anyio.lowlevel.checkpoint()
+        assert house.registry.statistics()["owned"] == 0
