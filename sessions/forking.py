@@ -161,7 +161,10 @@ class Forking:
         if binding.service.pause != "snapshot":
             return None
         record = await self._links.snapshot(parent, binding)
-        if record is None and (binding.record.generation or parent.record.parent):
+        if record is not None:
+            # It counts as saved from now on, so the parent needs it as well.
+            await self._links.keep(parent, record)
+        elif binding.record.generation or parent.record.parent:
             record = await self._store.snapshot(parent.id, binding.service.name)
         return None if record is None else record.data
 

@@ -303,7 +303,12 @@ class Links:
         if live is None or binding.live is not live:
             return
         record = await self.snapshot(session, binding, light=True)
-        if record is not None and not session.gone.is_set():
+        if record is not None:
+            await self.keep(session, record)
+
+    async def keep(self, session: Session, record: SnapshotRecord) -> None:
+        """Make what a service saved durable; when that is not possible it is only logged."""
+        if not session.gone.is_set():
             await self._save_quietly(session, [], [record])
 
     def save_soon(self, session: Session, binding: Binding) -> None:

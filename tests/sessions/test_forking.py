@@ -16,6 +16,7 @@ from statehold.sessions.errors import (
     StateConflict,
     StateInvalid,
 )
+from statehold.sessions.links import unpacked
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.session import Session
@@ -202,3 +203,17 @@ async def test_a_merge_knows_the_fork_point_after_everything_was_paused(build: B
         assert found.state.value == {"b": 1}
         # To read a source is no use of it.
         assert await house.status(child) == "paused"
+
+
+async def test_what_a_fork_saved_is_kept_for_the_parent_too(build: Build) -> None:
+    async with build(Counting(pause="snapshot")) as house:
+        session = await house.create()
+        await house.count(session.id)
+        await forked(house, session)
+        kept = await house.store.snapshot(session.id, "counter")
+        assert kept is not None
+        assert unpacked(kept.data).data == {"count": 1}
+        house.counter.live[0].die("killed")
+        await house.until(lambda: session.status == "error")
+        await house.pass_time(lambda: session.status == "idle")
+        assert await house.count(session.id) == 2
