@@ -30,6 +30,8 @@ T = TypeVar("T")
 _REF: Final = re.compile(r"(?:g(\d+))?((?:f\d+)?e\d+)")
 _SHOWN_REF: Final = re.compile(r"\[ref=(?=(?:f\d+)?e\d+\])")
 LEAVE_SECONDS: Final = 2.0
+FRESH_SECONDS: Final = 0.01
+"""How old a look at a page may be and still show it as it is."""
 
 
 class Call:
@@ -161,11 +163,13 @@ class Call:
         same = await settle(
             tab, started, seconds=self.config.settle_seconds, quiet=quiet, glimpse=glimpse
         )
-        if glimpse is not None and same and glimpse.is_whole:
-            self._glimpse = glimpse
+        seen = anyio.current_time()
         if not tab.modal.is_set():
             await self.session.tabs.arrived(seconds=self.config.settle_seconds)
         await self.session.downloaded(started, downloads)
+        if glimpse is not None and same and glimpse.is_whole:
+            # While something else was waited for, the page may have gone on.
+            self._glimpse = glimpse if anyio.current_time() - seen < FRESH_SECONDS else None
         return found
 
     async def put(self, text: str, filename: str | None, *, label: str) -> None:

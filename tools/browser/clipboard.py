@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, ClassVar, Final
-from weakref import WeakKeyDictionary, WeakSet
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
@@ -59,13 +58,14 @@ def owns_browser(config: BrowserConfig) -> bool:
 class Clipboard:
     """The clipboard of one session: texts by their type. What was copied is gone with the session's context."""
 
-    def __init__(self, browser: Browser) -> None:
-        self._turns = Turns.of(browser)
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._token = object()
         self._texts: dict[str, str] = {}
 
     def note_action(self) -> None:
         """Note that the session does something, by which a page of it may copy."""
-        self._turns.acting.add(self)
+        self._turns.note(self._token)
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
@@ -78,33 +78,46 @@ class Clipboard:
             ToolFailed: another session's turn does not end.
         """
         async with self._turns.one() as keeper:
-            await keeper.evaluate(_SWAP, [self._texts, self._turns.acting <= {self}])
+            alone = self._turns.alone(self._token)
+            # What another session copies from now on is not forgotten with this turn.
+            self._turns.forget()
+            await keeper.evaluate(_SWAP, [self._texts, alone])
             try:
                 # A key that opens a dialog has not been pressed before that is answered.
                 with anyio.move_on_after(HOLD_SECONDS):
                     yield
             finally:
+                swapped = False
                 with anyio.move_on_after(KEEPER_SECONDS, shield=True), suppress(Exception):
                     self._texts = await keeper.evaluate(_SWAP, [{}, False])
-                self._turns.acting.clear()
+                    swapped = True
+                if not swapped:
+                    # Its texts are still there, and nobody else's.
+                    self._turns.note(self._token)
+                    self._turns.note(object())
 
 
 class Turns:
     """Who has the clipboard of a browser process. Lives as long as the browser; its page is opened with the first turn."""
 
-    _of: ClassVar[WeakKeyDictionary[Browser, Turns]] = WeakKeyDictionary()
-
     def __init__(self, browser: Browser) -> None:
-        self.acting: WeakSet[Clipboard] = WeakSet()
-        """The sessions that did something since the last turn."""
         self._browser = browser
         self._lock = anyio.Lock()
         self._keeper: Page | None = None
+        self._actor: object | None = None
+        self._several = False
 
-    @classmethod
-    def of(cls, browser: Browser) -> Turns:
-        """Return the turns of a browser, always the same ones."""
-        return cls._of.setdefault(browser, cls(browser))
+    def note(self, actor: object) -> None:
+        """Note that a session did something. A session that ended since is not forgotten: what it copied is still there."""
+        self._several = self._several or self._actor not in (None, actor)
+        self._actor = actor
+
+    def alone(self, actor: object) -> bool:
+        """Whether no other session did anything since forget()."""
+        return not self._several and self._actor in (None, actor)
+
+    def forget(self) -> None:
+        self._actor, self._several = None, False
 
     @asynccontextmanager
     async def one(self) -> AsyncGenerator[Page]:

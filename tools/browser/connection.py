@@ -114,7 +114,7 @@ class BrowserConnection:
         call = Call(self.session, ctx)
         try:
             await self._run(found, call, given)
-            await call.finish()
+            await self._watched(call.finish, found, call)
             if call.answer.is_error:
                 # The error may be the first that is noticed of a death.
                 await self._answers()
@@ -156,7 +156,8 @@ class BrowserConnection:
         self, work: Callable[[], Awaitable[None]], tool: BrowserTool, call: Call
     ) -> None:
         """Run a tool until it ends or there is nobody to answer it any more."""
-        with anyio.CancelScope() as self._under_way:
+        with anyio.CancelScope() as scope:
+            self._under_way = scope
             self._called.set()
             try:
                 await (self._telling(work, tool, call) if call.ctx.wants_progress else work())
@@ -164,6 +165,8 @@ class BrowserConnection:
                 self._under_way = None
         if self.lost.is_set():
             raise self._died()
+        if scope.cancelled_caught:
+            raise OutcomeUnknown("The browser did not answer during the call.")
 
     async def _watch(self) -> None:
         """Look from time to time, while a call runs, whether there is still somebody to answer it."""
@@ -208,7 +211,8 @@ class BrowserConnection:
         with suppress(Exception), anyio.move_on_after(PROBE_SECONDS):
             await self.session.context.cookies("http://session.invalid")
             return True
-        await self._process.check()
+        if await self._process.check():
+            return True
         with anyio.move_on_after(PROBE_SECONDS):
             await self.lost.wait()
         return False

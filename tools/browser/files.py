@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import mimetypes
 import re
 from contextlib import suppress
@@ -29,6 +30,8 @@ AT_ONCE: Final = 10
 """How many downloads may be under way in a session; more are ended at once."""
 LOOK_SECONDS: Final = 0.05
 DELETE_SECONDS: Final = 2.0
+SWEEPS: Final = (0.1, 0.3, 0.6, 1.5)
+"""When what is left of a download that was ended is looked for, each some seconds after the last time."""
 
 _UNSAFE: Final = re.compile(r"[^\w.\- ()]+")
 
@@ -66,13 +69,15 @@ class Files:
     def _path(self, wanted: str) -> Path:
         private_folder(self.folder)
         name = _UNSAFE.sub("_", Path(wanted.replace("\\", "/")).name).strip(". ")[:120] or "file"
-        path = self.folder / name
-        number = 1
-        while path.exists():
-            number += 1
-            path = self.folder / f"{Path(name).stem}-{number}{Path(name).suffix}"
-        path.touch(0o600)
-        return path
+        for number in itertools.count(1):
+            path = self.folder / (
+                name if number == 1 else f"{Path(name).stem}-{number}{Path(name).suffix}"
+            )
+            # Others look for a name at the same time.
+            with suppress(FileExistsError):
+                path.touch(0o600, exist_ok=False)
+                return path
+        raise AssertionError("unreachable: there is always one more number")
 
     async def write(self, name: str, data: bytes) -> Path:
         """Keep a file; the folder holds at most four times the largest download.
@@ -168,6 +173,12 @@ class Files:
             if begun:
                 self._arriving.pop(download, None)
             await _deleted(download)
+
+    async def swept(self, download: Download) -> None:
+        """Remove what the browser still writes of a download that was ended: it may begin its file after that."""
+        for seconds in SWEEPS:
+            await anyio.sleep(seconds)
+            await anyio.to_thread.run_sync(_remove, *_places_of(download))
 
     async def _keep(self, download: Download, path: Path) -> None:
         ended: list[str] = []

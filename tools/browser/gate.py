@@ -55,7 +55,14 @@ class Gate:
     @classmethod
     def of(cls, browser: Browser) -> Gate:
         """Return the gate of a browser, always the same one."""
+        if browser not in cls._gates:
+            # The gate holds its browser, so that this alone would keep both for ever.
+            browser.on("disconnected", cls._forget)
         return cls._gates.setdefault(browser, cls(browser))
+
+    @classmethod
+    def _forget(cls, browser: Browser) -> None:
+        cls._gates.pop(browser, None)
 
     async def session(self) -> CDPSession:
         """Return the DevTools session of the browser as a whole."""

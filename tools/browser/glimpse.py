@@ -32,6 +32,8 @@ class Glimpse:
         from playwright.async_api import Error
 
         page = self.tab.page
+        # What an earlier look saw may be of another page.
+        self.title = self.snapshot = None
         with suppress(Error):
             # Not asked of the page itself, so that it also makes ready what the snapshot needs.
             if await page.locator("*").count() > SMALL:

@@ -95,7 +95,7 @@ class Opening:
         session = self._session
         assert session is not None
         if not owns_browser(self._config):
-            session.clipboard = Clipboard(process.browser)
+            session.clipboard = Clipboard(process.turns)
         session.greeting = None if grant is None else Greeting(grant)
         session.tabs.adopt(resumed.tabs, resumed.current)
         session.news[:0] = self._early

@@ -15,6 +15,7 @@ from anyio.abc import TaskGroup
 
 from ...sessions.errors import ServiceUnavailable
 from ..upstream.ledger import Ledger
+from .clipboard import Turns
 from .driver import Driver
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class BrowserProcess:
         self.closing = False
         self.unused = anyio.Event()
         self.on_lost: list[Callable[[str], None]] = []
+        self.turns = Turns(browser)
+        """Who has its clipboard."""
         browser.on("disconnected", lambda _: self.die("the browser ended"))
 
     def __repr__(self) -> str:
@@ -59,18 +62,22 @@ class BrowserProcess:
         for tell in list(self.on_lost):
             tell(reason)
 
-    async def check(self) -> None:
-        """Kill what no longer answers: the driver with all its browsers, or this browser alone."""
+    async def check(self) -> bool:
+        """Kill what no longer answers: the driver with all its browsers, or this browser alone. Returns whether both do."""
         if self.lost.is_set() or self.closing:
-            return
+            return False
         if not await _in_time(self._ask_driver):
             if not self.driver.exited.is_set():
                 logger.warning("a Playwright driver hangs and is killed")
                 self.driver.kill()
-        elif not await _in_time(self._ask_browser) and self.pid is not None:
+            return False
+        if await _in_time(self._ask_browser):
+            return True
+        if self.pid is not None:
             logger.warning("a browser hangs and is killed")
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
+        return False
 
     async def _ask_driver(self) -> None:
         # The driver answers this alone.

@@ -273,6 +273,7 @@ class BrowserSession:
         self.news.append(f"Downloading {name} ...")
         try:
             await self.files.keep_download(download)
+            return
         except Exception as error:
             self.news.append(f"The download of {name} failed: {first_line(error)}")
         finally:
@@ -280,6 +281,7 @@ class BrowserSession:
             if not self.downloads:
                 self._downloads_over.set()
                 self._downloads_over = anyio.Event()
+        await self.files.swept(download)
 
 
 __all__ = ["STEPPING", "BrowserSession", "ToolFailed"]

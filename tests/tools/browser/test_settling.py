@@ -133,3 +133,15 @@ async def test_what_causes_nothing_costs_no_pause(
     await browse.text("navigate", url=f"{lab}/frame")
     await browse.text("snapshot")
     assert fired == []
+
+
+async def test_a_page_too_large_for_a_glimpse_is_not_shown_as_the_one_before(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    script = """() => { document.querySelector("button").onclick = () => {
+        setTimeout(() => { location = "/many" }, 3); } }"""
+    await browse.text("evaluate", function=script)
+    found = await browse.text("click", target="button >> nth=0")
+    assert "/many" in section(found, "Page")
+    assert "Increment" not in section(found, "Snapshot")
