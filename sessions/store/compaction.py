@@ -129,10 +129,10 @@ def _compact(
     if len(taken) < 2:
         return
     last = taken[-1]["seq"]
-    kept: dict[str, Any] | None = None
-    if taken[0]["kind"] == JournalKind.COMPACTED:
-        text = connection.scalar(_COUNTED, {**this, "b_seq": taken[0]["seq"]})
-        kept = None if text is None else loads(text)
+    # A call that had begun before an earlier entry of this kind, and ended since, stands before it.
+    earlier = [row["seq"] for row in taken if row["kind"] == JournalKind.COMPACTED]
+    texts = {seq: connection.scalar(_COUNTED, {**this, "b_seq": seq}) for seq in earlier}
+    kept = {seq: loads(text) for seq, text in texts.items() if text is not None}
     epoch = _epoch(connection, session_id)
     connection.execute(_DELETE, {**this, "b_last": last})
     row = _entry(session_id, epoch, taken, kept)
@@ -150,10 +150,9 @@ def _entry(
     session_id: str,
     epoch: int,
     taken: list[Mapping[str, Any]],
-    kept: Mapping[str, Any] | None,
+    kept: Mapping[int, Mapping[str, Any]],
 ) -> Row:
-    counted = _counts(taken[1:] if kept else taken, kept)
-    request = dumps(counted)
+    request = dumps(_counts(taken, kept))
     plain = ("service", "tool", "status", "run", "role", "operation_id", "result", "error")
     return {
         **dict.fromkeys(plain),
@@ -169,31 +168,38 @@ def _entry(
     }
 
 
-def _counts(taken: list[Mapping[str, Any]], kept: Mapping[str, Any] | None) -> dict[str, Any]:
-    calls: dict[str, dict[str, int]] = {
-        k: dict(v) for k, v in (kept or {}).get("calls", {}).items()
-    }
-    messages: dict[str, int] = dict((kept or {}).get("messages", {}))
-    transitions = (kept or {}).get("transitions", 0)
-    last_run = (kept or {}).get("last_run")
-    runs = (kept or {}).get("runs", 0)
+def _counts(
+    taken: list[Mapping[str, Any]], kept: Mapping[int, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Count the entries, those among them that count others by what they say (`kept`, by number)."""
+    calls: dict[str, dict[str, int]] = {}
+    messages: dict[str, int] = {}
+    transitions = runs = entries = 0
+    last_run: str | None = None
     for row in taken:
+        if row["kind"] == JournalKind.COMPACTED:
+            earlier = kept.get(row["seq"], {})
+            for name, statuses in earlier.get("calls", {}).items():
+                _add(calls.setdefault(_named(name, calls), {}), statuses)
+            _add(messages, earlier.get("messages", {}), named=True)
+            transitions += earlier.get("transitions", 0)
+            entries += earlier.get("entries", 0)
+            runs += earlier.get("runs", 0)
+            last_run = earlier.get("last_run") or last_run
+            continue
+        entries += 1
         if row["run"] is not None and row["run"] != last_run:
             runs, last_run = runs + 1, row["run"]
         if row["kind"] == JournalKind.CALL:
-            by_status = calls.setdefault(_named(row["tool"], calls), {})
-            status = row["status"] or "?"
-            by_status[status] = by_status.get(status, 0) + 1
+            _add(calls.setdefault(_named(row["tool"], calls), {}), {row["status"] or "?": 1})
         elif row["kind"] == JournalKind.MESSAGE:
-            role = _named(row["role"], messages)
-            messages[role] = messages.get(role, 0) + 1
+            _add(messages, {row["role"]: 1}, named=True)
         else:
             transitions += 1
-    first = (kept or {}).get("from", taken[0]["seq"])
-    entries = (kept or {}).get("entries", 0) + len(taken)
+    starts = [row["seq"] for row in taken] + [found.get("from", seq) for seq, found in kept.items()]
     return {
         "entries": entries,
-        "from": first,
+        "from": min(starts),
         "to": taken[-1]["seq"],
         "calls": calls,
         "messages": messages,
@@ -201,6 +207,12 @@ def _counts(taken: list[Mapping[str, Any]], kept: Mapping[str, Any] | None) -> d
         "runs": runs,
         "last_run": last_run,
     }
+
+
+def _add(counts: dict[str, int], more: Mapping[str | None, int], *, named: bool = False) -> None:
+    for name, count in more.items():
+        key = _named(name, counts) if named else name or "?"
+        counts[key] = counts.get(key, 0) + count
 
 
 def _named(name: str | None, known: Mapping[str, object]) -> str:

@@ -210,6 +210,28 @@ async def test_a_call_that_has_begun_is_not_compacted() -> None:
         assert (await store.tally("sh_a")).entries == 399
 
 
+async def test_what_was_counted_before_is_counted_once_wherever_it_stands() -> None:
+    """A call that had begun before it and ended since is the oldest entry then."""
+    async with SQLStore.memory(limits=JournalLimits(entries=100)) as store:
+        await store.join(node_record(NODE))
+        await Sessions(store).make("sh_a")
+        begun = entry("sh_a", 1, status="started", operation_id="op")
+        await store.write(write("sh_a", journal=[begun]))
+        for number in range(2, 400):
+            await store.write(write("sh_a", journal=[entry("sh_a", number, status="ok")]))
+        done = entry("sh_a", 1, status="ok", operation_id="op", ended_at=3.0)
+        await store.write(write("sh_a", ended=[done]))
+        for number in range(400, 600):
+            await store.write(write("sh_a", journal=[entry("sh_a", number, status="ok")]))
+        kept = await store.history("sh_a", HistoryFilter(limit=1000))
+        counted: Any = kept[0].request
+        assert [found.kind for found in kept].count(JournalKind.COMPACTED) == 1
+        assert (counted["from"], counted["to"]) == (1, kept[0].seq)
+        assert (counted["entries"], counted["transitions"]) == (kept[0].seq, 0)
+        tally = await store.tally("sh_a")
+        assert (tally.entries, tally.calls) == (599, {"count": {"ok": 599}})
+
+
 def receipt(operation_id: str, **values: Any) -> ReceiptRecord:
     given: dict[str, Any] = {
         "digest": "d",
