@@ -21,6 +21,8 @@ LAST_NOTES: Final = 200
 TOOLS: Final = 20
 PAGES: Final = 20
 KEYS: Final = 50
+SAID: Final = 2000
+"""How many characters of a message topics are looked for in."""
 TOPICS: Final = 10
 QUOTE: Final = 200
 """Characters of a quotation at most."""
@@ -110,7 +112,8 @@ def topics_of(texts: Iterable[str]) -> list[str]:
 
 
 def _said(material: Material, pages: Sequence[JSON]) -> Iterable[str]:
-    yield from (str(note.get("content") or "") for note in material.notes)
+    # Enough to tell what it is about; all of two hundred long messages would keep others waiting.
+    yield from (str(note.get("content") or "")[:SAID] for note in material.notes)
     yield from (page["title"] for page in pages)
 
 
