@@ -11,6 +11,8 @@ from .state import MISSING, pointer
 Policy = Literal["last_wins", "first_wins", "fail"]
 JSON = dict[str, Any]
 
+KEPT: Final = 1000
+"""Places where sources disagree that a merge names; more are only counted."""
 _EMPTY: Final[JSON] = {}
 
 
@@ -24,6 +26,17 @@ class Conflict:
     """Whether the source's change is the one that holds."""
 
 
+class Conflicts(list[Conflict]):
+    """The first places where the sources of one merge disagree; `total` is how many there are in all."""
+
+    total = 0
+
+    def add(self, place: tuple[str, ...], source: str, taken: bool) -> None:
+        self.total += 1
+        if len(self) < KEPT:
+            self.append(Conflict(pointer(place), source, taken))
+
+
 @dataclass(frozen=True, slots=True)
 class Branch:
     """A source of a merge: its name, its state now, and the state that it was forked with."""
@@ -33,13 +46,13 @@ class Branch:
     value: JSON
 
 
-def merged(target: JSON, branches: Sequence[Branch], policy: Policy) -> tuple[JSON, list[Conflict]]:
+def merged(target: JSON, branches: Sequence[Branch], policy: Policy) -> tuple[JSON, Conflicts]:
     """Return the target with what the branches changed, in their order, and the places where they disagree.
 
     What a branch deleted is deleted, and what it left alone is what the others made of it. An array is one place. Nothing
     that is given is changed.
     """
-    conflicts: list[Conflict] = []
+    conflicts = Conflicts()
     value: object = target
     for branch in branches:
         merge = _Merge(branch.name, policy, conflicts)
@@ -50,7 +63,7 @@ def merged(target: JSON, branches: Sequence[Branch], policy: Policy) -> tuple[JS
 class _Merge:
     """The merge of one branch."""
 
-    def __init__(self, source: str, policy: Policy, conflicts: list[Conflict]) -> None:
+    def __init__(self, source: str, policy: Policy, conflicts: Conflicts) -> None:
         self._source = source
         self._first = policy == "first_wins"
         self._conflicts = conflicts
@@ -62,7 +75,7 @@ class _Merge:
             return theirs
         if isinstance(ours, dict) and isinstance(theirs, dict):
             return self._of_objects(base, cast("JSON", ours), cast("JSON", theirs), place)
-        self._conflicts.append(Conflict(pointer(place), self._source, not self._first))
+        self._conflicts.add(place, self._source, not self._first)
         return _changes(base, cast("object", ours if self._first else theirs))
 
     def _of_objects(self, base: object, ours: JSON, theirs: JSON, place: tuple[str, ...]) -> JSON:
@@ -107,4 +120,4 @@ def same(one: object, other: object) -> bool:
     return one == other
 
 
-__all__ = ["Branch", "Conflict", "Policy", "merged", "same"]
+__all__ = ["Branch", "Conflict", "Conflicts", "Policy", "merged", "same"]

@@ -11,16 +11,16 @@ from typing import Final
 import anyio
 from pydantic_core import from_json, to_json
 
-from .branches import Branch, Conflict, Policy, merged, same
+from .branches import Branch, Conflicts, Policy, merged, same
 from .changes import Changes
 from .creation import Creation, Seed, Wish
 from .directory import Directory
-from .errors import InvalidArgument, SessionBusy, StateConflict
+from .errors import InvalidArgument, SessionBusy, StateConflict, StateInvalid
 from .lifecycle import Status
 from .links import Links
 from .records import Principal, StateRecord
 from .session import Binding, Session
-from .state import check
+from .state import check, size_of
 from .states import States
 from .store.base import Store
 
@@ -30,6 +30,8 @@ BASE: Final = ":fork"
 """Where, among what is saved for a child, the state lies that it was forked with. No service has such a name."""
 MOST: Final = 100
 """How many children one fork makes, and how many sources one merge takes, at most."""
+SOURCES_LIMIT: Final = 32 << 20
+"""Bytes that the states of one merge's sources take at most, with the states that they were forked with."""
 NAMED: Final = 5
 """Places that an error names."""
 
@@ -57,7 +59,7 @@ class Merged:
     """The state after a merge, and the places where its sources disagreed."""
 
     state: StateRecord
-    conflicts: list[Conflict]
+    conflicts: Conflicts
 
 
 class Forking:
@@ -186,28 +188,41 @@ class Forking:
         Raises:
             InvalidArgument: a source is not a child of it.
             StateConflict: with the policy `fail`, when two disagree; nothing was changed.
-            StateInvalid: what comes of it is too large, or does not fit the schema.
+            StateInvalid: what comes of it is too large, or does not fit the schema, or the sources are too large.
         """
         if not 1 <= len(sources) <= MOST:
             raise InvalidArgument(f"sources: should be 1 to {MOST} sessions.")
         parent, _ = await self._states.version(principal, ref, namespace)
-        branches = [await self._branch(principal, parent, source, namespace) for source in sources]
+        branches: list[Branch] = []
+        room = SOURCES_LIMIT
+        for source in sources:
+            branch, size = await self._branch(principal, parent, source, namespace, room)
+            branches.append(branch)
+            room -= size
         if len({branch.name for branch in branches}) < len(branches):
             raise InvalidArgument("sources: should be different sessions.")
-        conflicts: list[Conflict] = []
+        conflicts = Conflicts()
         change = partial(_changed, branches=branches, policy=policy, conflicts=conflicts)
-        state = await self._states.change(principal, parent, change)
+        state = await self._states.change(principal, parent, change, threaded=True)
         return Merged(state, conflicts)
 
     async def _branch(
-        self, principal: Principal, parent: str, ref: str, namespace: str | None
-    ) -> Branch:
+        self, principal: Principal, parent: str, ref: str, namespace: str | None, room: int
+    ) -> tuple[Branch, int]:
+        """Return a source of a merge, and how many bytes it takes of the `room` that there is."""
         state = await self._directory.state(principal, ref, namespace)
         info = await self._directory.info(principal, state.session_id)
         base = await self._store.snapshot(state.session_id, BASE)
         if info["parent"] != parent or base is None:
             raise InvalidArgument(f"sources: {ref:.100} was not forked from this session.")
-        return Branch(state.session_id, from_json(base.data), state.value)
+        size = len(base.data) + size_of(state.value)
+        if size > room:
+            raise StateInvalid(
+                f"The sources take more than {SOURCES_LIMIT >> 20} MiB together; nothing was changed.",
+                session_id=parent,
+                recovery="Merge fewer sources at a time, one call after the other.",
+            )
+        return Branch(state.session_id, from_json(base.data), state.value), size
 
 
 def _like(parent: Session, state: StateRecord, name: str | None) -> Wish:
@@ -234,13 +249,13 @@ def _why_not(binding: Binding) -> str:
 
 
 def _changed(
-    state: StateRecord, *, branches: Sequence[Branch], policy: Policy, conflicts: list[Conflict]
+    state: StateRecord, *, branches: Sequence[Branch], policy: Policy, conflicts: Conflicts
 ) -> StateRecord:
     value, found = merged(state.value, branches, policy)
-    conflicts[:] = found
+    conflicts[:], conflicts.total = found, found.total
     if found and policy == "fail":
         places = ", ".join(conflict.path or "the whole" for conflict in found[:NAMED])
-        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        more = f" and {found.total - NAMED} more" if found.total > NAMED else ""
         raise StateConflict(
             f"The sources disagree at {places:.500}{more}; nothing was changed.",
             session_id=state.session_id,

@@ -7,6 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from anyio import to_thread
+
 from .directory import Directory
 from .errors import SessionBusy
 from .lifecycle import LIVE, OPEN, Event, Status
@@ -96,10 +98,12 @@ class States:
 
         return await self.change(principal, ref, change)
 
-    async def change(self, principal: Principal, ref: str, change: Change) -> StateRecord:
+    async def change(
+        self, principal: Principal, ref: str, change: Change, *, threaded: bool = False
+    ) -> StateRecord:
         """Replace the state of a session by what `change`, which may be called several times, makes of it.
 
-        When it returns what it was given, nothing is written.
+        When it returns what it was given, nothing is written. With `threaded` it is called off the event loop.
 
         Raises:
             StateInvalid: that does not fit the session's schema.
@@ -111,10 +115,10 @@ class States:
                 session.status is Status.PAUSED and not self._policy.auto_resume
             ):
                 async with self._held(principal, ref) as session:
-                    newer = await change_state(session, change)
+                    newer = await change_state(session, change, threaded=threaded)
             else:
                 session = await self._ready(principal, ref)
-                newer = await change_state(session, change, live=True)
+                newer = await change_state(session, change, live=True, threaded=threaded)
             if newer is not None:
                 for tell in self.on_changed:
                     tell(newer.session_id, newer.version)
@@ -123,7 +127,7 @@ class States:
 
 
 async def change_state(
-    session: Session, change: Change, *, live: bool = False
+    session: Session, change: Change, *, live: bool = False, threaded: bool = False
 ) -> StateRecord | None:
     """Replace the state of a session that this process owns by what `change` makes of it, if that is another one.
 
@@ -137,11 +141,11 @@ async def change_state(
             if not _takes(session, live):
                 return None
             before = session.state
-            newer = change(before)
+            newer = await to_thread.run_sync(change, before) if threaded else change(before)
             if before.json_schema is not None and newer is not before:
                 size = size_of(newer.value)
                 await shape_of(before.json_schema).check(newer.value, size, session.id)
-            # A failed write takes back what this was made of; a check may take long enough for that.
+            # A failed write takes back what this was made of; a thread may take long enough for that.
             if session.state is before and _takes(session, live):
                 break
         if session.status in LIVE:

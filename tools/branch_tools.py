@@ -138,7 +138,7 @@ class BranchTools:
         content: JSON = {
             "version": found.state.version,
             "conflicts": conflicts,
-            "conflict_count": len(found.conflicts),
+            "conflict_count": found.conflicts.total,
         }
         return Outcome(content, summary(info))
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statehold.sessions.branches import Branch, Policy, merged, same
+from statehold.sessions.branches import KEPT, Branch, Policy, merged, same
 
 JSON = dict[str, Any]
 
@@ -116,6 +116,12 @@ def test_the_first_wins_where_that_is_wanted():
     value, conflicts = merge(base, base, one, two, policy="first_wins")
     assert value == {"k": 1, "a": 5}
     assert conflicts == [("/k", "1", False)]
+
+
+def test_more_conflicts_than_are_named_are_counted():
+    base, one, two = ({str(key): value for key in range(KEPT + 5)} for value in (0, 1, 2))
+    _, conflicts = merged(one, [Branch("b", base, two)], "last_wins")
+    assert (len(conflicts), conflicts.total) == (KEPT, KEPT + 5)
 
 
 @given(objects, objects)

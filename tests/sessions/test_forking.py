@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import anyio
 import pytest
 from counting import Counting
 from house import Build, House
 
+from statehold.sessions import forking
+from statehold.sessions.branches import merged
 from statehold.sessions.errors import (
     InvalidArgument,
     NameTaken,
@@ -217,3 +221,40 @@ async def test_what_a_fork_saved_is_kept_for_the_parent_too(build: Build) -> Non
         await house.until(lambda: session.status == "error")
         await house.pass_time(lambda: session.status == "idle")
         assert await house.count(session.id) == 2
+
+
+async def test_a_merge_of_too_much_is_refused_and_changes_nothing(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forking, "SOURCES_LIMIT", 3000)
+    async with build() as house:
+        session = await house.create()
+        children = await forked(house, session, 3)
+        for number, child in enumerate(children):
+            await house.registry.update_state(LOCAL, child, {f"k{number}": "x" * 1200})
+        merge = house.registry.forking.merge
+        with pytest.raises(StateInvalid) as caught:
+            await merge(LOCAL, session.id, children)
+        assert "fewer sources" in caught.value.recovery
+        assert await value(house, session.id) == {}
+        await merge(LOCAL, session.id, children[:2])
+        found = await merge(LOCAL, session.id, children[2:])
+        assert list(found.state.value) == ["k0", "k1", "k2"]
+
+
+async def test_a_merge_runs_off_the_event_loop(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def seen(*given: object) -> object:
+        threads.append(threading.get_ident())
+        return merged(*given)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(forking, "merged", seen)
+    async with build() as house:
+        session = await house.create()
+        children = await forked(house, session)
+        await house.registry.forking.merge(LOCAL, session.id, children)
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
