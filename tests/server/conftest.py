@@ -66,7 +66,14 @@ def way_of(request: pytest.FixtureRequest, transport: Any, era: Any) -> Way:
     return way
 
 
-@pytest.fixture(scope="module", params=WAYS, ids="-".join)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    module: object = getattr(metafunc, "module")  # noqa: B009 - its type is not known
+    if "way" in metafunc.fixturenames and not hasattr(module, "way"):
+        ways = getattr(module, "WAYS", WAYS)
+        metafunc.parametrize("way", ways, indirect=True, ids="-".join, scope="module")
+
+
+@pytest.fixture(scope="module")
 def way(request: pytest.FixtureRequest) -> Way:
     """Every way in, one after the other."""
     return way_of(request, *request.param)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from front import JSON, code_of, opened_session, service, structured
+from front import FEW_WAYS, JSON, code_of, opened_session, service, structured
 from jsonschema import Draft202012Validator
 from mcp import Client
 
 TOKEN = "ghp_abcdefghijklmnopqrstuv"
+
+WAYS = FEW_WAYS
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,12 @@ from typing import Any
 
 import anyio
 import pytest
-from front import JSON, Way, code_of, opened_session, service, structured
+from front import FEW_WAYS, JSON, Way, code_of, opened_session, service, structured
 from mcp import Client, MCPError
 from mcp.client.context import ClientRequestContext
 from mcp_types import ElicitRequestParams, ElicitResult
+
+WAYS = FEW_WAYS
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,25 @@ from typing import Any
 
 import anyio
 import pytest
-from front import JSON, Way, code_of, meta_of, opened_session, service, structured, text_of
+from front import (
+    FEW_WAYS,
+    JSON,
+    Way,
+    code_of,
+    meta_of,
+    opened_session,
+    service,
+    structured,
+    text_of,
+)
 from jsonschema import Draft202012Validator
 from mcp import Client
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
 LIMIT = 1 << 20
+
+WAYS = FEW_WAYS
 
 
 @pytest.fixture(scope="module")

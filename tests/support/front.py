@@ -42,6 +42,13 @@ WAYS: list[tuple[Transport, Era]] = [
     ("stdio", "modern"),
     ("stdio", "legacy"),
 ]
+FEW_WAYS: list[tuple[Transport, Era]] = [
+    ("memory", "legacy"),
+    ("http", "modern"),
+    ("sse", "legacy"),
+    ("stdio", "modern"),
+]
+"""Each transport and each era, for what no pair of them changes. A module that is content with them says so: `WAYS`."""
 
 
 def toml(document: Mapping[str, Any], table: str = "") -> str:
