@@ -327,14 +327,15 @@ async def test_a_bomb_of_downloads_stays_within_the_disk_of_its_session(
 
 
 def disk_of(server: Running, data: Path) -> int:
-    """Bytes of all files of a server and of its drivers, which put theirs below the folder for temporary files."""
+    """Bytes of all files of a server but its database, and of its drivers, which put theirs into a folder of their own."""
     folders = {data}
     for process in tree_of(server)[1:]:
         folder = next((word for word in environment(process.pid) if word.startswith("TMPDIR=")), "")
         folders |= (
             {Path(folder.removeprefix("TMPDIR="))} if "statehold-driver-" in folder else set()
         )
-    return sum(size(path) for folder in folders for path in folder.rglob("*"))
+    found = (path for folder in folders for path in folder.rglob("*"))
+    return sum(size(path) for path in found if not path.name.startswith("statehold.db"))
 
 
 def environment(pid: int) -> list[str]:
