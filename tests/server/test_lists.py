@@ -10,6 +10,7 @@ import anyio
 import mcp_types as types
 import pytest
 from front import (
+    FEW_WAYS,
     JSON,
     STATEHOLD,
     Way,
@@ -47,6 +48,8 @@ OWN = [
     "session_fork",
     "session_merge",
 ]
+
+WAYS = FEW_WAYS
 
 
 @pytest.fixture(scope="module")
