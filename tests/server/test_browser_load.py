@@ -18,7 +18,7 @@ from agent import NOTE, Agent, found, is_browser, memory_of, saved_text, tree_of
 from front import JSON, Running, Way, code_of, opened_session, serving, structured
 from lab import Lab
 
-pytestmark = [pytest.mark.peer, pytest.mark.fault]
+pytestmark = [pytest.mark.load, pytest.mark.peer, pytest.mark.fault]
 
 SESSIONS, CLIENTS = 50, 5
 KILLED = 10

@@ -28,7 +28,8 @@ Launch = Callable[["Playwright"], Awaitable["Browser"]]
 CONTEXTS_PER_DRIVER: Final = 2000
 """The driver keeps a little of every context: after so many, new browsers get a fresh one."""
 CLOSE_SECONDS: Final = 5.0
-CHECK_SECONDS: Final = 2.0
+CHECK_SECONDS: Final = 10.0
+"""How long a browser or driver may take to answer before it counts as hung; on a machine that is too busy all take long."""
 
 
 class BrowserProcess:
