@@ -50,7 +50,7 @@ class Operator:
         if op == "state":
             wish = {key: request[key] for key in ("mode", "path", "if_version")}
             values: object = request["values"]
-            newer = await self._registry.update_state(principal, session_id, values, **wish)
+            newer = await self._registry.states.update(principal, session_id, values, **wish)
             return {"version": newer.version}
         return {"session": await self._registry.info(principal, session_id)}
 

@@ -34,11 +34,10 @@ from .limits import Budget
 from .links import Links
 from .policy import Policy
 from .reaper import Reaper
-from .records import Principal, SessionFilter, StateRecord
+from .records import Principal, SessionFilter
 from .redaction import Redactor
 from .services import Service
 from .session import Session
-from .state import Mode
 from .states import States
 from .store.base import Store
 
@@ -80,7 +79,7 @@ class Registry:
             make_room=self._make_room,
             may_leave=self._may_leave,
         )
-        self._reaper = Reaper(self.clock, self._on_due)
+        self._reaper = Reaper(self.clock, lambda key: self._expiry.on_due(key))
         self._directory = Directory(
             store=store,
             node=node,
@@ -441,26 +440,6 @@ class Registry:
                 await self.links.close(session, [binding])
         return session
 
-    async def update_state(
-        self,
-        principal: Principal,
-        ref: str,
-        values: object,
-        *,
-        mode: Mode = "merge",
-        if_version: int | None = None,
-        path: str = "",
-    ) -> StateRecord:
-        """Change the state of a session (T06); see States.update."""
-        return await self.states.update(
-            principal, ref, values, mode=mode, if_version=if_version, path=path
-        )
-
-    # What happens by itself.
-
-    def _on_due(self, key: str) -> float | None:
-        return self._expiry.on_due(key)
-
     async def purge(self, principal: Principal, ref: str) -> None:
         """Delete everything of a closed session (T19).
 
@@ -471,6 +450,8 @@ class Registry:
         if not await self._store.purge(record.id):
             raise SessionBusy("The session is still open.", session_id=record.id)
         self._purged(record.id)
+
+    # What happens by itself.
 
     def _purged(self, session_id: str) -> None:
         for tell in self.on_purged:

@@ -112,7 +112,7 @@ class StateTools:
         return Outcome(content, summary(info))
 
     async def _update(self, context: Context, args: Update) -> Outcome:
-        newer = await self._registry.update_state(
+        newer = await self._registry.states.update(
             context.principal,
             args.session_id,
             args.values,

@@ -56,7 +56,7 @@ class Worker:
         return {**answer.payload["structuredContent"], "notice": answer.notice}
 
     async def update(self, session: str, values: dict[str, Any]) -> dict[str, Any]:
-        state = await self.registry.update_state(LOCAL, session, values)
+        state = await self.registry.states.update(LOCAL, session, values)
         return {"version": state.version}
 
     async def pause(self, session: str) -> dict[str, Any]:

@@ -223,7 +223,7 @@ async def test_many_changes_are_told_as_few_and_those_of_another_process_too(
             seen = len(told.uris)
             assert seen < 100
             with anyio.fail_after(15):
-                await there.registry.update_state(LOCAL, session, {"there": True})
+                await there.registry.states.update(LOCAL, session, {"there": True})
                 while True:
                     await told.wait()
                     value = json.loads((await read(client, address(session))).text)

@@ -67,7 +67,7 @@ async def test_children_start_from_the_state_and_the_connections_of_their_parent
             assert await house.count(child.id, service="plain") == 1
             info = await house.registry.info(LOCAL, child.id)
             assert (info["parent"], info["state_version"]) == (session.id, 0)
-            await house.registry.update_state(LOCAL, child.id, {"n": number})
+            await house.registry.states.update(LOCAL, child.id, {"n": number})
         # The parent, and each child, is by itself from now on.
         assert await house.count(session.id) == 4
         assert await value(house, session.id) == {"n": 1, "large": 2**80}
@@ -138,13 +138,13 @@ async def test_what_children_changed_is_merged_in_the_order_of_the_sources(build
 
         async def work(number: int) -> None:
             values = {"counter": number, f"result {number}": number, "n": {"xyz"[number]: 9}}
-            await house.registry.update_state(LOCAL, children[number], values)
+            await house.registry.states.update(LOCAL, children[number], values)
 
         async with anyio.create_task_group() as tasks:
             for number in (2, 0, 1):
                 tasks.start_soon(work, number)
-        await house.registry.update_state(LOCAL, children[1], {"gone": None})
-        await house.registry.update_state(LOCAL, session.id, {"mine": 1})
+        await house.registry.states.update(LOCAL, children[1], {"gone": None})
+        await house.registry.states.update(LOCAL, session.id, {"mine": 1})
         found = await house.registry.forking.merge(LOCAL, session.id, children)
         assert found.state.value == {
             "counter": 2,
@@ -171,7 +171,7 @@ async def test_a_merge_that_fails_changes_nothing(build: Build) -> None:
         session = await house.create(state={"n": 0}, state_schema=schema)
         children = await forked(house, session, 2)
         for number, child in enumerate(children, 1):
-            await house.registry.update_state(LOCAL, child, {"n": number, f"k{number}": 1})
+            await house.registry.states.update(LOCAL, child, {"n": number, f"k{number}": 1})
         merge = house.registry.forking.merge
         with pytest.raises(StateConflict, match="/n"):
             await merge(LOCAL, session.id, children, policy="fail")
@@ -186,7 +186,7 @@ async def test_a_merge_that_fails_changes_nothing(build: Build) -> None:
             await merge(LOCAL, session.id, ["sh_" + "a" * 26])
         assert (await house.registry.states.read(LOCAL, session.id)).version == 0
         with pytest.raises(StateInvalid):
-            await house.registry.update_state(LOCAL, children[0], {"n": 6})
+            await house.registry.states.update(LOCAL, children[0], {"n": 6})
         await house.registry.close(LOCAL, children[1])
         with pytest.raises(SessionClosed):
             await merge(LOCAL, session.id, children)
@@ -199,7 +199,7 @@ async def test_a_merge_knows_the_fork_point_after_everything_was_paused(build: B
     async with build() as house:
         session = await house.create(state={"a": 1, "b": 1})
         (child,) = await forked(house, session)
-        await house.registry.update_state(LOCAL, child, {"a": None})
+        await house.registry.states.update(LOCAL, child, {"a": None})
         for one in (session.id, child):
             await house.registry.pause(LOCAL, one)
         assert house.registry.statistics()["owned"] == 0
@@ -231,7 +231,7 @@ async def test_a_merge_of_too_much_is_refused_and_changes_nothing(
         session = await house.create()
         children = await forked(house, session, 3)
         for number, child in enumerate(children):
-            await house.registry.update_state(LOCAL, child, {f"k{number}": "x" * 1200})
+            await house.registry.states.update(LOCAL, child, {f"k{number}": "x" * 1200})
         merge = house.registry.forking.merge
         with pytest.raises(StateInvalid) as caught:
             await merge(LOCAL, session.id, children)

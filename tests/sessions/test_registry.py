@@ -290,10 +290,10 @@ async def test_a_quota_limits_the_sessions_of_one_principal_only(build: Build):
 async def test_state_is_merged_and_compared(build: Build):
     async with build() as house:
         session = await house.create(state={"a": 1, "b": {"c": 2}})
-        state = await house.registry.update_state(LOCAL, session.id, {"a": None, "b": {"d": 3}})
+        state = await house.registry.states.update(LOCAL, session.id, {"a": None, "b": {"d": 3}})
         assert (state.version, state.value) == (1, {"b": {"c": 2, "d": 3}})
         with pytest.raises(SessionError) as caught:
-            await house.registry.update_state(LOCAL, session.id, {}, if_version=0)
+            await house.registry.states.update(LOCAL, session.id, {}, if_version=0)
         assert caught.value.code == "state_conflict"
         stored = await house.store.state(session.id)
         assert stored is not None
@@ -333,7 +333,7 @@ async def test_a_session_that_another_node_took_is_dropped_without_another_write
         await house.store.declare_dead(house.node.id)
         assert await house.store.claim(session.id, thief.id, house.clock.now()) is not None
         with pytest.raises(SessionBusy):
-            await house.registry.update_state(LOCAL, session.id, {"mine": True})
+            await house.registry.states.update(LOCAL, session.id, {"mine": True})
         await house.until(session.gone.is_set)
         assert house.counter.open_now == 0
         state = await house.store.state(session.id)

@@ -67,7 +67,7 @@ async def test_a_thousand_updates_at_once_are_all_applied(build: Build, tmp_path
 
         async def update(number: int) -> None:
             values = {f"key {number}": number}
-            versions.append((await house.registry.update_state(LOCAL, session.id, values)).version)
+            versions.append((await house.registry.states.update(LOCAL, session.id, values)).version)
 
         with anyio.fail_after(5):
             async with anyio.create_task_group() as tasks:
@@ -115,9 +115,9 @@ async def test_a_conflict_names_both_versions_and_changes_nothing(build: Build) 
     """AS-37."""
     async with build() as house:
         session = await house.create(state={"n": 0})
-        await house.registry.update_state(LOCAL, session.id, {"n": 1})
+        await house.registry.states.update(LOCAL, session.id, {"n": 1})
         with pytest.raises(StateConflict, match="version 1, not 0"):
-            await house.registry.update_state(LOCAL, session.id, {"n": 2}, if_version=0)
+            await house.registry.states.update(LOCAL, session.id, {"n": 2}, if_version=0)
         found = await house.registry.states.read(LOCAL, session.id)
         assert (found.value, found.version) == ({"n": 1}, 1)
 
@@ -142,7 +142,7 @@ async def test_a_paused_session_is_updated_without_opening_a_connection(build: B
         await house.count(session.id)
         await house.registry.pause(LOCAL, session.id)
         opened = house.counter.opened
-        await house.registry.update_state(LOCAL, session.id, {"n": 1})
+        await house.registry.states.update(LOCAL, session.id, {"n": 1})
         assert house.counter.opened == opened
         assert (await house.registry.states.read(LOCAL, session.id, "/n")).value == 1
         # AS-66: it is a use: the session is open again, and its idle clock starts anew.
@@ -156,7 +156,7 @@ async def test_where_pauses_are_ended_on_request_only_a_paused_state_is_changed_
         session = await house.create()
         await house.registry.pause(LOCAL, session.id)
         for number in range(3):
-            await house.registry.update_state(LOCAL, session.id, {"n": number})
+            await house.registry.states.update(LOCAL, session.id, {"n": number})
         assert await house.status(session.id) == "paused"
         assert house.registry.statistics()["owned"] == 0
         found = await house.registry.states.read(LOCAL, session.id)
@@ -211,10 +211,10 @@ async def test_who_follows_hears_of_each_durable_version(build: Build) -> None:
             heard.append((session_id, version))
 
         house.registry.states.on_changed.append(hear)
-        await house.registry.update_state(LOCAL, session.id, {"n": 1})
+        await house.registry.states.update(LOCAL, session.id, {"n": 1})
         with pytest.raises(StateConflict):
-            await house.registry.update_state(LOCAL, session.id, {"n": 1}, if_version=7)
-        await house.registry.update_state(LOCAL, session.id, {"n": 2})
+            await house.registry.states.update(LOCAL, session.id, {"n": 1}, if_version=7)
+        await house.registry.states.update(LOCAL, session.id, {"n": 2})
         assert heard == [(session.id, 1), (session.id, 2)]
 
 
@@ -223,7 +223,7 @@ async def test_a_state_over_the_limit_is_refused_and_the_old_one_stays(build: Bu
     async with build() as house:
         session = await house.create(state={"n": 1})
         with pytest.raises(StateInvalid, match=str(LIMIT)):
-            await house.registry.update_state(LOCAL, session.id, {"text": "x" * LIMIT})
+            await house.registry.states.update(LOCAL, session.id, {"text": "x" * LIMIT})
         found = await house.registry.states.read(LOCAL, session.id)
         assert (found.value, found.version) == ({"n": 1}, 0)
         with pytest.raises(StateInvalid):
@@ -339,7 +339,7 @@ async def test_patterns_that_backtrack_elsewhere_take_no_time_here(build: Build)
         session = await house.create(state_schema=schema)
         began = time.monotonic()
         with pytest.raises(StateInvalid, match="/a"):
-            await house.registry.update_state(LOCAL, session.id, {"a": "a" * 40 + "b"})
+            await house.registry.states.update(LOCAL, session.id, {"a": "a" * 40 + "b"})
         # On a backtracking engine it would take hours.
         assert time.monotonic() - began < 5
 
@@ -350,9 +350,9 @@ async def test_a_large_state_is_checked_as_well(build: Build) -> None:
     async with build() as house:
         session = await house.create(state_schema=schema)
         with anyio.fail_after(20):
-            await house.registry.update_state(LOCAL, session.id, {"a": items})
+            await house.registry.states.update(LOCAL, session.id, {"a": items})
             with pytest.raises(StateInvalid, match="equal"):
-                await house.registry.update_state(LOCAL, session.id, {"n": 1.0}, path="/a/-")
+                await house.registry.states.update(LOCAL, session.id, {"n": 1.0}, path="/a/-")
         found = await house.registry.states.read(LOCAL, session.id)
         assert (found.version, len(found.value["a"])) == (1, 20_000)
 
@@ -363,7 +363,7 @@ async def test_updates_at_once_under_a_schema_are_all_applied(build: Build) -> N
         session = await house.create(state={"text": "x" * 50_000}, state_schema=schema)
 
         async def update(number: int) -> None:
-            await house.registry.update_state(LOCAL, session.id, {f"key {number}": number})
+            await house.registry.states.update(LOCAL, session.id, {f"key {number}": number})
 
         with anyio.fail_after(20):
             async with anyio.create_task_group() as tasks:

@@ -118,7 +118,7 @@ async def test_a_session_that_was_taken_answers_no_more_calls(build: Build):
         await house.store.declare_dead(house.node.id)
         await house.store.claim(session.id, "n_thief", house.clock.now())
         with pytest.raises(SessionBusy):
-            await house.registry.update_state(LOCAL, session.id, {})
+            await house.registry.states.update(LOCAL, session.id, {})
         await counter.closing.wait()
         with pytest.raises(SessionBusy):
             await house.call(session.id)
@@ -134,7 +134,7 @@ async def test_updates_that_fail_together_leave_the_last_durable_state(build: Bu
 
         async def update(key: str) -> None:
             with pytest.raises(StoreUnavailable):
-                await house.registry.update_state(LOCAL, session.id, {key: 1})
+                await house.registry.states.update(LOCAL, session.id, {key: 1})
             refused.append(key)
 
         with failing(house):
@@ -142,7 +142,7 @@ async def test_updates_that_fail_together_leave_the_last_durable_state(build: Bu
                 for key in ("a", "b", "c"):
                     tasks.start_soon(update, key)
         assert sorted(refused) == ["a", "b", "c"]
-        state = await house.registry.update_state(LOCAL, session.id, {"d": 1}, if_version=0)
+        state = await house.registry.states.update(LOCAL, session.id, {"d": 1}, if_version=0)
         assert (state.version, state.value) == (1, {"v": 0, "d": 1})
 
 
@@ -151,7 +151,7 @@ async def test_a_thousand_updates_at_once_are_all_applied(build: Build, tmp_path
         session = await house.create()
         async with anyio.create_task_group() as tasks:
             for n in range(1000):
-                tasks.start_soon(house.registry.update_state, LOCAL, session.id, {f"k{n}": n})
+                tasks.start_soon(house.registry.states.update, LOCAL, session.id, {f"k{n}": n})
         stored = await house.store.state(session.id)
         assert stored is not None
         assert stored.version == 1000
