@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import anyio
 import mcp_types as types
 import psutil
 import pytest
+from agent import Agent, agent, found, is_browser, is_driver, saved_text, text_of, until
 from front import (
     JSON,
     Running,
@@ -25,9 +24,6 @@ from front import (
     structured,
     toml,
 )
-from mcp import Client
-
-from statehold.sessions.links import unpacked
 
 PASSWORD = "open sesame"
 ALL_KINDS = ("cookie", "local", "session", "indexed")
@@ -50,42 +46,14 @@ def way(
     return Way(transport, era, config_file, tmp_path_factory.mktemp("stdio"), url=url)
 
 
-class Agent:
-    """A client that works in one session."""
-
-    def __init__(self, client: Client, session: str) -> None:
-        self.client = client
-        self.session = session
-
-    async def call(self, tool: str, **arguments: Any) -> types.CallToolResult:
-        given = {"session_id": self.session, **arguments}
-        with anyio.fail_after(40):
-            return await self.client.call_tool(tool, given)
-
-    async def said(self, tool: str, **arguments: Any) -> str:
-        """Call a tool that has to succeed and return all text of its result."""
-        result = await self.call(tool, **arguments)
-        assert not result.is_error, said(result)
-        return said(result)
-
-    async def log_in(self, site: str, name: str) -> None:
-        await self.said("browser_navigate", url=f"{site}/login")
-        fields = [
-            {"target": "#name", "name": "Name", "type": "textbox", "value": name},
-            {"target": "#password", "name": "Password", "type": "textbox", "value": PASSWORD},
-        ]
-        await self.said("browser_fill_form", fields=fields)
-        assert f"Logged in as {name}" in await self.said("browser_click", target="button")
-
-
-def said(result: types.CallToolResult) -> str:
-    return "\n".join(b.text for b in result.content if isinstance(b, types.TextContent))
-
-
-@asynccontextmanager
-async def agent(way: Way, session: str | None = None, **options: Any) -> AsyncGenerator[Agent]:
-    async with way.connect() as client:
-        yield Agent(client, session or await opened_session(client, **options))
+async def log_in(one: Agent, site: str, name: str) -> None:
+    await one.said("browser_navigate", url=f"{site}/login")
+    fields = [
+        {"target": "#name", "name": "Name", "type": "textbox", "value": name},
+        {"target": "#password", "name": "Password", "type": "textbox", "value": PASSWORD},
+    ]
+    await one.said("browser_fill_form", fields=fields)
+    assert f"Logged in as {name}" in await one.said("browser_click", target="button")
 
 
 # Over every way.
@@ -95,14 +63,14 @@ async def test_login_survives_a_pause_and_the_next_result_says_so_once(
     way: Way, login_site: str
 ) -> None:
     async with agent(way) as ada:
-        await ada.log_in(login_site, "ada")
+        await log_in(ada, login_site, "ada")
         paused = structured(await ada.call("session_pause"))
         assert paused["status"] == "paused"
         result = await ada.call("browser_snapshot")
-        assert "generation 1 to 2; it was paused" in said(result)
-        assert "Restored: 1 tab, 1 cookie, the storage of 1 site" in said(result)
-        assert "Logged in as ada" in said(result)
-        assert "note of ada" in said(result)
+        assert "generation 1 to 2; it was paused" in text_of(result)
+        assert "Restored: 1 tab, 1 cookie, the storage of 1 site" in text_of(result)
+        assert "Logged in as ada" in text_of(result)
+        assert "note of ada" in text_of(result)
         assert meta_of(result)["statehold/session"]["generation"] == 2
         again = await ada.said("browser_snapshot")
         assert "Note from Statehold" not in again
@@ -112,16 +80,16 @@ async def test_login_survives_a_pause_and_the_next_result_says_so_once(
 async def test_sessions_do_not_see_each_others_logins(way: Way, login_site: str) -> None:
     async with agent(way) as ada:
         bob = Agent(ada.client, await opened_session(ada.client))
-        await ada.log_in(login_site, "ada")
+        await log_in(ada, login_site, "ada")
         assert "Nobody is logged in" in await bob.said("browser_navigate", url=f"{login_site}/me")
-        await bob.log_in(login_site, "bob")
+        await log_in(bob, login_site, "bob")
         assert "Logged in as ada" in await ada.said("browser_navigate", url=f"{login_site}/me")
 
 
 async def test_children_of_a_session_are_logged_in_as_it_is(way: Way, login_site: str) -> None:
     """AS-74: log in once, fork several browsers, each by itself from then on."""
     async with agent(way) as ada:
-        await ada.log_in(login_site, "ada")
+        await log_in(ada, login_site, "ada")
         arguments = {"session_id": ada.session, "count": 3}
         made = structured(await ada.client.call_tool("session_fork", arguments))
         assert made["services"] == [{"service": "browser", "copied": True, "note": None}]
@@ -129,7 +97,7 @@ async def test_children_of_a_session_are_logged_in_as_it_is(way: Way, login_site
         me = f"{login_site}/me"
         for child in children:
             assert "Logged in as ada" in await child.said("browser_navigate", url=me)
-        await children[0].log_in(login_site, "bob")
+        await log_in(children[0], login_site, "bob")
         for other in (ada, *children[1:]):
             assert "Logged in as ada" in await other.said("browser_navigate", url=me)
 
@@ -188,8 +156,8 @@ async def test_private_addresses_are_out_of_reach_for_callers_with_tokens(
         async with way.connect(headers=headers) as client:
             ada = Agent(client, await opened_session(client))
             result = await ada.call("browser_navigate", url=f"{login_site}/login")
-            assert "Not allowed to reach 127.0.0.1" in said(result)
-            assert "Harbour" not in said(result)
+            assert "Not allowed to reach 127.0.0.1" in text_of(result)
+            assert "Harbour" not in text_of(result)
 
 
 async def test_session_in_use_is_not_paused_and_says_why(server: Running, lab_site: Any) -> None:
@@ -199,7 +167,7 @@ async def test_session_in_use_is_not_paused_and_says_why(server: Running, lab_si
         await ada.said("browser_evaluate", function="() => { setTimeout(() => alert('hm')) }")
         result = await ada.call("session_pause")
         assert code_of(result) == "session_busy"
-        assert 'browser: a page waits: ["alert" dialog' in said(result)
+        assert 'browser: a page waits: ["alert" dialog' in text_of(result)
         await ada.said("browser_handle_dialog", accept=True)
         structured(await ada.call("session_pause"))
 
@@ -209,7 +177,7 @@ async def test_session_in_use_is_not_paused_and_says_why(server: Running, lab_si
 
 async def enter_everywhere(ada: Agent, site: str, lab: str) -> None:
     """Log in by HttpOnly cookie on one site, and in four ways on another, in three tabs."""
-    await ada.log_in(site, "ada")
+    await log_in(ada, site, "ada")
     await ada.said("browser_tabs", action="new", url=f"{lab}/logins")
     await ada.said("browser_type", target="input", text="ada")
     for button in ("By cookie", "By localStorage", "By sessionStorage", "By IndexedDB"):
@@ -236,16 +204,6 @@ SHOWN = """() => Object.fromEntries(["cookie", "local", "session", "indexed"]
     .map(id => [id, document.getElementById(id).textContent]))"""
 
 
-def is_driver(process: psutil.Process) -> bool:
-    return "run-driver" in process.cmdline()
-
-
-def is_browser(process: psutil.Process) -> bool:
-    line = process.cmdline()
-    # Debian's command is a script that starts the browser, and stays.
-    return "--remote-debugging-pipe" in line and not line[0].endswith("/sh")
-
-
 def is_there(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
@@ -253,32 +211,10 @@ def is_there(process: psutil.Process) -> bool:
         return False
 
 
-def found(running: Running, wanted: Callable[[psutil.Process], bool]) -> psutil.Process:
-    children = psutil.Process(running.process.pid).children(recursive=True)
-    # The first: what a browser forks looks like itself for a moment.
-    return min(filter(wanted, children), key=lambda process: process.create_time())
-
-
 async def checkpointed(data: Path, session: str) -> None:
     """Wait until all logins are in the database."""
-
-    def is_saved() -> bool:
-        database = next(data.glob("*.db"))
-        with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
-            rows: list[Any] = connection.execute(
-                "SELECT data FROM snapshot WHERE session_id = ? ORDER BY seq DESC LIMIT 1",
-                (session,),
-            ).fetchall()
-        connection.close()
-        text = str(unpacked(rows[0][0]).data) if rows else ""
-        return all(
-            word in text for word in ("site_session", "lab_login", "'entry': '", "Uint8Array")
-        )
-
-    with anyio.fail_after(15):
-        # Another process writes: nothing here can wait for it but a look.
-        while not is_saved():  # noqa: ASYNC110
-            await anyio.sleep(0.02)
+    words = ("site_session", "lab_login", "'entry': '", "Uint8Array")
+    await until(lambda: all(word in saved_text(data, session) for word in words))
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from typing import Any
 
 import anyio
 import pytest
-from agent import NOTE, Agent, found, is_browser, memory_of, saved_text, tree_of, until
+from agent import NOTE, Agent, found, is_browser, is_driver, memory_of, saved_text, tree_of, until
 from front import JSON, Running, Way, code_of, opened_session, serving, structured
+from garbage import INSPECTABLE, collected
 from lab import Lab
 
 pytestmark = [pytest.mark.load, pytest.mark.peer, pytest.mark.fault]
@@ -45,7 +46,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(config_file: Path, data: Path) -> Generator[Running]:
-    with serving(config_file, data) as running:
+    with serving(config_file, data, env=INSPECTABLE) as running:
         yield running
 
 
@@ -238,6 +239,7 @@ async def test_cycles_of_opening_and_closing_leave_everything_as_it_was(
             with anyio.move_on_after(SETTLES):
                 while len(tree_of(server)) > idle:  # noqa: ASYNC110 the kernel tells nobody
                     await anyio.sleep(0.05)
+            await collected(found(server, is_driver))
             return Held.by(server, data)
 
         idle = len(tree_of(server))

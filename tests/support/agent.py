@@ -60,6 +60,10 @@ async def agent(way: Way, session: str | None = None, **options: Any) -> AsyncGe
         yield Agent(client, session or await opened_session(client, **options))
 
 
+def is_driver(process: psutil.Process) -> bool:
+    return "run-driver" in process.cmdline()
+
+
 def is_browser(process: psutil.Process) -> bool:
     line = process.cmdline()
     # Debian's command is a script that starts the browser, and stays.
@@ -112,6 +116,7 @@ __all__ = [
     "agent",
     "found",
     "is_browser",
+    "is_driver",
     "memory_of",
     "saved_text",
     "text_of",
