@@ -7,7 +7,7 @@ import re
 import secrets
 import unicodedata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -26,7 +26,15 @@ from .lifecycle import Event, Status
 from .limits import Budget
 from .links import Links
 from .policy import Policy
-from .records import BindingRecord, Principal, SessionRecord, SnapshotRecord, StateRecord, Timeouts
+from .records import (
+    LABELS,
+    BindingRecord,
+    Principal,
+    SessionRecord,
+    SnapshotRecord,
+    StateRecord,
+    Timeouts,
+)
 from .services import Service
 from .session import Binding, Session
 from .shape import new_shape
@@ -39,6 +47,7 @@ METADATA_LIMIT = 16_384
 """Bytes of a session's metadata as JSON text."""
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _NAME = re.compile(r"[^\x00-\x1f\x7f/\\]{1,128}")
+_LABEL = re.compile(r"[^\x00-\x1f\x7f]{1,128}")
 
 
 def new_id() -> str:
@@ -56,6 +65,8 @@ class Wish:
     state_schema: dict[str, Any] | None = None
     """A JSON Schema that the state has to fit, now and after each update."""
     metadata: dict[str, Any] | None = None
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Values of LABELS."""
     namespace: str = ""
     idle: float | None = None
     paused: float | None = None
@@ -125,14 +136,7 @@ class Creation:
 
     def _new_record(self, principal: Principal, wish: Wish) -> SessionRecord:
         now = self._clock.now()
-        times = self._timeouts(wish)
-        metadata = wish.metadata or {}
-        try:
-            size = size_of(metadata)
-        except ValueError as error:
-            raise InvalidArgument(f"metadata is not JSON: {error}.") from None
-        if size > METADATA_LIMIT:
-            raise InvalidArgument(f"metadata takes more than {METADATA_LIMIT} bytes.")
+        times, labels = self._timeouts(wish), checked_labels(wish.labels)
         return SessionRecord(
             id=self._mint(),
             owner=principal.key,
@@ -143,7 +147,11 @@ class Creation:
             status_at=now,
             timeouts=times,
             lifetime_ends_at=now + times.lifetime if times.lifetime else None,
-            metadata=metadata,
+            metadata=checked_metadata(wish.metadata or {}),
+            user_id=labels.get("user_id"),
+            agent_id=labels.get("agent_id"),
+            team_id=labels.get("team_id"),
+            workflow_id=labels.get("workflow_id"),
             node=self._node,
             epoch=1,
         )
@@ -302,4 +310,41 @@ def checked_name(name: str, what: str) -> str:
     return name
 
 
-__all__ = ["Creation", "Seed", "Wish", "checked_name", "new_id"]
+def checked_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return metadata as it may be stored.
+
+    Raises:
+        InvalidArgument: it is not JSON, or too large.
+    """
+    try:
+        size = size_of(metadata)
+    except ValueError as error:
+        raise InvalidArgument(f"metadata is not JSON: {error}.") from None
+    if size > METADATA_LIMIT:
+        raise InvalidArgument(f"metadata takes more than {METADATA_LIMIT} bytes.")
+    return metadata
+
+
+def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return labels as they may be stored: exactly as they are.
+
+    Raises:
+        InvalidArgument: one is empty, longer than 128 characters, has a control character, or is none of LABELS.
+    """
+    for label, value in labels.items():
+        if label not in LABELS or not _LABEL.fullmatch(value):
+            raise InvalidArgument(
+                f"{label:.50} must have 1 to 128 characters without control characters."
+            )
+    return dict(labels)
+
+
+__all__ = [
+    "Creation",
+    "Seed",
+    "Wish",
+    "checked_labels",
+    "checked_metadata",
+    "checked_name",
+    "new_id",
+]

@@ -18,8 +18,9 @@ from .errors import (
     SessionExpired,
     SessionFailed,
     SessionNotFound,
+    StoreUnavailable,
 )
-from .lifecycle import LIVE, Event, Status
+from .lifecycle import LIVE, OPEN, Event, Status
 from .limits import Budget
 from .reaper import Reaper
 from .records import BindingStatus, Principal, SessionFilter, SessionRecord, StateRecord
@@ -297,6 +298,7 @@ class Directory:
     ) -> tuple[list[dict[str, Any]], str | None]:
         """Return a page of the caller's sessions, most recently used first, and the cursor of the next page."""
         statuses = wanted.statuses
+        await self._save_use(principal)
         # Only the owner knows that a session is active: the store calls it idle.
         stored = {Status.IDLE if s is Status.ACTIVE else s for s in statuses or ()}
         records, cursor = await self._store.list_sessions(
@@ -316,6 +318,22 @@ class Directory:
                 )
                 found.append(describe(shown, status, used))
         return found, cursor
+
+    async def _save_use(self, principal: Principal) -> None:
+        """Store when the sessions at hand were used last: that is what they are sorted and chosen by."""
+        async with anyio.create_task_group() as tasks:
+            for session in self:
+                late = session.idle_since > session.record.used_at
+                if late and session.record.owner == principal.key and session.status in OPEN:
+                    tasks.start_soon(_saved, session)
+
+
+async def _saved(session: Session) -> None:
+    try:
+        await session.save(used_at=session.idle_since)
+    except (SessionError, StoreUnavailable):
+        # It is another process's by now, or the list itself fails as well.
+        return
 
 
 def ended(record: SessionRecord) -> SessionError:

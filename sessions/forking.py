@@ -233,6 +233,7 @@ def _like(parent: Session, state: StateRecord, name: str | None) -> Wish:
         state=state.value,
         state_schema=state.json_schema,
         metadata=record.metadata,
+        labels=record.labels,
         namespace=record.namespace,
         idle=record.timeouts.idle,
         paused=record.timeouts.paused,

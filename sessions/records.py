@@ -6,7 +6,7 @@ Times are seconds since 1970 in UTC, as floats. Durations are seconds. A record 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -47,6 +47,9 @@ class Principal(BaseModel):
             subject=rest[issuer + client :],
         )
 
+
+LABELS: Final = ("user_id", "agent_id", "team_id", "workflow_id")
+"""Whose work a session is, as the caller counts it: for finding it again. They give nobody any right."""
 
 LOCAL = Principal()
 """The caller on stdio and on an unauthenticated loopback address."""
@@ -92,6 +95,16 @@ class SessionRecord(Record):
     epoch: int = 0
     services: list[str] = Field(default_factory=list[str])
     """Names of the bound services, in the order they were bound."""
+    user_id: str | None = None
+    agent_id: str | None = None
+    team_id: str | None = None
+    workflow_id: str | None = None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Those of LABELS that it has."""
+        found = {label: getattr(self, label) for label in LABELS}
+        return {label: value for label, value in found.items() if value is not None}
 
 
 class BindingStatus(StrEnum):
@@ -262,6 +275,14 @@ class SessionFilter(Record):
     namespace: str | None = None
     name_prefix: str | None = None
     statuses: list[Status] | None = None
+    updated_since: float | None = None
+    """Only those used at this time or later."""
+    labels: dict[str, str] | None = None
+    """Only those with these values of LABELS."""
+    metadata: dict[str, JsonValue] | None = None
+    """Only those whose metadata has these values under these keys."""
+    query: str | None = None
+    """Only those with this text in their name, labels, metadata or summary, whatever its case."""
     limit: int = Field(default=100, ge=1, le=1000)
     cursor: str | None = None
     """The value `list_sessions` returned with the page before."""

@@ -15,7 +15,7 @@ from .admission import Admission
 from .changes import Changes, busy
 from .clock import Clock, SystemClock
 from .cluster import Node
-from .creation import Creation, Wish, checked_name, new_id
+from .creation import Creation, Wish, new_id
 from .directory import STORED, Directory
 from .errors import (
     ServiceUnavailable,
@@ -29,6 +29,7 @@ from .errors import (
 from .expiry import Expiry
 from .forking import Forking
 from .history import History
+from .life import Life
 from .lifecycle import LIVE, Event, Status
 from .limits import Budget
 from .links import Links
@@ -138,6 +139,7 @@ class Registry:
         self.history = History(
             self._directory, store, self.clock, self.redactor, self.live, self._changing
         )
+        self.life = Life(store, self._directory, self._changing, self.close, self._purged)
         self._expiry = Expiry(
             spawn=self.spawn,
             store=store,
@@ -394,21 +396,6 @@ class Registry:
             self._budget.mark_idle(session.id)
         return session
 
-    async def rename(self, principal: Principal, ref: str, name: str | None) -> Session:
-        """Give a session another name, or none.
-
-        Raises:
-            NameTaken: another open session of the caller has it.
-        """
-        name = checked_name(name, "name") if name is not None else None
-        async with self._changing(principal, ref) as session:
-            self._directory.unname(session)
-            try:
-                await session.save(name=name)
-            finally:
-                self._directory.name(session)
-        return session
-
     async def bind(self, principal: Principal, ref: str, service: str) -> Session:
         """Have a session use a service; binding it twice does nothing."""
         found = self._creation.service(service)
@@ -439,17 +426,6 @@ class Registry:
                 del session.bindings[service]
                 await self.links.close(session, [binding])
         return session
-
-    async def purge(self, principal: Principal, ref: str) -> None:
-        """Delete everything of a closed session (T19).
-
-        Raises:
-            SessionBusy: it is still open.
-        """
-        record = await self._directory.stored(principal, ref)
-        if not await self._store.purge(record.id):
-            raise SessionBusy("The session is still open.", session_id=record.id)
-        self._purged(record.id)
 
     # What happens by itself.
 

@@ -19,6 +19,7 @@ from .errors import Fenced, SessionBusy, StoreUnavailable
 from .journal import transition_entry
 from .lifecycle import Event, Status, Transition, transition
 from .records import (
+    LABELS,
     BindingRecord,
     BindingStatus,
     JournalRecord,
@@ -391,6 +392,7 @@ def describe(record: SessionRecord, status: Status, idle_since: float) -> dict[s
         "paused_seconds": times.paused,
         "lifetime_seconds": times.lifetime,
         "metadata": record.metadata,
+        **{label: getattr(record, label) for label in LABELS},
         "parent": record.parent,
     }
 

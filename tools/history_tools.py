@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -12,7 +11,7 @@ from ..sessions.errors import InvalidArgument
 from ..sessions.records import HistoryFilter, JournalKind, SessionRecord
 from ..sessions.registry import Registry
 from ..sessions.services import JSON
-from .own import Context, Outcome, OwnTool
+from .own import Context, Outcome, OwnTool, moment
 from .session_tools import One, summary
 
 
@@ -207,8 +206,8 @@ class HistoryTools:
             last_runs=args.last_runs,
             roles=args.role,
             skip_roles=args.skip_roles,
-            since=seconds(args.since, "since"),
-            until=seconds(args.until, "until"),
+            since=moment(args.since, "since"),
+            until=moment(args.until, "until"),
             limit=args.last,
         )
         record, entries, cursor = await history.page(
@@ -241,23 +240,4 @@ class HistoryTools:
         return Outcome(found, summary(info))
 
 
-def seconds(text: str | None, what: str) -> float | None:
-    """Read a time in ISO 8601; one without a zone is in UTC.
-
-    Raises:
-        InvalidArgument: it is none.
-    """
-    if text is None:
-        return None
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=datetime.UTC)
-        return moment.timestamp()
-    except (ValueError, OverflowError):
-        raise InvalidArgument(
-            f"{what}: should be a time in ISO 8601, such as 2026-07-28T12:00:00Z."
-        ) from None
-
-
-__all__ = ["HistoryTools", "seconds"]
+__all__ = ["HistoryTools"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -173,6 +174,25 @@ def words(seconds: float) -> str:
     return f"{seconds:g} second{'s' if seconds != 1 else ''}"
 
 
+def moment(text: str | None, what: str) -> float | None:
+    """Read a time in ISO 8601 as seconds since 1970; one without a zone is in UTC.
+
+    Raises:
+        InvalidArgument: it is none.
+    """
+    if text is None:
+        return None
+    try:
+        found = datetime.datetime.fromisoformat(text)
+        if found.tzinfo is None:
+            found = found.replace(tzinfo=datetime.UTC)
+        return found.timestamp()
+    except (ValueError, OverflowError):
+        raise InvalidArgument(
+            f"{what}: should be a time in ISO 8601, such as 2026-07-28T12:00:00Z."
+        ) from None
+
+
 __all__ = [
     "Arguments",
     "Context",
@@ -181,6 +201,7 @@ __all__ = [
     "Outcome",
     "OwnTool",
     "missing_session",
+    "moment",
     "schema_of",
     "words",
 ]

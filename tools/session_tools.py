@@ -8,13 +8,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, JsonValue
 
 from ..sessions.creation import Wish
+from ..sessions.life import SAME
 from ..sessions.lifecycle import Status
-from ..sessions.records import SessionFilter
+from ..sessions.records import LABELS, SessionFilter
 from ..sessions.registry import Registry
 from ..sessions.router import notice
 from ..sessions.services import JSON
 from ..sessions.session import Session
-from .own import Arguments, Context, Handler, Outcome, OwnTool, words
+from .own import Arguments, Context, Handler, Outcome, OwnTool, moment, words
 
 SessionId = Annotated[
     str,
@@ -26,6 +27,7 @@ SessionId = Annotated[
 ]
 Seconds = Annotated[float, Field(ge=0, le=3.2e9)]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
+Label = Annotated[str, Field(min_length=1, max_length=128)] | None
 
 
 class Create(Arguments):
@@ -51,6 +53,12 @@ class Create(Arguments):
         dict[str, JsonValue] | None,
         Field(description="Anything you want to see again in session_info and session_list."),
     ] = None
+    user_id: Annotated[
+        Label, Field(description="Whose work it is, in your words: for session_list, no right.")
+    ] = None
+    agent_id: Annotated[Label, Field(description="Which agent's, for session_list.")] = None
+    team_id: Annotated[Label, Field(description="Which team's, for session_list.")] = None
+    workflow_id: Annotated[Label, Field(description="Of which workflow, for session_list.")] = None
     namespace: Annotated[str, Field(max_length=128, description="Keeps names apart.")] = ""
     idle_seconds: Annotated[
         Seconds | None, Field(description="Pause it after this time without a call. 0: never.")
@@ -72,8 +80,30 @@ class Listing(Arguments):
         list[Literal["creating", "idle", "active", "paused", "error", "closing", "closed"]] | None,
         Field(description="Only these. Default: all that are not closed."),
     ] = None
+    user_id: Label = None
+    agent_id: Label = None
+    team_id: Label = None
+    workflow_id: Label = None
+    metadata: Annotated[
+        dict[str, JsonValue] | None,
+        Field(description="Only those whose metadata has exactly these values under these keys."),
+    ] = None
+    updated_since: Annotated[
+        str | None,
+        Field(max_length=64, description="Only those used at this time or later, in ISO 8601."),
+    ] = None
+    query: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=256,
+            description="Only those with this text in their name, ids, metadata or summary.",
+        ),
+    ] = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 50
-    cursor: Annotated[str | None, Field(description="next_cursor of the page before.")] = None
+    cursor: Annotated[
+        str | None, Field(max_length=256, description="next_cursor of the page before.")
+    ] = None
 
 
 class One(Arguments):
@@ -100,12 +130,29 @@ class Restart(One):
 
 class Rename(One):
     name: Annotated[
-        str | None, Field(max_length=128, description="The new name; left out: none.")
+        str | None,
+        Field(
+            max_length=128,
+            description="The new name; left out: none, or the old one when there is metadata.",
+        ),
+    ] = None
+    metadata: Annotated[
+        dict[str, JsonValue] | None,
+        Field(
+            description="Is merged into its metadata: what it does not name stays, null deletes."
+        ),
     ] = None
 
 
 class Bind(One):
     service: Name
+
+
+class Labels(BaseModel):
+    user_id: str | None
+    agent_id: str | None
+    team_id: str | None
+    workflow_id: str | None
 
 
 class ServiceInfo(BaseModel):
@@ -117,7 +164,7 @@ class ServiceInfo(BaseModel):
     since: str | None
 
 
-class SessionInfo(BaseModel):
+class SessionInfo(Labels):
     session_id: str
     name: str | None
     namespace: str
@@ -142,7 +189,7 @@ class ClosedInfo(SessionInfo):
     already_closed: bool
 
 
-class ListedInfo(BaseModel):
+class ListedInfo(Labels):
     session_id: str
     name: str | None
     namespace: str
@@ -151,6 +198,7 @@ class ListedInfo(BaseModel):
     created_at: str
     used_at: str
     expires_at: str | None
+    metadata: dict[str, JsonValue]
 
 
 class Listed(BaseModel):
@@ -183,7 +231,8 @@ class SessionTools:
             OwnTool(
                 "session_list",
                 "List your sessions",
-                "List your sessions, most recently used first. Looking does not count as use.",
+                "List your sessions, most recently used first, all or those that fit what is given. Looking does not count "
+                "as use. While there is a next_cursor there may be more, also after a page with few.",
                 Listing,
                 Listed,
                 self._list,
@@ -260,7 +309,7 @@ class SessionTools:
             tool(
                 "session_rename",
                 "Rename a session",
-                "Give a session another name, or none.",
+                "Give a session another name, or none, or change its metadata.",
                 Rename,
                 self._rename,
                 idempotent=True,
@@ -306,6 +355,7 @@ class SessionTools:
                 state=args.state,
                 state_schema=args.state_schema,
                 metadata=args.metadata,
+                labels=_labels(args),
                 namespace=args.namespace or context.namespace,
                 idle=args.idle_seconds,
                 paused=args.paused_seconds,
@@ -320,6 +370,10 @@ class SessionTools:
             namespace=args.namespace,
             name_prefix=args.name,
             statuses=[Status(s) for s in statuses],
+            updated_since=moment(args.updated_since, "updated_since"),
+            labels=_labels(args),
+            metadata=args.metadata,
+            query=args.query,
             limit=args.limit,
             cursor=args.cursor,
         )
@@ -355,8 +409,11 @@ class SessionTools:
         )
 
     async def _rename(self, context: Context, args: Rename) -> Outcome:
+        keep = args.metadata is not None and "name" not in args.model_fields_set
+        name = SAME if keep else args.name
+        life = self._registry.life
         return self._outcome(
-            await self._registry.rename(context.principal, args.session_id, args.name)
+            await life.rename(context.principal, args.session_id, name, metadata=args.metadata)
         )
 
     async def _bind(self, context: Context, args: Bind) -> Outcome:
@@ -376,6 +433,11 @@ class SessionTools:
             self._registry.links.save_soon(session, binding)
         notices = [] if told is None else [told]
         return Outcome(session.info(), session.summary(), notices)
+
+
+def _labels(args: Create | Listing) -> dict[str, str]:
+    given = {label: getattr(args, label) for label in LABELS}
+    return {label: value for label, value in given.items() if value is not None}
 
 
 def summary(info: JSON) -> JSON:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, String, and_, bindparam, func, or_, select
+from sqlalchemy import Connection, String, bindparam, func, select
 
-from ..errors import InvalidArgument
 from ..lifecycle import OPEN
 from ..records import (
     BindingRecord,
     JournalRecord,
     NodeRecord,
     NodeState,
-    SessionFilter,
     SessionRecord,
     SnapshotRecord,
     StateRecord,
@@ -74,49 +70,6 @@ def find(connection: Connection, owner: str, namespace: str, name: str) -> Sessi
     given = {"owner": owner, "namespace": namespace, "name": name}
     row = connection.execute(_FIND, given).first()
     return None if row is None else rows.session_record(mapping(row))
-
-
-def _cursor(record: SessionRecord) -> str:
-    text = rows.dumps([record.used_at, record.id])
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-
-
-def position(cursor: str) -> tuple[float, str]:
-    """Read a cursor.
-
-    Raises:
-        InvalidArgument: when it was not made by `page`.
-    """
-    try:
-        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
-        used_at, session_id = rows.loads(text)
-        return float(used_at), str(session_id)
-    except (ValueError, TypeError, binascii.Error) as error:
-        raise InvalidArgument("This is not the cursor of a page of sessions.") from error
-
-
-def page(
-    connection: Connection, wanted: SessionFilter, after: tuple[float, str] | None
-) -> tuple[list[SessionRecord], str | None]:
-    statement = select(schema.session)
-    if wanted.owner is not None:
-        statement = statement.where(_s.owner == wanted.owner)
-    if wanted.namespace is not None:
-        statement = statement.where(_s.namespace == wanted.namespace)
-    if wanted.name_prefix:
-        prefix = wanted.name_prefix
-        statement = statement.where(func.substr(_s.name, 1, len(prefix)) == prefix)
-    if wanted.statuses is not None:
-        statement = statement.where(_s.status.in_([status.value for status in wanted.statuses]))
-    if after is not None:
-        used_at, session_id = after
-        later = and_(_s.used_at == used_at, _s.id < session_id)
-        statement = statement.where(or_(_s.used_at < used_at, later))
-    statement = statement.order_by(_s.used_at.desc(), _s.id.desc()).limit(wanted.limit + 1)
-    found = [rows.session_record(mapping(row)) for row in connection.execute(statement)]
-    more = len(found) > wanted.limit
-    found = found[: wanted.limit]
-    return found, _cursor(found[-1]) if more else None
 
 
 def counts(connection: Connection) -> dict[str, int]:

@@ -21,7 +21,9 @@ from sqlalchemy import (
     text,
 )
 
-HEAD: Final = "0002"
+from ..records import LABELS
+
+HEAD: Final = "0003"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -80,6 +82,7 @@ session: Final = Table(
     _text("node", null=True),
     _integer("epoch"),
     _text("services"),
+    *(Column(label, String(128), nullable=True) for label in LABELS),
 )
 
 _OPEN: Final = text("status NOT IN ('closing', 'closed')")
@@ -102,6 +105,15 @@ Index("session_open", session.c.owner, **_partial(_OPEN))
 Index("session_used", session.c.owner, session.c.used_at)
 Index("session_due", session.c.due_at, **_partial(text("node IS NULL")))
 Index("session_node", session.c.node, **_partial(text("node IS NOT NULL")))
+for _label in LABELS:
+    # Sessions without one are in none of these, and cost nothing there.
+    Index(
+        f"session_{_label}",
+        session.c.owner,
+        session.c[_label],
+        session.c.used_at,
+        **_partial(text(f"{_label} IS NOT NULL")),
+    )
 
 binding: Final = Table(
     "binding",

@@ -25,7 +25,7 @@ from ..records import (
     StateRecord,
     SummaryRecord,
 )
-from . import histories, ownership, queries, rows
+from . import histories, lists, ownership, queries, rows
 from .base import JournalLimits, Loaded, Tally, Write
 from .batch import Operation, not_storable
 from .connections import Connections
@@ -165,8 +165,8 @@ class SQLStore:
         return await self._read(query)
 
     async def list_sessions(self, wanted: SessionFilter) -> tuple[list[SessionRecord], str | None]:
-        after = None if wanted.cursor is None else queries.position(wanted.cursor)
-        return await self._read(partial(queries.page, wanted=wanted, after=after))
+        after = None if wanted.cursor is None else lists.position(wanted.cursor)
+        return await self._read(partial(lists.page, wanted=wanted, after=after))
 
     async def counts(self) -> dict[str, int]:
         return await self._read(queries.counts)

@@ -15,6 +15,7 @@ from statehold.sessions.records import (
     JournalKind,
     JournalRecord,
     ReceiptRecord,
+    SessionFilter,
     SummaryRecord,
 )
 from statehold.sessions.store import JournalLimits, SQLStore, Store, Write
@@ -309,6 +310,13 @@ async def test_a_stored_database_of_an_earlier_schema_is_upgraded(
         tally = await store.tally("sh_a")
         assert tally.calls == {"count": {"ok": 7, "error": 3}}
         assert (tally.transitions, tally.last_seq) == (1, 11)
+        found, _ = await store.list_sessions(SessionFilter(name_prefix="work"))
+        assert [(record.id, record.labels) for record in found] == [("sh_a", {})]
+        if schema >= "0002":
+            assert (await store.summary("sh_a"), await store.receipt("sh_a", "op-1")) != (
+                None,
+                None,
+            )
         await store.join(node_record(NODE + "_new"))
         claimed = await store.claim("sh_a", NODE + "_new", 200.0)
         assert claimed is not None

@@ -1,0 +1,131 @@
+"""Finding sessions by what their callers said of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_making import NODE, Sessions, node_record
+
+from statehold.sessions.records import SessionFilter, SummaryRecord
+from statehold.sessions.store import SQLStore, Store, Write, lists
+
+
+async def listed(store: Store, **wanted: Any) -> list[str]:
+    """Return the ids on all pages."""
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        page, cursor = await store.list_sessions(SessionFilter(cursor=cursor, **wanted))
+        found += [record.id for record in page]
+        if cursor is None:
+            return found
+
+
+@pytest.mark.parametrize(
+    ("metadata", "found"),
+    [
+        ({"n": 1}, ["sh_a"]),
+        ({"n": 1.0}, ["sh_b"]),
+        ({"n": True}, ["sh_c"]),
+        ({"n": None}, ["sh_d"]),
+        ({"n": "1"}, ["sh_e"]),
+        ({"n": {"deep": [1]}}, ["sh_f"]),
+        ({"n": {}}, []),
+        ({'a" ]"%_': "x"}, ["sh_f", "sh_e"]),
+        ({'a" ]"%_': "x", "n": "1"}, ["sh_e"]),
+        ({"deep": [1]}, []),
+        ({"none": None}, []),
+    ],
+)
+async def test_metadata_is_found_by_value_not_by_text(
+    store: Store, sessions: Sessions, metadata: dict[str, Any], found: list[str]
+) -> None:
+    """AS-07, AS-75: equality of given keys, of the same kind."""
+    values: list[Any] = [1, 1.0, True, None, "1", {"deep": [1]}]
+    for number, (key, value) in enumerate(zip("abcdef", values, strict=True)):
+        odd = {'a" ]"%_': "x"} if key in "ef" else {}
+        await sessions.make(f"sh_{key}", metadata={"n": value, **odd}, used_at=float(number))
+    assert await listed(store, metadata=metadata) == found
+
+
+async def test_labels_and_times_choose(store: Store, sessions: Sessions) -> None:
+    """AS-02, AS-04, AS-62."""
+    await sessions.make("sh_a", user_id="ann", agent_id="buyer", used_at=1.0)
+    await sessions.make("sh_b", user_id="ann", team_id="blue", used_at=2.0)
+    await sessions.make("sh_c", user_id="ANN", workflow_id="w/1", used_at=3.0)
+    await sessions.make("sh_d", owner="somebody", user_id="ann", used_at=4.0)
+    assert await listed(store, owner="local", labels={"user_id": "ann"}) == ["sh_b", "sh_a"]
+    assert await listed(store, labels={"user_id": "ann", "agent_id": "buyer"}) == ["sh_a"]
+    assert await listed(store, labels={"workflow_id": "w/1"}) == ["sh_c"]
+    assert await listed(store, labels={"team_id": "bl"}) == []
+    assert await listed(store, owner="local", updated_since=2.0) == ["sh_c", "sh_b"]
+    assert await listed(store, owner="local", updated_since=3.5) == []
+    both = SessionFilter(owner="local", labels={"user_id": "ann"}, limit=1)
+    page, cursor = await store.list_sessions(both)
+    assert page[0].labels == {"user_id": "ann", "team_id": "blue"}
+    assert cursor is not None
+    page, cursor = await store.list_sessions(both.model_copy(update={"cursor": cursor}))
+    assert ([record.id for record in page], cursor) == (["sh_a"], None)
+
+
+async def test_a_text_is_sought_in_what_callers_wrote_only(
+    store: Store, sessions: Sessions
+) -> None:
+    """AS-75: in names, labels, metadata and summaries, never in states or in the names of fields."""
+    await sessions.make("sh_a", name="Straße kaufen", used_at=1.0)
+    await sessions.make("sh_b", metadata={"needle": "hay", "list": [{"x": "STRASSE"}]}, used_at=2.0)
+    await sessions.make("sh_c", team_id="strasse", state={"needle": "needle"}, used_at=3.0)
+    await sessions.make("sh_d", used_at=4.0)
+    summary = SummaryRecord(
+        session_id="sh_d", text="ok", topics=["strasse 5"], updated_at=4.0, through_seq=0
+    )
+    await store.write(Write("sh_d", NODE, 1, summary=summary))
+    assert await listed(store, query="STRASSE") == ["sh_d", "sh_c", "sh_b", "sh_a"]
+    assert await listed(store, query="needle") == []
+    assert await listed(store, query="%") == []
+
+
+async def test_a_page_looks_at_so_many_sessions_only(
+    store: Store, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "LOOKED", 7)
+    monkeypatch.setattr(lists, "CHUNK", 3)
+    for number in range(20):
+        await sessions.make(f"sh_{number:02}", metadata={"even": number % 2 == 0})
+    page, cursor = await store.list_sessions(SessionFilter(metadata={"even": True}))
+    assert [record.id for record in page] == ["sh_18", "sh_16", "sh_14"]
+    assert cursor is not None
+    assert len(await listed(store, metadata={"even": True}, limit=2)) == 10
+    page, cursor = await store.list_sessions(SessionFilter(metadata={"even": None}))
+    assert page == []
+    assert cursor is not None
+    assert await listed(store, metadata={"even": None}) == []
+
+
+async def test_a_page_of_much_metadata_ends_early(store: Store, sessions: Sessions) -> None:
+    for number in range(80):
+        await sessions.make(f"sh_{number:02}", metadata={"x": "x" * 16_000})
+    page, cursor = await store.list_sessions(SessionFilter(limit=100))
+    assert len(page) == lists.PAGE_BYTES // 16_008
+    assert cursor is not None
+    assert len(await listed(store, limit=100)) == 80
+
+
+async def test_labels_are_found_through_their_indexes(tmp_path: Path) -> None:
+    """AS-04, SC-30: no session of another user is read, and none is sorted."""
+    async with SQLStore.sqlite(tmp_path) as store:
+        await store.join(node_record(NODE))
+        await Sessions(store).make("sh_a", user_id="ann")
+    with sqlite3.connect(tmp_path / "statehold.db") as connection:
+        plan = connection.execute(
+            "EXPLAIN QUERY PLAN SELECT * FROM session WHERE owner = ? AND user_id = ? "
+            "AND used_at <= ? AND (used_at < ? OR used_at = ? AND id < ?) ORDER BY used_at DESC, id DESC LIMIT 9",
+            ("local", "ann", 1.0, 1.0, 1.0, "x"),
+        ).fetchall()
+    connection.close()
+    assert plan[0][3].startswith(
+        "SEARCH session USING INDEX session_user_id (owner=? AND user_id=?"
+    )
