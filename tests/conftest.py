@@ -16,8 +16,10 @@ from typing import Any, TypeAlias
 import psutil
 import pytest
 from _pytest.capture import CaptureManager
+from databases import MariaDB, PostgreSQL
 from lab import Lab
 from listening import listening
+from nursery import Nursery
 from screen import Screen
 
 TESTS = Path(__file__).resolve().parent
@@ -30,6 +32,8 @@ INSTALLED_BY = {
     "chromium": "chromium",
     "headless_shell": "shell",
     "screen": "screen",
+    "postgresql": "postgres",
+    "mariadb": "mariadb",
 }
 """Fixture to the part of tests/peers/install.py that it needs."""
 
@@ -138,6 +142,24 @@ def screen(pytestconfig: pytest.Config, chromium: str) -> Generator[Screen]:
 
 
 @pytest.fixture(scope="session")
+def postgresql(pytestconfig: pytest.Config) -> Generator[PostgreSQL]:
+    """A server of PostgreSQL, started when it is first used; see tests/support/databases.py."""
+    _needed(pytestconfig, "postgres")
+    server = PostgreSQL()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def mariadb(pytestconfig: pytest.Config) -> Generator[MariaDB]:
+    """A server of MariaDB, started when it is first used; see tests/support/databases.py."""
+    _needed(pytestconfig, "mariadb")
+    server = MariaDB()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
 def login_site() -> Generator[str]:
     """The address of the local login site, as http://127.0.0.1:PORT."""
     with listening([sys.executable, str(TESTS / "site" / "app.py"), "--port", "0"]) as port:
@@ -151,16 +173,25 @@ def lab_site() -> Generator[Lab]:
         yield site
 
 
+@pytest.fixture(scope="session")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Generator[Nursery]:
+    """Starts Python programs whose imports are done already; see tests/support/nursery.py."""
+    with Nursery.running(tmp_path_factory.mktemp("nursery")) as found:
+        yield found
+
+
 @pytest.fixture
-def counter_server(upstream: Callable[..., list[str]]) -> Generator[Callable[..., str]]:
+def counter_server(
+    upstream: Callable[..., list[str]], nursery: Nursery
+) -> Generator[Callable[..., str]]:
     """`counter_server("http")` starts the counting server over http or sse and returns its URL; stopped after the test."""
     from contextlib import ExitStack
 
     with ExitStack() as running:
 
         def start(transport: str, *arguments: str) -> str:
-            command = upstream("counter", "--transport", transport, *arguments)
-            port = running.enter_context(listening(command))
+            _, *program = upstream("counter", "--transport", transport, *arguments)
+            port = running.enter_context(listening(nursery.command(*program)))
             return f"http://127.0.0.1:{port}/{'mcp' if transport == 'http' else 'sse'}"
 
         yield start

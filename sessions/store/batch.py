@@ -117,8 +117,11 @@ def _create(connection: Connection, units: Sequence[Unit]) -> None:
         unit.error = error
 
 
-_FENCES = select(schema.session.c.id, schema.session.c.node, schema.session.c.epoch).where(
-    among(schema.session.c.id)
+_FENCES = (
+    select(schema.session.c.id, schema.session.c.node, schema.session.c.epoch)
+    .where(among(schema.session.c.id))
+    .order_by(schema.session.c.id)  # so that two processes lock in one order
+    .with_for_update()
 )
 
 

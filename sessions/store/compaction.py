@@ -136,7 +136,7 @@ def _compact(
     epoch = _epoch(connection, session_id)
     connection.execute(_DELETE, {**this, "b_last": last})
     row = _entry(session_id, epoch, taken, kept)
-    connection.execute(upsert(schema.journal), [row])
+    execute_many(connection, upsert(schema.journal), [row])
     left = {"b_entries": len(taken) - 1, "b_bytes": freed - row["bytes"]}
     connection.execute(_TAKE, {**this, **left})
 

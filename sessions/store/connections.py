@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import anyio
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..errors import StoreUnavailable
-from .dialect import WRITES, blames_database, explain, make_engine, use_wal
+from .dialect import (
+    WRITES,
+    RemoteDatabase,
+    blames_database,
+    conflicted,
+    explain,
+    lost,
+    make_engine,
+    use_wal,
+)
 from .folder import DataFolder
-from .upgrade import revision, upgrade
+from .schema import HEAD
+from .upgrade import migrate, revision, upgrade
 
 T = TypeVar("T")
 
 READERS = 2
+ATTEMPTS = 6
+"""How often a transaction is run at most that others get in the way of."""
 
 
 class KeptConnection:
@@ -28,13 +42,16 @@ class KeptConnection:
 
     What runs on it runs whole: one hop to the thread for a transaction, however many statements it has. Cancelling a
     caller leaves its transaction to end by itself; the next one waits for it. A connection that failed is closed, and
-    replaced when it is next wanted, unless the database lives in it (`forever`).
+    replaced when it is next wanted, unless the database lives in it (`forever`). Work is run again when the database undid
+    it because of somebody else's, or had closed the connection before; so it must bear that.
     """
 
-    def __init__(self, engine: Engine, *, writes: bool, forever: bool) -> None:
+    def __init__(self, engine: Engine, *, writes: bool, forever: bool = False) -> None:
         self._engine = engine
-        self._writes = writes
         self._forever = forever
+        self._options: dict[str, Any] = {WRITES: writes}
+        if not writes and engine.dialect.name != "sqlite":
+            self._options["isolation_level"] = "AUTOCOMMIT"
         self._connection: Connection | None = None
         self._thread = ThreadPoolExecutor(1, "statehold-store")
         self._closed = False
@@ -51,23 +68,48 @@ class KeptConnection:
 
     def _run(self, work: Callable[[Connection], T]) -> T:
         with _explained():
-            if self._connection is None:
-                self._connection = self._engine.connect().execution_options(
-                    **{WRITES: self._writes}
-                )
-            connection = self._connection
+            for attempt in range(1, ATTEMPTS):
+                fresh = self._connection is None
+                try:
+                    return self._attempt(work)
+                except _Undone as undone:
+                    # A connection that has just been opened is not lost for having been idle.
+                    if undone.lost and (fresh or attempt > 1):
+                        raise undone.cause from None
+                time.sleep(0.001 * 2**attempt)
             try:
-                with connection.begin():
-                    return work(connection)
-            except Exception as error:
-                if blames_database(error) and not self._forever:
-                    self._discard()
+                return self._attempt(work)
+            except _Undone as undone:
+                raise undone.cause from None
+
+    def _attempt(self, work: Callable[[Connection], T]) -> T:
+        """
+        Raises:
+            _Undone: when nothing of the work was kept, and it may be run again.
+        """
+        if self._connection is None:
+            self._connection = self._engine.connect().execution_options(**self._options)
+        connection = self._connection
+        done = False
+        try:
+            with connection.begin():
+                value = work(connection)
+                done = True
+            return value
+        except Exception as error:
+            if not blames_database(error):
                 raise
+            conflict = conflicted(error)
+            if not (self._forever or conflict):
+                self._discard()
+            if conflict or (lost(error) and not done):
+                raise _Undone(error, lost=not conflict) from None
+            raise
 
     def _discard(self) -> None:
         found, self._connection = self._connection, None
         if found is not None:
-            with suppress(SQLAlchemyError, sqlite3.Error):
+            with suppress(SQLAlchemyError, sqlite3.Error, OSError):
                 found.close()
 
     async def aclose(self) -> None:
@@ -79,36 +121,56 @@ class KeptConnection:
         self._thread.shutdown(wait=False)
 
 
+class _Undone(Exception):
+    """Raised when a transaction left no trace."""
+
+    def __init__(self, cause: Exception, *, lost: bool) -> None:
+        super().__init__()
+        self.cause = cause
+        self.lost = lost
+
+
+Place = DataFolder | RemoteDatabase | None
+"""Where a database is; None is in memory."""
+
+
 class Connections:
     """The connections to one database. An in-memory database has one, which reads and writes in turn."""
 
-    def __init__(self, folder: DataFolder | None, busy_seconds: float) -> None:
-        self._folder = folder
+    def __init__(self, place: Place, busy_seconds: float) -> None:
+        self._place = place
         self._busy_seconds = busy_seconds
-        self._engine = make_engine(folder.file if folder else None, busy_seconds)
-        memory = folder is None
+        self._engine = (
+            place.engine(busy_seconds)
+            if isinstance(place, RemoteDatabase)
+            else make_engine(place.file if place else None, busy_seconds)
+        )
+        memory = place is None
         self._writer = KeptConnection(self._engine, writes=True, forever=memory)
         self._readers = [
-            KeptConnection(self._engine, writes=False, forever=False)
-            for _ in range(0 if memory else READERS)
+            KeptConnection(self._engine, writes=False) for _ in range(0 if memory else READERS)
         ]
         self._all = [self._writer, *self._readers]
         self._reading = anyio.Semaphore(READERS)
 
     async def open(self) -> None:
-        """Connect, and make or upgrade the database under the folder's lock.
+        """Connect, and make or upgrade the database, one process at a time.
 
         Raises:
             StoreUnavailable: when that is not possible. Then nothing of what was found is changed.
         """
-        if self._folder is None:
+        place = self._place
+        if place is None:
             await self._writer.run(lambda connection: upgrade(connection, None))
-            return
-        async with self._folder.locked(self._busy_seconds + 25.0):
-            self._folder.make_file()
-            found = await self._readers[0].run(_look)
-            await self._writer.run(lambda connection: upgrade(connection, found))
-            self._folder.remember()
+        elif isinstance(place, RemoteDatabase):
+            if await self._readers[0].run(revision) != HEAD:
+                await self._writer.run(partial(_upgrade, place))
+        else:
+            async with place.locked(self._busy_seconds + 25.0):
+                place.make_file()
+                found = await self._readers[0].run(_look)
+                await self._writer.run(lambda connection: upgrade(connection, found))
+                place.remember()
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         """Run one transaction that holds the write lock from its beginning.
@@ -116,11 +178,11 @@ class Connections:
         Raises:
             StoreUnavailable: when the database failed. Whatever else the work raised is raised as it is.
         """
-        folder = self._folder
+        place = self._place
 
         def checked(connection: Connection) -> T:
-            if folder is not None:
-                folder.check()
+            if isinstance(place, DataFolder):
+                place.check()
             return work(connection)
 
         return await self._writer.run(checked)
@@ -152,6 +214,13 @@ def _look(connection: Connection) -> str | None:
     found = revision(connection)
     use_wal(connection)
     return found
+
+
+def _upgrade(database: RemoteDatabase, connection: Connection) -> None:
+    with database.upgrading(connection):
+        found = revision(connection)  # another process may have been quicker
+        if found != HEAD:
+            migrate(connection, found)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, String, bindparam, func, insert, select
 from ..errors import NameTaken, SessionLimit
 from ..lifecycle import OPEN
 from . import schema
-from .dialect import among, packed
+from .dialect import alone, among, packed
 from .rows import Row
 
 _s = schema.session.c
@@ -37,6 +37,7 @@ class _Owner:
 
 def create(connection: Connection, works: Sequence[Creation]) -> list[Exception | None]:
     """Insert the sessions that may be created, and return for each why not, or None."""
+    alone(connection, schema.version)  # nobody may create between the counting and the inserting
     owners = _owners(connection, works)
     refused = [_admit(owners[work.session["owner"]], work) for work in works]
     new = [work for work, error in zip(works, refused, strict=True) if error is None]

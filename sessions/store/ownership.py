@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     String,
     bindparam,
@@ -65,6 +64,11 @@ _this = _s.id == bindparam("session_id", type_=String())
 _me = bindparam("me", type_=String())
 
 _LEFT = select(_s.id).where(_this, _left)
+_ALL_LEFT = select(_s.id).where(_left).order_by(_s.id)
+
+_these = among(_s.id)
+_LOCK = select(_s.id).where(_these).order_by(_s.id).with_for_update()
+_STILL_LEFT = select(_s.id, _s.status).where(_these, _left)
 
 _CLAIM = (
     update(schema.session)
@@ -83,7 +87,7 @@ def claim(
 ) -> Loaded | None:
     """Make a node the owner, after taking the session off a dead one."""
     if connection.scalar(_LEFT, {"session_id": session_id}) is not None:
-        _release(connection, _left & (_s.id == session_id), now, retention)
+        _release(connection, [session_id], now, retention)
     done = connection.execute(_CLAIM, {"session_id": session_id, "me": node, "now": now})
     return queries.loaded(connection, session_id) if done.rowcount else None
 
@@ -95,7 +99,8 @@ def adopt(connection: Connection, dead: Sequence[str], now: float, retention: fl
             update(schema.node).where(among(_n.id)).values(state=NodeState.DEAD.value),
             {"ids": packed(dead)},
         )
-    found = _release(connection, _left, now, retention)
+    left = list(connection.scalars(_ALL_LEFT))
+    found = _release(connection, left, now, retention) if left else []
     connection.execute(delete(schema.node).where(_n.state == NodeState.DEAD.value))
     return found
 
@@ -105,14 +110,17 @@ _CLOSED_BY_RESTART = (Status.CREATING, Status.CLOSING)
 
 
 def _release(
-    connection: Connection, left: ColumnElement[bool], now: float, retention: float
+    connection: Connection, left: Sequence[str], now: float, retention: float
 ) -> list[str]:
-    rows = (connection.execute(select(_s.id, _s.status).where(left))).all()
+    # Another process may have been quicker with some of them. Once their rows are locked it cannot be any more.
+    connection.execute(_LOCK, {"ids": packed(left)}).all()
+    rows = connection.execute(_STILL_LEFT, {"ids": packed(left)}).all()
     if not rows:
         return []
-    _unknown(connection, left, now)
+    these = {"ids": packed(row.id for row in rows)}
+    _unknown(connection, these, now)
     journalled = [row.id for row in rows if row.status in _TRANSITIONS]
-    connection.execute(_journal(left, now))
+    connection.execute(_journal(now), these)
     connection.execute(
         update(schema.tally).where(among(schema.tally.c.session_id)).values(entries=_t.entries + 1),
         {"ids": packed(journalled)},
@@ -121,32 +129,37 @@ def _release(
     connection.execute(
         update(schema.binding)
         .where(
-            binding.session_id.in_(select(_s.id).where(left)),
+            among(binding.session_id),
             binding.status.in_([BindingStatus.OPEN.value, BindingStatus.KEPT.value]),
         )
-        .values(status=BindingStatus.LOST.value, last_error=RESTARTED, since=now)
+        .values(status=BindingStatus.LOST.value, last_error=RESTARTED, since=now),
+        these,
     )
-    connection.execute(update(schema.session).where(left).values(_released(now, retention)))
+    released = _released(now, retention)
+    connection.execute(
+        update(schema.session).where(_these).ordered_values(*released.items()), these
+    )
     gone = (Status.CLOSED, *_CLOSED_BY_RESTART)
     return [row.id for row in rows if row.status not in gone]
 
 
-def _unknown(connection: Connection, left: ColumnElement[bool], now: float) -> None:
+def _unknown(connection: Connection, these: Row, now: float) -> None:
     """Say of every operation that a dead node had begun that nobody knows what became of it."""
-    ids = select(_s.id).where(left)
     connection.execute(
         update(schema.receipt)
-        .where(_r.session_id.in_(ids), _r.status == STARTED)
-        .values(status=OutcomeUnknown.code, ended_at=now)
+        .where(among(_r.session_id), _r.status == STARTED)
+        .values(status=OutcomeUnknown.code, ended_at=now),
+        these,
     )
     connection.execute(
         update(schema.journal)
-        .where(_j.session_id.in_(ids), _j.status == STARTED)
-        .values(status=OutcomeUnknown.code, ended_at=now, error=RESTARTED)
+        .where(among(_j.session_id), _j.status == STARTED)
+        .values(status=OutcomeUnknown.code, ended_at=now, error=RESTARTED),
+        these,
     )
 
 
-def _journal(left: ColumnElement[bool], now: float) -> Any:
+def _journal(now: float) -> Any:
     """One insert that writes the transition of every session left in a status it cannot keep."""
     latest = (
         select(func.coalesce(func.max(_j.seq), 0) + 1)
@@ -168,7 +181,7 @@ def _journal(left: ColumnElement[bool], now: float) -> Any:
         "request": request,
     }
     rows = select(*values.values()).where(
-        left, _s.status.in_([status.value for status in _TRANSITIONS])
+        _these, _s.status.in_([status.value for status in _TRANSITIONS])
     )
     return insert(schema.journal).from_select(list(values), rows)
 
@@ -188,6 +201,7 @@ def _transition(status: Status) -> str:
 
 
 def _released(now: float, retention: float) -> dict[str, Any]:
+    """What a session becomes. MariaDB assigns from left to right, so the status, which others look at, comes last."""
     paused = _s.status.in_([status.value for status in _PAUSED_BY_RESTART])
     closed = _s.status.in_([status.value for status in _CLOSED_BY_RESTART])
     timeout = case((_s.paused_seconds > 0, _s.paused_seconds + now), else_=null())
@@ -197,13 +211,13 @@ def _released(now: float, retention: float) -> dict[str, Any]:
     return {
         "node": None,
         "epoch": _s.epoch + 1,
-        "status": case(
-            (paused, Status.PAUSED.value), (closed, Status.CLOSED.value), else_=_s.status
-        ),
         "status_at": case((paused | closed, now), else_=_s.status_at),
         "reason": case((closed, func.coalesce(_s.reason, RESTART)), else_=_s.reason),
         "closed_at": case((closed, now), else_=_s.closed_at),
         "due_at": case((paused, due), (closed, purge), else_=_s.due_at),
+        "status": case(
+            (paused, Status.PAUSED.value), (closed, Status.CLOSED.value), else_=_s.status
+        ),
     }
 
 

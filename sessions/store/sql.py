@@ -28,8 +28,9 @@ from ..records import (
 from . import histories, lists, ownership, queries, rows
 from .base import JournalLimits, Loaded, Tally, Write
 from .batch import Operation, not_storable
-from .connections import Connections
+from .connections import Connections, Place
 from .creation import Creation
+from .dialect import RemoteDatabase
 from .folder import DataFolder
 from .rows import Change
 from .writer import Writer
@@ -48,14 +49,14 @@ class SQLStore:
 
     def __init__(
         self,
-        folder: DataFolder | None,
+        place: Place,
         *,
         journal_backlog: int = 10_000,
         retention: float = 604_800.0,
         busy_seconds: float = 5.0,
         limits: JournalLimits | None = None,
     ) -> None:
-        self._connections = Connections(folder, busy_seconds)
+        self._connections = Connections(place, busy_seconds)
         self._writer = Writer(self._connections, backlog=journal_backlog, limits=limits)
         self._retention = retention
         self._stack = AsyncExitStack()
@@ -95,6 +96,30 @@ class SQLStore:
         """A store that is gone when it is closed, and behaves like any other until then."""
         return cls(None, journal_backlog=journal_backlog, retention=retention, limits=limits)
 
+    @classmethod
+    def remote(
+        cls,
+        url: str,
+        *,
+        journal_backlog: int = 10_000,
+        retention: float = 604_800.0,
+        busy_seconds: float = 5.0,
+        limits: JournalLimits | None = None,
+    ) -> SQLStore:
+        """A store in a database of PostgreSQL or MariaDB, which may be shared with other processes of this machine.
+
+        Raises:
+            ValueError: when the URL names no such database.
+            StoreUnavailable: when its driver is not installed.
+        """
+        return cls(
+            RemoteDatabase(url),
+            journal_backlog=journal_backlog,
+            retention=retention,
+            busy_seconds=busy_seconds,
+            limits=limits,
+        )
+
     @property
     def dropped(self) -> int:
         """How many journal entries were given up since the store was opened."""
@@ -120,8 +145,9 @@ class SQLStore:
             raise StoreUnavailable("The store is closed.")
         try:
             return await self._connections.read(query)
-        except (DBAPIError, UnicodeError, OverflowError) as error:
-            raise not_storable() from error
+        except (DBAPIError, UnicodeError, OverflowError):
+            # Without the cause: some drivers quote values in their messages.
+            raise not_storable() from None
 
     async def _submit(self, work: Change | Creation | Operation) -> object:
         if not self._open:
@@ -233,6 +259,9 @@ class SQLStore:
     async def receipts(self, session_id: str) -> tuple[int, int]:
         return await self._read(partial(histories.receipts, session_id=session_id))
 
+    async def all_receipts(self, session_id: str) -> list[ReceiptRecord]:
+        return await self._read(partial(histories.all_receipts, session_id=session_id))
+
     async def summary(self, session_id: str) -> SummaryRecord | None:
         return await self._read(partial(histories.summary, session_id=session_id))
 
@@ -257,7 +286,7 @@ def _nothing(connection: Connection) -> None:
 
 
 def open_store(path_or_url: Path | str, *, journal_backlog: int = 10_000) -> SQLStore:
-    """Return the store of a data folder, or of `:memory:`; enter it to open it.
+    """Return the store of a data folder, of the URL of a database, or of `:memory:`; enter it to open it.
 
     Raises:
         ValueError: for the URL of a database that is not supported.
@@ -265,6 +294,5 @@ def open_store(path_or_url: Path | str, *, journal_backlog: int = 10_000) -> SQL
     if path_or_url == ":memory:":
         return SQLStore.memory(journal_backlog=journal_backlog)
     if "://" in str(path_or_url):
-        scheme = str(path_or_url).split("://", 1)[0]
-        raise ValueError(f"there is no store for {scheme!r}: give a data folder or :memory:")
+        return SQLStore.remote(str(path_or_url), journal_backlog=journal_backlog)
     return SQLStore.sqlite(Path(path_or_url), journal_backlog=journal_backlog)

@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlalchemy import Connection, insert, inspect, select
 
 from ..errors import StoreUnavailable
-from .dialect import FILE_NAME
+from .dialect import called
 from .schema import HEAD, metadata, version
 
 
@@ -22,9 +22,15 @@ def revision(connection: Connection) -> str | None:
         return connection.scalar(select(version.c.version_num))
     if tables:
         raise StoreUnavailable(
-            f"{FILE_NAME} is a database of another program. Move it away, or choose another data folder."
+            f"{called(connection)} is of another program. {_elsewhere(connection)}"
         )
     return None
+
+
+def _elsewhere(connection: Connection) -> str:
+    if connection.dialect.name == "sqlite":
+        return "Move it away, or choose another data folder."
+    return "Name one in store.url that is Statehold's alone."
 
 
 def upgrade(connection: Connection, found: str | None) -> None:
@@ -63,7 +69,7 @@ def migrate(connection: Connection, found: str | None) -> None:
             ScriptDirectory.from_config(config).get_revision(found)
     except CommandError as error:
         raise StoreUnavailable(
-            f"{FILE_NAME} was written by a newer Statehold (schema {found}, this program knows {HEAD}). "
-            "Upgrade Statehold, or choose another data folder."
+            f"{called(connection)} was written by a newer Statehold (schema {found}, this program knows {HEAD}). "
+            "Upgrade Statehold, or choose another one."
         ) from error
     command.upgrade(config, HEAD)

@@ -1,9 +1,10 @@
-"""Puts the real peers in place: `python tests/peers/install.py [npm] [python] [chromium] [shell] [screen]`, by default
-all.
+"""Puts the real peers in place: `python tests/peers/install.py [npm] [python] [chromium] [shell] [screen] [postgres]
+[mariadb]`, by default all.
 
 Idempotent, and safe when several processes run it at once: a part is installed again only when its lock file changed.
 Messages go to stderr; `chromium` and `shell` print the path of a browser on stdout: any Chromium, and the headless shell.
-`screen` is a screen without a monitor and a program that types and clicks on it. Exit 1 with one line that names the remedy.
+`screen` is a screen without a monitor and a program that types and clicks on it; `postgres` and `mariadb` are the programs
+of the servers, none of which is left running. Exit 1 with one line that names the remedy.
 """
 
 from __future__ import annotations
@@ -105,6 +106,18 @@ def screen() -> None:
         _installed(package, lambda program=program: _on_path((program,)), remedy)
 
 
+def postgres() -> None:
+    """Find the server of PostgreSQL; as root on Debian install it."""
+    remedy = "Install PostgreSQL (Debian: apt-get install postgresql)."
+    _installed("postgresql", _found_postgres, remedy)
+
+
+def mariadb() -> None:
+    """Find the server of MariaDB; as root on Debian install it."""
+    remedy = "Install MariaDB (Debian: apt-get install mariadb-server)."
+    _installed("mariadb-server", _found_mariadb, remedy)
+
+
 def _installed(package: str, find: Callable[[], Path | None], remedy: str) -> Path:
     found = find()
     if found is not None:
@@ -139,6 +152,16 @@ def _found_shell() -> Path | None:
     if named:
         return Path(named)
     return _on_path(SHELLS) or _of_playwright(PLAYWRIGHT_SHELLS)
+
+
+def _found_postgres() -> Path | None:
+    of_debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    return _on_path(("initdb",)) or (of_debian[-1] if of_debian else None)
+
+
+def _found_mariadb() -> Path | None:
+    beside = Path("/usr/sbin/mariadbd")
+    return _on_path(("mariadbd",)) or (beside if beside.exists() else None)
 
 
 def _on_path(names: tuple[str, ...]) -> Path | None:
@@ -209,6 +232,8 @@ def main(parts: list[str]) -> int:
         "chromium": chromium,
         "shell": shell,
         "screen": screen,
+        "postgres": postgres,
+        "mariadb": mariadb,
     }
     unknown = sorted(set(parts) - set(known))
     if unknown:

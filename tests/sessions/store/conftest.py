@@ -1,20 +1,36 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
+from databases import MariaDB, PostgreSQL
 from store_making import NODE, MakeStore, Sessions, node_record
 
 from statehold.sessions.store import SQLStore, Store
+from statehold.sessions.store.dialect import RemoteDatabase
 
 
-@pytest.fixture(params=["file", "memory"])
-def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
-    """Makes a store of each kind; those on files share one folder."""
-    if request.param == "memory":
-        return SQLStore.memory
-    return lambda: SQLStore.sqlite(tmp_path / "data")
+@pytest.fixture(params=["file", "memory", "postgresql", "mariadb"])
+def make_store(
+    request: pytest.FixtureRequest, tmp_path: Path, postgresql: PostgreSQL, mariadb: MariaDB
+) -> MakeStore:
+    """Makes a store of each kind; all but those in memory have one database together."""
+    match request.param:
+        case "memory":
+            return SQLStore.memory
+        case "file":
+            return partial(SQLStore.sqlite, tmp_path / "data")
+        case "postgresql":
+            return partial(SQLStore, _database(postgresql.emptied()))
+        case _:
+            return partial(SQLStore, _database(mariadb.emptied()))
+
+
+@cache
+def _database(url: str) -> RemoteDatabase:
+    return RemoteDatabase(url)  # one for all tests, so that a statement is compiled once
 
 
 @pytest.fixture

@@ -62,4 +62,4 @@ class Sessions:
         return record
 
 
-MakeStore = Callable[[], SQLStore]
+MakeStore = Callable[..., SQLStore]

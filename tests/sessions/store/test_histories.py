@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection
-from store_making import NODE, OTHER, Sessions, entry, node_record
+from store_making import NODE, OTHER, MakeStore, Sessions, entry, node_record
 
 from statehold.sessions.records import (
     HistoryFilter,
@@ -157,9 +157,9 @@ async def _room(store: SQLStore) -> tuple[int, int]:
     ids=["entries", "bytes"],
 )
 async def test_a_journal_does_not_grow_past_its_limits_and_counts_what_went(
-    limits: JournalLimits,
+    make_store: MakeStore, limits: JournalLimits
 ) -> None:
-    async with SQLStore.memory(limits=limits) as store:
+    async with make_store(limits=limits) as store:
         await store.join(node_record(NODE))
         await Sessions(store).make("sh_a")
         for start in range(1, 5001, 50):

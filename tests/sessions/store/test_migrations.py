@@ -15,6 +15,7 @@ from store_making import NODE, Sessions, node_record
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.store import SQLStore, open_store
 from statehold.sessions.store import upgrade as upgrade_module
+from statehold.sessions.store.dialect import RemoteDatabase
 from statehold.sessions.store.schema import HEAD, metadata
 from statehold.sessions.store.upgrade import migrate, revision, upgrade
 
@@ -115,10 +116,15 @@ async def test_a_database_is_opened_again_as_it_was(tmp_path: Path) -> None:
         assert await store.find("local", "", "login") is not None
 
 
-def test_only_supported_databases_can_be_named() -> None:
-    with pytest.raises(ValueError, match="postgresql"):
-        open_store("postgresql://user:secret@host/db")
+@pytest.mark.parametrize(
+    "url", ["oracle://user:secret@host/db", "postgresql://user:secret@host", "://secret"]
+)
+def test_only_supported_databases_can_be_named(url: str) -> None:
+    with pytest.raises(ValueError, match=r"give \w+://USER@HOST/DATABASE") as caught:
+        open_store(url)
+    assert "secret" not in str(caught.value)
     assert isinstance(open_store(":memory:"), SQLStore)
+    assert "secret" not in repr(RemoteDatabase("postgresql://user:secret@host/db"))
 
 
 async def _made(folder: Path) -> Path:

@@ -324,8 +324,9 @@ async def test_what_waits_when_the_store_closes_is_written_or_refused(tmp_path: 
             assert (record.used_at == 7.0) == (outcome == "done")
 
 
-async def test_two_stores_on_one_folder_lose_nothing_of_each_other(tmp_path: Path) -> None:
-    async with SQLStore.sqlite(tmp_path) as one, SQLStore.sqlite(tmp_path) as two:
+@pytest.mark.parametrize("make_store", ["file", "postgresql", "mariadb"], indirect=True)
+async def test_two_stores_on_one_database_lose_nothing_of_each_other(make_store: MakeStore) -> None:
+    async with make_store() as one, make_store() as two:
         await one.join(node_record(NODE))
         works: dict[str, Awaitable[object]] = {}
         for number in range(100):

@@ -1,0 +1,46 @@
+"""Everything that differs between databases. Another one gets a file here, and nothing elsewhere.
+
+`statements` has what the store asks of any of them, `errors` what became of it. What belongs to one database alone is in
+its own file; only that of SQLite is loaded before it is needed.
+"""
+
+from __future__ import annotations
+
+from .errors import blames_database, conflicted, explain, lost, violated
+from .remote import RemoteDatabase
+from .sqlite import FILE_NAME, WRITES, make_engine, use_wal
+from .statements import (
+    accumulate,
+    alone,
+    among,
+    called,
+    check_storage,
+    earlier,
+    execute_many,
+    fetch,
+    packed,
+    upsert,
+)
+
+__all__ = [
+    "FILE_NAME",
+    "WRITES",
+    "RemoteDatabase",
+    "accumulate",
+    "alone",
+    "among",
+    "blames_database",
+    "called",
+    "check_storage",
+    "conflicted",
+    "earlier",
+    "execute_many",
+    "explain",
+    "fetch",
+    "lost",
+    "make_engine",
+    "packed",
+    "upsert",
+    "use_wal",
+    "violated",
+]

@@ -1,0 +1,70 @@
+"""What became of a statement, in the terms of the store, whatever the driver calls it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Protocol, cast
+
+from sqlalchemy.exc import DBAPIError, InvalidRequestError
+
+from ...errors import StoreUnavailable
+from .values import Violated
+
+
+class _Explains(Protocol):
+    """The part of a database's own file that reads its errors."""
+
+    def blames_database(self, origin: BaseException) -> bool: ...
+    def conflicted(self, origin: BaseException) -> bool: ...
+    def violated(self, origin: BaseException) -> Violated: ...
+    def explain(self, origin: BaseException) -> str: ...
+
+
+_FILES = {"sqlite3": "sqlite", "psycopg": "postgresql", "pymysql": "mysql"}
+
+
+def _of(origin: BaseException) -> _Explains | None:
+    found = _FILES.get(type(origin).__module__.partition(".")[0])
+    # The file of another database than SQLite is loaded already: nothing else can have raised its errors.
+    return None if found is None else cast("_Explains", import_module(f".{found}", __package__))
+
+
+def _origin(error: BaseException) -> BaseException:
+    return error.orig or error if isinstance(error, DBAPIError) else error
+
+
+def blames_database(error: BaseException) -> bool:
+    """Whether the database failed, rather than what was asked of it."""
+    origin = _origin(error)
+    found = _of(origin)
+    if found is None:
+        return isinstance(origin, StoreUnavailable | InvalidRequestError)
+    return lost(error) or found.blames_database(origin)
+
+
+def conflicted(error: BaseException) -> bool:
+    """Whether a transaction was undone because of another one, and is worth running again."""
+    origin = _origin(error)
+    found = _of(origin)
+    return found is not None and found.conflicted(origin)
+
+
+def lost(error: BaseException) -> bool:
+    """Whether the connection is gone."""
+    return isinstance(error, DBAPIError) and error.connection_invalidated
+
+
+def violated(error: BaseException) -> Violated:
+    """Tell which unique constraint a refused row ran into."""
+    origin = _origin(error)
+    found = _of(origin)
+    return "other" if found is None else found.violated(origin)
+
+
+def explain(error: Exception) -> str:
+    """Say in one line what is wrong with the database and what to do. Never a folder, an address or a value."""
+    origin = _origin(error)
+    found = _of(origin)
+    if found is None:
+        return f"The database failed ({type(origin).__name__}). Run `statehold doctor` to check it."
+    return found.explain(origin)

@@ -1,0 +1,203 @@
+"""MariaDB, through PyMySQL. Loaded when a store is on it.
+
+What its tables need and those of others do not is added when they are made, so that the migrations need not know: texts
+without a limit, short ones where there is an index, and comparison by character. It knows no index of some of the rows; for
+the one that has to be unique a computed column stands in.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, LargeBinary, Table, Text, text
+from sqlalchemy.dialects.mysql import insert
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
+from sqlalchemy.sql.dml import Insert
+
+from .values import Packed, Violated
+
+_UPGRADE_SECONDS: Final = 30
+
+
+def options(url: URL, busy_seconds: float) -> dict[str, Any]:
+    """What an engine is made with; what the URL says of a connection goes first."""
+    converters: Any = import_module("pymysql.converters")
+
+    def integer(value: int, mapping: Any) -> str:
+        if not -(2**63) <= value < 2**63:
+            raise OverflowError("an integer of more than 64 bits")
+        return str(value)
+
+    def one_of(values: Packed, mapping: Any) -> str:
+        return f"({','.join(converters.escape_str(value) for value in values) or 'NULL'})"
+
+    settings = (
+        f"innodb_lock_wait_timeout = {max(1, round(busy_seconds))}",
+        # Refuse what does not fit instead of cutting it off, and let a backslash escape: the driver counts on it.
+        "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
+    )
+    defaults: dict[str, Any] = {
+        "charset": "utf8mb4",
+        "connect_timeout": 5,
+        "read_timeout": 60,
+        "write_timeout": 60,
+        "conv": {**converters.conversions, int: integer, Packed: one_of},
+        "init_command": f"SET SESSION {', SESSION '.join(settings)}",
+    }
+    if "unix_socket" in url.query:
+        defaults["ssl_disabled"] = (
+            True  # nobody listens in, and loading certificates takes longer than connecting
+        )
+    return {"connect_args": {k: v for k, v in defaults.items() if k not in url.query}}
+
+
+def upsert(table: Table, *, add: bool) -> Insert:
+    """Return an insert that overwrites the row of the same primary key, or adds its numbers to it."""
+    statement = insert(table)
+    keys = [item.name for item in table.primary_key]
+    new = statement.inserted
+    values = {
+        c.name: c + new[c.name] if add else new[c.name] for c in table.c if c.name not in keys
+    }
+    return statement.on_duplicate_key_update(values)
+
+
+_NAME: Final = "SHA1(CONCAT('statehold ', DATABASE()))"
+
+
+def lock(connection: Connection) -> None:
+    """Wait until no other process makes or upgrades the database, and hold the others off until `unlock`."""
+    connection.execute(text(f"SELECT GET_LOCK({_NAME}, {_UPGRADE_SECONDS})")).all()
+
+
+def unlock(connection: Connection) -> None:
+    connection.execute(text(f"SELECT RELEASE_LOCK({_NAME})")).all()
+
+
+def check_storage(connection: Connection) -> list[str]:
+    found = connection.execute(text("SHOW TABLES")).scalars().all()
+    names = ", ".join(f"`{name}`" for name in found)
+    rows = connection.execute(text(f"CHECK TABLE {names} QUICK")) if names else ()
+    return [f"{row[0]}: {row[3]}" for row in rows if row[2] != "status" or row[3] != "OK"]
+
+
+# How its tables are made.
+
+_SHORT: Final = {
+    "owner": 512,
+    "namespace": 128,
+    "name": 128,
+    "node": 128,
+    "status": 64,
+    "kind": 32,
+    "tool": 160,
+    "run": 128,
+    "role": 64,
+    "operation_id": 128,
+}
+"""The texts that an index holds, with room for the longest that the sessions let through."""
+
+
+@compiles(Text, "mysql")
+def _text(element: Text, compiler: Any, **_: Any) -> str:
+    return "LONGTEXT"
+
+
+@compiles(LargeBinary, "mysql")
+def _bytes(element: LargeBinary, compiler: Any, **_: Any) -> str:
+    return "LONGBLOB"
+
+
+@compiles(CreateColumn, "mysql")
+def _column(element: CreateColumn, compiler: Any, **given: Any) -> str | None:
+    made: str | None = compiler.visit_create_column(element, **given)
+    length = _SHORT.get(element.element.name)
+    return made.replace(" LONGTEXT", f" VARCHAR({length})", 1) if made and length else made
+
+
+@compiles(CreateTable, "mysql")
+def _table(element: CreateTable, compiler: Any, **given: Any) -> str:
+    # Both of these tell apart what differs in case, accents or blanks at the end.
+    mariadb = getattr(compiler.dialect, "is_mariadb", True)
+    collation = "utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin"
+    made: str = compiler.visit_create_table(element, **given)
+    return f"{made.rstrip()} ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE {collation}"
+
+
+_OPEN_NAME: Final = (
+    "CASE WHEN status NOT IN ('closing', 'closed') AND name IS NOT NULL THEN "
+    "SHA2(CONCAT(CHAR_LENGTH(owner), '.', CHAR_LENGTH(namespace), ':', owner, namespace, name), 256) END"
+)
+
+
+@compiles(CreateIndex, "mysql")
+def _index(element: CreateIndex, compiler: Any, **given: Any) -> str:
+    if element.element.name != "session_name":
+        return compiler.visit_create_index(element, **given)
+    return (
+        f"ALTER TABLE session ADD COLUMN open_name CHAR(64) CHARACTER SET ascii AS ({_OPEN_NAME}) STORED, "
+        "ADD UNIQUE INDEX session_name (open_name), "
+        "ADD INDEX session_named (owner(128), namespace, name)"
+    )
+
+
+# What became of a statement.
+
+_CONFLICTS: Final = {1213, 1305}
+"""A deadlock, and the savepoint that it took along."""
+_UNIT: Final = {1153, 1406, 1264, 1366, 1690}
+"""Errors that the values are to blame for, besides those that the driver classes so: too large, not valid."""
+
+
+def _code(origin: BaseException) -> int:
+    found = origin.args[0] if origin.args else 0
+    return found if isinstance(found, int) else 0
+
+
+def _is(origin: BaseException, *names: str) -> bool:
+    return any(found.__name__ in names for found in type(origin).__mro__)
+
+
+def blames_database(origin: BaseException) -> bool:
+    return _code(origin) not in _UNIT and not _is(origin, "DataError", "IntegrityError")
+
+
+def conflicted(origin: BaseException) -> bool:
+    return _code(origin) in _CONFLICTS
+
+
+def violated(origin: BaseException) -> Violated:
+    found = str(origin)
+    if _code(origin) != 1062:
+        return "other"
+    if found.endswith(("session_name'\")", "session_name')")):
+        return "name"
+    return "id" if found.endswith(("PRIMARY'\")", "PRIMARY')")) else "other"
+
+
+_REMEDIES: Final = {
+    1021: "cannot grow because the disk of its server is full. Free some space and try again",
+    1040: "has no connection left. Raise max_connections, or close other programs",
+    1044: "does not let the user of store.url in. Grant it everything in the database",
+    1045: "refuses the user or the password. Check store.url",
+    1049: "does not exist. Create it, or check store.url",
+    1053: "is shutting down. Try again",
+    1114: "cannot grow because the disk of its server is full. Free some space and try again",
+    1142: "does not let its user do this. Grant the user of store.url everything in the database",
+    1205: "is locked by another program. Close that program and try again",
+    1213: "is busy with other programs. Try again",
+    1290: "can only be read: is it a replica? Check store.url",
+    1698: "refuses the user or the password. Check store.url",
+}
+
+
+def explain(origin: BaseException) -> str:
+    code = _code(origin)
+    found = _REMEDIES.get(code)
+    if found is None and (code == 0 or 2000 <= code < 3000):
+        found = "cannot be reached. Check that its server runs, and store.url"
+    if found is None:
+        found = f"failed ({type(origin).__name__} {code}). Look at the logs of its server"
+    return f"The database {found}."

@@ -1,0 +1,125 @@
+"""PostgreSQL, through psycopg. Loaded when a store is on it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, Table, text
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.sql.dml import Insert
+
+from .values import Violated
+
+_KEY: Final = int.from_bytes(b"statehol")
+"""The number of the lock that one process at a time holds to make or upgrade the database."""
+_UPGRADE_SECONDS: Final = 30
+
+
+def options(url: URL, busy_seconds: float) -> dict[str, Any]:
+    """What an engine is made with; what the URL says of a connection goes first."""
+    wait = max(1, round(busy_seconds * 1000))
+    defaults = {
+        "application_name": "statehold",
+        "connect_timeout": "5",
+        "keepalives_idle": "30",
+        "keepalives_interval": "10",
+        "keepalives_count": "3",
+        "tcp_user_timeout": "30000",
+        # A process that is stopped must not hold its locks for ever.
+        "options": f"-c lock_timeout={wait} -c idle_in_transaction_session_timeout=60000",
+    }
+    given = {key: value for key, value in defaults.items() if key not in url.query}
+    return {"connect_args": given, "use_native_hstore": False}
+
+
+def upsert(table: Table, *, add: bool) -> Insert:
+    """Return an insert that overwrites the row of the same primary key, or adds its numbers to it."""
+    statement = insert(table)
+    keys = [item.name for item in table.primary_key]
+    new = statement.excluded
+    values = {
+        c.name: c + new[c.name] if add else new[c.name] for c in table.c if c.name not in keys
+    }
+    return statement.on_conflict_do_update(index_elements=keys, set_=values)
+
+
+def lock(connection: Connection) -> None:
+    """Wait until no other process makes or upgrades the database, and hold the others off until the transaction ends."""
+    connection.execute(text(f"SET LOCAL lock_timeout = '{_UPGRADE_SECONDS}s'"))
+    connection.execute(text(f"SELECT pg_advisory_xact_lock({_KEY})"))
+
+
+def unlock(connection: Connection) -> None:
+    """The end of the transaction does it."""
+
+
+def check_storage(connection: Connection) -> list[str]:
+    """PostgreSQL checks what it reads by itself; whether everything can be read is found by its own tools."""
+    return []
+
+
+# What became of a statement.
+
+_UNIT = ("22", "23", "54")
+"""Classes of errors that the values are to blame for: not valid, not unique, too large."""
+_CONFLICTS = {"40001", "40P01"}
+
+
+def _state(origin: BaseException) -> str:
+    return getattr(origin, "sqlstate", None) or ""
+
+
+def _is(origin: BaseException, *names: str) -> bool:
+    return any(found.__name__ in names for found in type(origin).__mro__)
+
+
+def blames_database(origin: BaseException) -> bool:
+    state = _state(origin)
+    if state:
+        return not state.startswith(_UNIT)
+    # Without a state the driver refused: a value it cannot send, or a connection that is closed.
+    return not _is(origin, "DataError", "ProgrammingError", "NotSupportedError")
+
+
+def conflicted(origin: BaseException) -> bool:
+    return _state(origin) in _CONFLICTS
+
+
+def violated(origin: BaseException) -> Violated:
+    found = getattr(getattr(origin, "diag", None), "constraint_name", None)
+    if found == "session_name":
+        return "name"
+    return "id" if found == "session_pkey" else "other"
+
+
+_REMEDIES = {
+    "28": "refuses the user or the password. Check store.url",
+    "3D": "does not exist. Create it, or check store.url",
+    "3F": "has no schema that can be used. Check store.url and the search_path of its user",
+    "08": "cannot be reached. Check that its server runs, and store.url",
+    "57P": "is starting or shutting down. Try again",
+    "25P": "ended a transaction that took too long. Try again",
+    "25006": "can only be read: is it a standby? Check store.url",
+    "42501": "does not let its user do this. Make the user of store.url the owner of the database",
+    "53100": "cannot grow because the disk of its server is full. Free some space and try again",
+    "53300": "has no connection left. Raise max_connections, or close other programs",
+    "53": "has too little memory or space. Look at the logs of its server",
+    "55P03": "is locked by another program. Close that program and try again",
+    "XX": "is damaged, or its server failed. Look at the logs of its server",
+}
+_WORDS = {"28": ("authentication", "password"), "3D": ("does not exist",)}
+"""How the client library tells what the server said when it refused a connection."""
+
+
+def explain(origin: BaseException) -> str:
+    state = _state(origin)
+    found = next(
+        (_REMEDIES[key] for key in (state, state[:3], state[:2]) if key in _REMEDIES), None
+    )
+    if found is None and not state and _is(origin, "OperationalError", "InterfaceError"):
+        said = str(origin).lower()
+        kinds = (kind for kind, words in _WORDS.items() if any(word in said for word in words))
+        found = _REMEDIES[next(kinds, "08")]
+    if found is None:
+        found = f"failed ({type(origin).__name__}). Look at the logs of its server"
+    return f"The database {found}."

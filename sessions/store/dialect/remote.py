@@ -1,0 +1,114 @@
+"""A database on a server, named by a URL."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, Engine, create_engine, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import NullPool
+
+from ...errors import StoreUnavailable
+
+_DRIVERS: Final = {
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mysql+pymysql",
+    "mysql+pymysql": "mysql+pymysql",
+    "mariadb+pymysql": "mysql+pymysql",
+}
+_EXTRAS: Final = {"postgresql": "postgres", "mysql": "mysql"}
+
+
+class RemoteDatabase:
+    """Where a database is and how to get in. Its password is in nothing that this says of itself."""
+
+    def __init__(self, url: str) -> None:
+        """
+        Raises:
+            ValueError: when the URL names no database that can be used. Nothing of a secret is in its text.
+        """
+        self._url = _parsed(url)
+        self.kind = self._url.get_backend_name()
+        self._engines: dict[float, Engine] = {}
+
+    def __repr__(self) -> str:
+        return f"RemoteDatabase({self.place})"
+
+    @property
+    def place(self) -> str:
+        """The database in words for its owner: kind, host and name, nothing that lets anybody in."""
+        host = self._url.host or "local"
+        port = f":{self._url.port}" if self._url.port else ""
+        return f"{self.kind} {host}{port}/{self._url.database}"
+
+    def engine(self, busy_seconds: float) -> Engine:
+        """Return an engine, the same one every time: it holds no connection, and knows statements by then.
+
+        Raises:
+            StoreUnavailable: when its driver is not installed.
+        """
+        if busy_seconds not in self._engines:
+            self._engines[busy_seconds] = self._made(busy_seconds)
+        return self._engines[busy_seconds]
+
+    def _made(self, busy_seconds: float) -> Engine:
+        own = self._own()
+        options: dict[str, Any] = own.options(self._url, busy_seconds)
+        try:
+            return create_engine(
+                self._url,
+                poolclass=NullPool,
+                isolation_level="READ COMMITTED",
+                hide_parameters=True,  # errors are logged, what was written is secret
+                **options,
+            )
+        except ImportError:
+            raise self._without_driver() from None
+
+    def _own(self) -> Any:
+        try:
+            return import_module(f".{self.kind}", __package__)
+        except ImportError:
+            raise self._without_driver() from None
+
+    def _without_driver(self) -> StoreUnavailable:
+        extra = _EXTRAS[self.kind]
+        return StoreUnavailable(
+            f"The driver of {self.kind} is not installed. Install Statehold with its extra: statehold[{extra}]."
+        )
+
+    def upgrading(self, connection: Connection) -> AbstractContextManager[None]:
+        """Hold off every other process that makes or upgrades the database."""
+        return _held(self._own(), connection)
+
+
+@contextmanager
+def _held(own: Any, connection: Connection) -> Generator[None]:
+    own.lock(connection)
+    try:
+        yield
+    finally:
+        own.unlock(connection)
+
+
+def _parsed(url: str) -> URL:
+    scheme = url.partition("://")[0] if "://" in url else ""
+    driver = _DRIVERS.get(scheme.lower())
+    if driver is None:
+        known = "postgresql://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE"
+        # What has no scheme may be anything, a password too.
+        what = f"{scheme[:40]!r}" if scheme.isidentifier() else "this"
+        raise ValueError(f"there is no store for {what}; give {known}")
+    try:
+        found = make_url(url)
+    except (ArgumentError, ValueError):
+        found = None
+    if found is None or not found.database:
+        raise ValueError(f"it names no database; give {scheme}://USER@HOST/DATABASE")
+    return found.set(drivername=driver)

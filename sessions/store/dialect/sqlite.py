@@ -1,0 +1,148 @@
+"""SQLite: one file in the data folder, or nothing but memory."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, text
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.pool import NullPool
+from sqlalchemy.sql.dml import Insert
+
+from ...errors import StoreUnavailable
+from .values import Packed, Violated
+
+FILE_NAME: Final = "statehold.db"
+DIALECT: Final = SQLiteDialect_pysqlite()
+WRITES: Final = "statehold_writes"
+"""The execution option of a connection whose transactions take the write lock at once, where there is only one."""
+
+sqlite3.register_adapter(Packed, json.dumps)
+
+# What every connection needs. An acknowledged write survives a power cut (synchronous=FULL); what was deleted is zeroed
+# where that costs no extra page (secure_delete=FAST).
+_PRAGMAS = (
+    "PRAGMA synchronous=FULL",
+    "PRAGMA secure_delete=FAST",
+    "PRAGMA temp_store=MEMORY",
+    "PRAGMA wal_autocheckpoint=4000",
+    "PRAGMA journal_size_limit=67108864",
+)
+
+
+class _Connection(sqlite3.Connection):
+    """A connection with the settings that every connection needs."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for pragma in _PRAGMAS:
+            self.execute(pragma).close()
+
+
+def make_engine(file: Path | None, busy_seconds: float) -> Engine:
+    """Return an engine for a file, or for an in-memory database when there is none. Connects to nothing yet."""
+    database = ":memory:" if file is None else str(file)
+    options: dict[str, Any] = {
+        "factory": _Connection,
+        "isolation_level": None,  # the driver begins nothing by itself
+        "timeout": busy_seconds,
+    }
+    engine = create_engine(
+        URL.create("sqlite", database=database),
+        poolclass=NullPool,
+        connect_args=options,
+        hide_parameters=True,  # errors are logged, what was written is secret
+    )
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _begin(connection: Connection) -> None:
+    # A read is one statement and needs no transaction. A write that began as a read could fail when it is upgraded.
+    if connection.get_execution_options().get(WRITES):
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def upsert(table: Table, *, add: bool) -> Insert:
+    """Return an insert that overwrites the row of the same primary key, or adds its numbers to it."""
+    statement = insert(table)
+    keys = [item.name for item in table.primary_key]
+    new = statement.excluded
+    values = {
+        c.name: c + new[c.name] if add else new[c.name] for c in table.c if c.name not in keys
+    }
+    return statement.on_conflict_do_update(index_elements=keys, set_=values)
+
+
+def use_wal(connection: Connection) -> None:
+    """Let readers and the writer work side by side.
+
+    Raises:
+        StoreUnavailable: when the file system cannot do that.
+    """
+    mode = connection.scalar(text("PRAGMA journal_mode=WAL"))
+    if mode != "wal":
+        raise StoreUnavailable(
+            f"{FILE_NAME} lies on a file system without shared memory. Choose a data folder on a local disk."
+        )
+
+
+def check_storage(connection: Connection) -> list[str]:
+    found = connection.execute(text("PRAGMA quick_check(20)"))
+    return [str(row[0]) for row in found if row[0] != "ok"]
+
+
+# What became of a statement.
+
+_UNIT = {
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_TOOBIG,
+    sqlite3.SQLITE_MISMATCH,
+    sqlite3.SQLITE_RANGE,
+}
+
+
+def blames_database(origin: BaseException) -> bool:
+    code = getattr(origin, "sqlite_errorcode", None)
+    if code is not None:
+        return (code & 0xFF) not in _UNIT
+    # Without a code the driver refused: a value it cannot bind, or a connection that is closed.
+    return not isinstance(origin, sqlite3.ProgrammingError | sqlite3.InterfaceError) or (
+        "closed" in str(origin).lower()
+    )
+
+
+def conflicted(origin: BaseException) -> bool:
+    return False  # there is one writer at a time
+
+
+def violated(origin: BaseException) -> Violated:
+    found = str(origin)
+    if "session.name" in found:
+        return "name"
+    return "id" if "session.id" in found else "other"
+
+
+_REMEDIES = {
+    sqlite3.SQLITE_BUSY: "is locked by another program. Close that program and try again",
+    sqlite3.SQLITE_FULL: "cannot grow because the disk is full. Free some space and try again",
+    sqlite3.SQLITE_CORRUPT: "is damaged. Restore a copy, or move it away to begin with an empty one",
+    sqlite3.SQLITE_NOTADB: "is not a database. Restore a copy, or move it away to begin with an empty one",
+    sqlite3.SQLITE_READONLY: "cannot be written. Check its permissions, or choose another data folder",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened. Check its permissions, or choose another data folder",
+    sqlite3.SQLITE_PERM: "cannot be opened. Check its permissions, or choose another data folder",
+    sqlite3.SQLITE_IOERR: "cannot be read or written. Check the disk it lies on",
+}
+_REMEDIES[sqlite3.SQLITE_LOCKED] = _REMEDIES[sqlite3.SQLITE_BUSY]
+
+
+def explain(origin: BaseException) -> str:
+    code = getattr(origin, "sqlite_errorcode", None)
+    remedy = None if code is None else _REMEDIES.get(code & 0xFF)
+    if remedy is None:
+        remedy = f"failed ({type(origin).__name__}). Run `statehold doctor` to check it"
+    return f"{FILE_NAME} {remedy}."

@@ -1,0 +1,190 @@
+"""What the store asks of a database, said once, and how it is run there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from operator import itemgetter
+from typing import Any, cast
+
+from sqlalchemy import (
+    Boolean,
+    ClauseElement,
+    ColumnElement,
+    Connection,
+    Dialect,
+    Double,
+    String,
+    Table,
+    bindparam,
+    column,
+    func,
+    select,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.dml import Insert
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeEngine
+
+from . import sqlite
+from .values import Packed
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """An insert that overwrites the row of the same primary key, or adds its numbers to those in it."""
+
+    table: Table
+    add: bool = False
+
+
+def upsert(table: Table) -> Upsert:
+    """Return an insert that overwrites the row of the same primary key."""
+    return Upsert(table)
+
+
+def accumulate(table: Table) -> Upsert:
+    """Return an insert that adds its numbers to those in the row of the same primary key."""
+    return Upsert(table, add=True)
+
+
+def _own(name: str) -> Any:
+    """The file of a database, by the name of its dialect."""
+    return sqlite if name == "sqlite" else import_module(f".{name}", __package__)
+
+
+_Run = tuple[str, Any]
+
+
+@cache
+def _of_sqlite(statement: ClauseElement | Upsert) -> _Run:
+    compiled = _compiled(statement, sqlite.DIALECT)
+    assert compiled.positiontup
+    return compiled.string, itemgetter(*compiled.positiontup)
+
+
+_others: dict[tuple[str, ClauseElement | Upsert], _Run] = {}
+
+
+def _run(connection: Connection, statement: ClauseElement | Upsert) -> _Run:
+    """The text of a statement, and what makes its parameters of a row."""
+    dialect = connection.dialect
+    if dialect.name == "sqlite":
+        return _of_sqlite(statement)
+    key = (dialect.name, statement)
+    found = _others.get(key)
+    if found is None:
+        found = _others[key] = (_compiled(statement, dialect).string, None)
+    return found
+
+
+def _compiled(statement: ClauseElement | Upsert, dialect: Dialect) -> SQLCompiler:
+    if isinstance(statement, Upsert):
+        made: Insert = _own(dialect.name).upsert(statement.table, add=statement.add)
+    else:
+        made = cast("Insert", statement)
+    return made.compile(dialect=dialect)
+
+
+def execute_many(
+    connection: Connection, statement: ClauseElement | Upsert, rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Run a statement of at least two parameters for each row.
+
+    The statement must be one object for the life of the process. Rows are plain values already, so that nothing has to
+    convert them: that is half the time of a batch.
+    """
+    if rows:
+        string, values = _run(connection, statement)
+        given = list(rows) if values is None else [values(row) for row in rows]
+        connection.exec_driver_sql(string, given)
+
+
+def fetch(
+    connection: Connection, statement: ClauseElement, values: Mapping[str, Any]
+) -> Sequence[Any]:
+    """Run a statement with one parameter and return its rows; the rules of execute_many() hold."""
+    string, positional = _run(connection, statement)
+    given = dict(values) if positional is None else tuple(values.values())
+    return connection.exec_driver_sql(string, given).all()
+
+
+class _Among(FunctionElement[bool]):
+    """Whether its first argument is one of those packed in its second."""
+
+    name = "among"
+    type = Boolean()
+    inherit_cache = True
+
+
+def among(item: ColumnElement[str], name: str = "ids") -> ColumnElement[bool]:
+    """Whether a column is one of the ids that are passed as one parameter (see `packed`)."""
+    return _Among(item, bindparam(name))
+
+
+def packed(ids: Iterable[str]) -> Packed:
+    """The value of the parameter of `among`."""
+    return Packed(ids)
+
+
+def _both(element: _Among, compiler: SQLCompiler, options: dict[str, Any]) -> tuple[str, str]:
+    item, ids = element.clauses
+    return compiler.process(item, **options), compiler.process(ids, **options)
+
+
+@compiles(_Among)
+def _among_sqlite(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
+    item, ids = element.clauses
+    rows = func.json_each(ids).table_valued(column("value", String))
+    return compiler.process(item.in_(select(rows.c.value)), **options)
+
+
+@compiles(_Among, "postgresql")
+def _among_postgresql(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
+    item, ids = _both(element, compiler, options)
+    return f"{item} = ANY ({ids}::text[])"
+
+
+@compiles(_Among, "mysql")
+def _among_mysql(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
+    item, ids = _both(element, compiler, options)
+    return f"{item} IN {ids}"
+
+
+class _Earlier(FunctionElement[float]):
+    name = "earlier"
+    type: TypeEngine[float] = Double()
+    inherit_cache = True
+
+
+def earlier(first: ColumnElement[float], second: ColumnElement[float]) -> ColumnElement[float]:
+    """The smaller of two numbers. Where one of them is null it is null, or the other one."""
+    return _Earlier(first, second)
+
+
+@compiles(_Earlier)
+def _earlier(element: _Earlier, compiler: SQLCompiler, **options: Any) -> str:
+    name = "min" if compiler.dialect.name == "sqlite" else "least"
+    return f"{name}({', '.join(compiler.process(item, **options) for item in element.clauses)})"
+
+
+def alone(connection: Connection, table: Table) -> None:
+    """Wait for every other transaction that calls this, and hold them off until this one ends.
+
+    The table has one row, always. A transaction of SQLite is alone from its beginning.
+    """
+    if connection.dialect.name != "sqlite":
+        connection.execute(select(*table.c).with_for_update()).all()
+
+
+def check_storage(connection: Connection) -> list[str]:
+    """What the database itself finds wrong, one line each."""
+    return _own(connection.dialect.name).check_storage(connection)
+
+
+def called(connection: Connection) -> str:
+    """What messages call the database."""
+    return sqlite.FILE_NAME if connection.dialect.name == "sqlite" else "The database"

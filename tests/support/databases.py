@@ -1,0 +1,226 @@
+"""Real servers of PostgreSQL and MariaDB, each in a temporary folder, reached through a socket in it and by nobody else."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import ClassVar
+
+from sqlalchemy import Connection, NullPool, create_engine, text
+from sqlalchemy.exc import OperationalError
+
+START_SECONDS = 30
+
+
+class DatabaseServer:
+    """A server that is started when it is first needed, and stopped by `stop`.
+
+    `durable` lets it wait for the disk, as a server that is not for tests does.
+    """
+
+    accounts: tuple[str, ...]
+    """Who may run it where we are root, which it refuses to be run by."""
+    driver: str
+    signal = "TERM"
+    """What ends it when we are killed."""
+    options: ClassVar[dict[str, object]] = {}
+
+    def __init__(self, *, durable: bool = False) -> None:
+        self._durable = durable
+        self._folder: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._numbers = count(1)
+        self._shared: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        assert self._folder is not None, "it was not started"
+        return self._folder
+
+    def start(self) -> None:
+        """Make its files and wait until it answers. Idempotent."""
+        if self._folder is not None:
+            return
+        self._folder = Path(tempfile.mkdtemp(prefix="statehold-db-"))
+        self._give_away(self._folder)
+        made = subprocess.run(
+            self._as_account(self._making()), capture_output=True, cwd="/", check=False
+        )
+        assert made.returncode == 0, made.stdout.decode() + made.stderr.decode()
+        self.run()
+
+    def run(self) -> None:
+        """Start it on the files that there are, after `kill`."""
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._as_account(self._running()),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+            )
+        ends = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                with self._admin():
+                    return
+            except OperationalError:
+                assert self._process.poll() is None, (self.folder / "log").read_text()
+                assert time.monotonic() < ends, (self.folder / "log").read_text()
+                time.sleep(0.02)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        if self._process is not None:
+            # PostgreSQL ends its own children on SIGQUIT, at once and without tidying up.
+            self._process.send_signal(3 if self.driver.startswith("postgresql") else 9)
+            self._process.wait(10)
+            self._process = None
+
+    def stop(self) -> None:
+        """End it and remove its files. Idempotent."""
+        self.kill()
+        if self._folder is not None:
+            shutil.rmtree(self._folder)
+            self._folder = None
+
+    def fresh(self) -> str:
+        """Return the URL of a new database."""
+        self.start()
+        name = f"test_{next(self._numbers)}"
+        with self._admin() as connection:
+            connection.execute(text(f"CREATE DATABASE {name}"))
+        return self.url(name)
+
+    def emptied(self) -> str:
+        """Return the URL of the one database that tests share, without the rows of the test before."""
+        if self._shared is None:
+            self._shared = self.fresh()
+            return self._shared
+        with self.connection(self._shared) as connection:
+            for name in self._tables(connection):
+                if name != "alembic_version":
+                    connection.execute(text(f"DELETE FROM {name}"))
+        return self._shared
+
+    @contextmanager
+    def connection(self, url: str) -> Generator[Connection]:
+        """A connection of our own to a database, every statement of which counts at once."""
+        scheme, _, rest = url.partition("://")
+        engine = create_engine(
+            f"{scheme}+{self.driver.partition('+')[2]}://{rest}",
+            poolclass=NullPool,
+            isolation_level="AUTOCOMMIT",
+            connect_args=self.options,
+        )
+        with engine.connect() as connection:
+            yield connection
+
+    def _tables(self, connection: Connection) -> list[str]:
+        schema = "current_schema()" if self.driver.startswith("postgresql") else "DATABASE()"
+        query = f"SELECT table_name FROM information_schema.tables WHERE table_schema = {schema}"
+        return [str(name) for name in connection.execute(text(query)).scalars()]
+
+    @contextmanager
+    def _admin(self) -> Generator[Connection]:
+        with self.connection(self.url(self._first)) as connection:
+            yield connection
+
+    def _give_away(self, folder: Path) -> None:
+        if os.geteuid() == 0:
+            account = self._account()
+            os.chown(folder, account.pw_uid, account.pw_gid)
+
+    def _account(self) -> pwd.struct_passwd:
+        known = {found.pw_name: found for found in pwd.getpwall()}
+        return next(known[name] for name in (*self.accounts, "nobody") if name in known)
+
+    def _as_account(self, command: list[str]) -> list[str]:
+        if os.geteuid() != 0:
+            return command
+        account = self._account()
+        ids = [f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
+        ending = [f"--pdeathsig={self.signal}"] if sys.platform == "linux" else []
+        return ["setpriv", *ids, *ending, *command]
+
+    # What differs.
+
+    _first: str
+    """A database that is there from the beginning."""
+
+    def url(self, database: str) -> str:
+        raise NotImplementedError
+
+    def _making(self) -> list[str]:
+        raise NotImplementedError
+
+    def _running(self) -> list[str]:
+        raise NotImplementedError
+
+
+class PostgreSQL(DatabaseServer):
+    accounts = ("postgres",)
+    driver = "postgresql+psycopg"
+    signal = "INT"
+    _first = "postgres"
+
+    def url(self, database: str) -> str:
+        return f"postgresql://statehold@/{database}?host={self.folder}"
+
+    def _making(self) -> list[str]:
+        options = ["--auth=trust", "--username=statehold", "--encoding=UTF8", "--locale=C"]
+        return [_program("initdb"), "-D", f"{self.folder}/data", "--no-sync", *options]
+
+    def _running(self) -> list[str]:
+        settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self.folder),
+            "shared_buffers": "32MB",
+            "fsync": "on" if self._durable else "off",
+            "autovacuum": "on" if self._durable else "off",
+        }
+        given = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
+        return [_program("postgres"), "-D", f"{self.folder}/data", *given]
+
+
+class MariaDB(DatabaseServer):
+    accounts = ("mysql",)
+    driver = "mysql+pymysql"
+    options: ClassVar[dict[str, object]] = {"ssl_disabled": True}
+    _first = "mysql"
+
+    def url(self, database: str) -> str:
+        return f"mysql://root@localhost/{database}?unix_socket={self.folder}/socket"
+
+    def _making(self) -> list[str]:
+        options = ["--auth-root-authentication-method=normal", "--skip-test-db"]
+        return [
+            *(_program("mariadb-install-db"), "--no-defaults", *options),
+            f"--datadir={self.folder}/data",
+        ]
+
+    def _running(self) -> list[str]:
+        return [
+            *(_program("mariadbd"), "--no-defaults", f"--datadir={self.folder}/data"),
+            *("--skip-networking", f"--socket={self.folder}/socket"),
+            *(f"--pid-file={self.folder}/pid", "--skip-log-bin", "--innodb-buffer-pool-size=32M"),
+            f"--innodb-flush-log-at-trx-commit={1 if self._durable else 0}",
+        ]
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
+    if found is None:
+        places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+        found = str(places[-1]) if places else None
+    assert found is not None, f"there is no {name}; python tests/peers/install.py installs it"
+    return found
