@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front import JSON, WAYS, Running, Way, service, serving, toml
+from front import JSON, MODULE, WAYS, Running, Way, service, serving, toml
 from mcp import Client
 
 from statehold.server.config_load import load
@@ -58,10 +58,13 @@ def server(config_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Gener
 def way_of(request: pytest.FixtureRequest, transport: Any, era: Any) -> Way:
     """Return one way in, starting what it needs."""
     folder: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
-    way = Way(transport, era, request.getfixturevalue("config_file"), folder.mktemp("stdio"))
-    if transport == "memory":
+    kind = getattr(request.module, "WAY", Way)
+    way = kind(transport, era, request.getfixturevalue("config_file"), folder.mktemp("stdio"))
+    if transport == "stdio":
+        way.program = request.getfixturevalue("nursery").command(*MODULE)
+    elif transport == "memory":
         way.face = request.getfixturevalue("face")
-    elif transport != "stdio":
+    else:
         way.url = request.getfixturevalue("server").url
     return way
 

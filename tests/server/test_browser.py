@@ -27,7 +27,7 @@ from front import (
 
 PASSWORD = "open sesame"
 ALL_KINDS = ("cookie", "local", "session", "indexed")
-WAYS = [("http", "modern"), ("http", "legacy"), ("stdio", "modern"), ("stdio", "legacy")]
+WAYS = [("http", "modern"), ("stdio", "legacy")]
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +35,6 @@ def settings(headless_shell: str) -> JSON:
     """A browser whose checkpoints are soon."""
     browser = {"executable": headless_shell, "checkpoint": 0.05, "caps": ["devtools"]}
     return {"recovery": {"backoff": [0.05, 1, 5]}, "services": {"browser": browser}}
-
-
-@pytest.fixture(scope="module", params=WAYS, ids="-".join)
-def way(
-    request: pytest.FixtureRequest, config_file: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Way:
-    transport, era = request.param
-    url = request.getfixturevalue("server").url if transport == "http" else ""
-    return Way(transport, era, config_file, tmp_path_factory.mktemp("stdio"), url=url)
 
 
 async def log_in(one: Agent, site: str, name: str) -> None:

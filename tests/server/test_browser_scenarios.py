@@ -33,6 +33,9 @@ class Dated(Way):
         return PROTOCOLS["modern"] if self.modern else "legacy"
 
 
+WAY = Dated
+
+
 @pytest.fixture(scope="module")
 def letter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file that the configuration lets be uploaded."""
@@ -45,15 +48,6 @@ def letter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def settings(headless_shell: str, letter: Path) -> JSON:
     browser = {"executable": headless_shell, "uploads": [str(letter.parent)]}
     return {"services": {"browser": browser}}
-
-
-@pytest.fixture(scope="module", params=WAYS, ids="-".join)
-def way(
-    request: pytest.FixtureRequest, config_file: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Way:
-    transport, era = request.param
-    url = request.getfixturevalue("server").url if transport == "http" else ""
-    return Dated(transport, era, config_file, tmp_path_factory.mktemp("stdio"), url=url)
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,27 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from front import JSON, Way, count, opened_session, service, structured, text_of, toml
+from front import (
+    FEW_WAYS,
+    JSON,
+    UPSTREAMS,
+    Way,
+    count,
+    opened_session,
+    service,
+    structured,
+    text_of,
+    toml,
+)
 from mcp import Client
+from nursery import Nursery
 
 from statehold.server.config_load import load
 from statehold.server.daemon import opened
 from statehold.server.gateway import Gateway
 from statehold.server.mcp import Face
 
+WAYS = FEW_WAYS
 NOTIFICATIONS = {
     "tools": types.ToolListChangedNotification,
     "prompts": types.PromptListChangedNotification,
@@ -98,13 +111,13 @@ async def started(tmp_path: Path) -> Any:
 
 @pytest.fixture(params=["stdio", "http"])
 def counter(
-    request: pytest.FixtureRequest, counter_server: Callable[..., str]
+    request: pytest.FixtureRequest, nursery: Nursery, counter_server: Callable[..., str]
 ) -> Callable[[str], JSON]:
     """`counter("legacy")` is a service on the real SDK in one era."""
 
     def describe(era: str) -> JSON:
         if request.param == "stdio":
-            return service("counter", "--era", era)
+            return nursery.service(UPSTREAMS / "counter.py", "--era", era)
         return {"url": counter_server("http", "--era", era)}
 
     return describe

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from front import FEW_WAYS, JSON, code_of, opened_session, service, structured
+from front import FEW_WAYS, JSON, UPSTREAMS, code_of, opened_session, service, structured
 from jsonschema import Draft202012Validator
 from mcp import Client
+from nursery import Nursery
 
 TOKEN = "ghp_abcdefghijklmnopqrstuv"
 
@@ -15,10 +16,13 @@ WAYS = FEW_WAYS
 
 
 @pytest.fixture(scope="module")
-def settings() -> JSON:
+def settings(nursery: Nursery) -> JSON:
     return {
         "redact_patterns": ["TOP-\\d+"],
-        "services": {"quick": service("asking"), "counter": service("counter", prefix="c_")},
+        "services": {
+            "quick": service("asking"),
+            "counter": nursery.service(UPSTREAMS / "counter.py", prefix="c_"),
+        },
     }
 
 

@@ -6,17 +6,23 @@ from typing import Any
 
 import anyio
 import pytest
-from front import FEW_WAYS, JSON, Way, code_of, opened_session, service, structured
+from front import FEW_WAYS, JSON, UPSTREAMS, Way, code_of, opened_session, service, structured
 from mcp import Client, MCPError
 from mcp.client.context import ClientRequestContext
 from mcp_types import ElicitRequestParams, ElicitResult
+from nursery import Nursery
 
 WAYS = FEW_WAYS
 
 
 @pytest.fixture(scope="module")
-def settings() -> JSON:
-    return {"services": {"quick": service("asking"), "counter": service("counter", prefix="c_")}}
+def settings(nursery: Nursery) -> JSON:
+    return {
+        "services": {
+            "quick": service("asking"),
+            "counter": nursery.service(UPSTREAMS / "counter.py", prefix="c_"),
+        }
+    }
 
 
 def once(operation: object) -> Any:

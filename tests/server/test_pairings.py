@@ -9,8 +9,9 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from front import JSON, Way, count, opened_session, service, structured, text_of
+from front import JSON, UPSTREAMS, Way, count, opened_session, structured, text_of
 from mcp import Client
+from nursery import Nursery
 
 from statehold.server.gateway import Gateway
 
@@ -18,11 +19,15 @@ heard: list[str] = []
 
 
 @pytest.fixture(scope="module")
-def settings() -> JSON:
+def settings(nursery: Nursery) -> JSON:
     return {
         "services": {
-            "legacy": service("counter", "--era", "legacy", prefix="legacy_"),
-            "modern": service("counter", "--era", "modern", prefix="modern_"),
+            "legacy": nursery.service(
+                UPSTREAMS / "counter.py", "--era", "legacy", prefix="legacy_"
+            ),
+            "modern": nursery.service(
+                UPSTREAMS / "counter.py", "--era", "modern", prefix="modern_"
+            ),
         }
     }
 

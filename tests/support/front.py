@@ -30,7 +30,8 @@ JSON: TypeAlias = dict[str, Any]
 Transport = Literal["memory", "stdio", "http", "sse"]
 Era = Literal["modern", "legacy"]
 
-STATEHOLD = [sys.executable, "-m", "statehold.server"]
+MODULE = ("-m", "statehold.server")
+STATEHOLD = [sys.executable, *MODULE]
 UPSTREAMS = Path(__file__).resolve().parents[1] / "upstreams"
 WAYS: list[tuple[Transport, Era]] = [
     ("memory", "modern"),
@@ -158,6 +159,8 @@ class Way:
     url: str = ""
     options: Sequence[str] = ()
     """More options of the command line, for stdio."""
+    program: Sequence[str] = tuple(STATEHOLD)
+    """What is started, for stdio."""
 
     @property
     def modern(self) -> bool:
@@ -192,7 +195,8 @@ class Way:
 
     def stdio(self, *options: str) -> StdioServerParameters:
         given = ["--config", str(self.config), "--data", str(self.data), *self.options, *options]
-        return StdioServerParameters(command=STATEHOLD[0], args=[*STATEHOLD[1:], *given])
+        command, *arguments = self.program
+        return StdioServerParameters(command=command, args=[*arguments, *given])
 
     async def call(self, tool: str, **arguments: Any) -> types.CallToolResult:
         """Call a tool over a connection of its own."""

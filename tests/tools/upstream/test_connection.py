@@ -15,7 +15,8 @@ import anyio
 import httpx2
 import psutil
 import pytest
-from callers import NOTHING, Caller, Serving, text_of, view
+from callers import NOTHING, UPSTREAMS, Caller, Serving, text_of, view
+from nursery import Nursery
 
 from statehold.sessions.errors import ConnectionLost, NotAllowed, OutcomeUnknown, ServiceUnavailable
 from statehold.tools.upstream.config import UpstreamConfig
@@ -52,12 +53,17 @@ def era(request: pytest.FixtureRequest) -> Era:
 
 @pytest.fixture
 def counter(
-    transport: str, era: Era, serving: Serving, counter_server: Callable[..., str], tmp_path: Path
+    transport: str,
+    era: Era,
+    serving: Serving,
+    nursery: Nursery,
+    counter_server: Callable[..., str],
+    tmp_path: Path,
 ) -> UpstreamService:
     """The counting server on the SDK, over each transport and in each era."""
     log = ("--log", str(tmp_path / "log"))
     if transport == "stdio":
-        return serving("counter", *log, era=era)
+        return serving("counter", **nursery.service(UPSTREAMS / "counter.py", *log), era=era)
     url = counter_server(transport, *log)
     return UpstreamService("counter", UpstreamConfig(url=url, era=era))
 

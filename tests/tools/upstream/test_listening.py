@@ -12,9 +12,10 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from callers import NOTHING, Caller, Serving, text_of, view
+from callers import NOTHING, UPSTREAMS, Caller, Serving, text_of, view
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND
+from nursery import Nursery
 
 from statehold.tools.upstream import listening as subject
 from statehold.tools.upstream.config import UpstreamConfig
@@ -60,10 +61,14 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["stdio", "http", "sse"])
 def counter(
-    request: pytest.FixtureRequest, serving: Serving, counter_server: Callable[..., str]
+    request: pytest.FixtureRequest,
+    serving: Serving,
+    nursery: Nursery,
+    counter_server: Callable[..., str],
 ) -> UpstreamService:
     if request.param == "stdio":
-        return serving("counter", "--era", "modern", era="modern")
+        program = nursery.service(UPSTREAMS / "counter.py", "--era", "modern")
+        return serving("counter", **program, era="modern")
     url = counter_server(request.param, "--era", "modern")
     return UpstreamService("counter", UpstreamConfig(url=url, era="modern"))
 

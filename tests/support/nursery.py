@@ -1,0 +1,208 @@
+"""Python programs whose imports are done: `python nursery.py SOCKET` forks one for each process that asks for it.
+
+Importing the SDK takes a program longer than everything else it does in a test. Who wants one started so runs `born.py` in
+place of Python: that process passes on its arguments and its standard streams, and ends as the program does; see `Nursery`.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import random
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+HERE: Final = Path(__file__).resolve().parent
+PRELOADED: Final = (
+    "anyio._backends._asyncio",
+    "mcp.server.lowlevel",
+    "mcp.server.runner",
+    "mcp.server.sse",
+    "mcp.server.stdio",
+    "mcp.server.streamable_http_manager",
+    "mcp.server.subscriptions",
+    "playwright.async_api",
+    "starlette.applications",
+    "statehold.server.cli",
+    "statehold.server.config_load",
+    "statehold.server.daemon",
+    "statehold.server.stdio",
+    "statehold.tools.browser.service",
+    "uvicorn",
+    "uvloop",
+)
+
+
+class Nursery:
+    """A running one. `command(...)` starts a Python program out of it, as `[sys.executable, ...]` would without."""
+
+    def __init__(self, address: Path) -> None:
+        self._address = address
+
+    def command(self, *arguments: str) -> list[str]:
+        # Neither site-packages nor the environment: all it imports is in the standard library.
+        return [sys.executable, "-S", "-E", str(HERE / "born.py"), str(self._address), *arguments]
+
+    def service(self, program: Path | str, *arguments: str, **options: Any) -> dict[str, Any]:
+        """Describe a service that runs a program out of it."""
+        command, *rest = self.command(str(program), *arguments)
+        return {"command": command, "args": rest, **options}
+
+    @classmethod
+    @contextmanager
+    def running(cls, folder: Path) -> Generator[Nursery]:
+        address = folder / "nursery"
+        process = subprocess.Popen(
+            [sys.executable, str(HERE / "nursery.py"), str(address)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"ready\n"
+            yield cls(address)
+        finally:
+            process.stdin.close()
+            process.wait(10)
+            process.stdout.close()
+
+
+class Mother:
+    """The process that forks."""
+
+    def __init__(self, address: str) -> None:
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(address)
+        self._listening.listen(64)
+        self._selector = selectors.DefaultSelector()
+        self._children: dict[int, socket.socket] = {}
+        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def run(self) -> None:
+        """Fork until standard input is closed, then end every program that is left."""
+        signal.signal(signal.SIGCHLD, _heard)
+        signal.set_wakeup_fd(self._wake)
+        for readable in (sys.stdin.fileno(), self._listening, self._woken):
+            self._selector.register(readable, selectors.EVENT_READ)
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj == sys.stdin.fileno():
+                    for pid in self._children:
+                        os.kill(pid, signal.SIGKILL)
+                    return
+                if key.fileobj is self._listening:
+                    self._bear()
+                elif key.fileobj == self._woken:
+                    self._bury()
+                else:
+                    self._forsake(key.fileobj)
+
+    def _bear(self) -> None:
+        asking, _ = self._listening.accept()
+        said, streams, _, _ = socket.recv_fds(asking, 1 << 16, 3)
+        while not said.endswith(b"\n"):
+            said += asking.recv(1 << 16)
+        pid = os.fork()
+        if pid == 0:
+            self._become(json.loads(said), streams)
+        for stream in streams:
+            os.close(stream)
+        self._children[pid] = asking
+        self._selector.register(asking, selectors.EVENT_READ)
+        asking.sendall(f"{pid}\n".encode())
+
+    def _become(self, program: Any, streams: list[int]) -> NoReturn:
+        code: int = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+            os.closerange(3, 1 << 16)
+            os.setsid()
+            random.seed()
+            os.chdir(program["folder"])
+            os.environ.clear()
+            os.environ.update(program["environment"])
+            code = _run(program["arguments"])
+        finally:
+            with suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def _bury(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._woken, 1024)
+        with suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                asking = self._children.pop(pid)
+                with suppress(KeyError):  # who asked may be gone
+                    self._selector.unregister(asking)
+                with suppress(OSError):
+                    asking.sendall(f"{status}\n".encode())
+                asking.close()
+
+    def _forsake(self, asking: Any) -> None:
+        """Who asked was killed: its program has to go as well."""
+        with suppress(ConnectionError):
+            if asking.recv(64):
+                return
+        self._selector.unregister(asking)
+        for pid, found in self._children.items():
+            if found is asking:
+                os.kill(pid, signal.SIGKILL)
+
+
+def _heard(*_: object) -> None:
+    """The number of the signal is in the pipe already."""
+
+
+def _run(arguments: list[str]) -> int:
+    """Run a program as Python itself would: a file, or `-m` and a module."""
+    try:
+        if arguments[0] == "-m":
+            sys.argv = arguments[1:]
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = arguments
+            sys.path[0] = str(Path(arguments[0]).parent)
+            runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)  # noqa: T201
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def main() -> None:
+    for name in PRELOADED:
+        importlib.import_module(name)
+    gc.freeze()
+    mother = Mother(sys.argv[1])
+    print("ready", flush=True)  # noqa: T201
+    mother.run()
+
+
+if __name__ == "__main__":
+    main()
+
+__all__ = ["Nursery"]
