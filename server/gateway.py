@@ -22,6 +22,7 @@ from ..sessions.registry import Registry
 from ..sessions.router import Router
 from ..sessions.services import JSON, Service, ToolSpec
 from ..sessions.store.base import Store
+from ..tools.admin_tools import AdminTools
 from ..tools.branch_tools import BranchTools
 from ..tools.catalog import Catalog, CatalogError, Entry, Naming, Offer
 from ..tools.history_tools import HistoryTools
@@ -87,6 +88,7 @@ class Gateway:
             StateTools(self.registry),
             HistoryTools(self.registry),
             BranchTools(self.registry),
+            AdminTools(self.registry, self.store, self.services_seen),
         )
         self.own = {tool.name: tool for tools in sets for tool in tools.tools(chosen)}
         self._patient_until = anyio.current_time() + PATIENCE_SECONDS
@@ -110,6 +112,22 @@ class Gateway:
     def problems(self) -> Mapping[str, str]:
         """Services that could not be probed, with the reason."""
         return self._problems
+
+    def services_seen(self) -> list[JSON]:
+        """How each service stands, for service_list."""
+        return [self._seen(name, service) for name, service in self.services.items()]
+
+    def _seen(self, name: str, service: Service) -> JSON:
+        tools = self._tools.get(name)
+        unavailable = "unavailable" if name in self._problems else "starting"
+        return {
+            "service": name,
+            "status": unavailable if tools is None else "available",
+            "problem": self._problems.get(name),
+            "tools": None if tools is None else len(tools),
+            "scope": service.scope,
+            "pause": service.pause,
+        }
 
     # The tool list.
 

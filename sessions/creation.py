@@ -117,7 +117,7 @@ class Creation:
         record.services = [service.name for service in chosen]
         session = Session(
             record,
-            await _first_state(record.id, wish),
+            await state_of(record.id, wish.state or {}, wish.state_schema),
             store=self._store,
             node=self._node,
             clock=self._clock,
@@ -136,7 +136,7 @@ class Creation:
 
     def _new_record(self, principal: Principal, wish: Wish) -> SessionRecord:
         now = self._clock.now()
-        times, labels = self._timeouts(wish), checked_labels(wish.labels)
+        times, labels = timeouts_of(self._policy, wish), checked_labels(wish.labels)
         return SessionRecord(
             id=self._mint(),
             owner=principal.key,
@@ -155,20 +155,6 @@ class Creation:
             node=self._node,
             epoch=1,
         )
-
-    def _timeouts(self, wish: Wish) -> Timeouts:
-        found: dict[str, float] = {}
-        for key in ("idle", "paused", "lifetime"):
-            value: float | None = getattr(wish, key)
-            longest: float = getattr(self._policy.longest, key)
-            if value is None:
-                found[key] = getattr(self._policy.timeouts, key)
-            elif value < 0 or (longest and not 0 < value <= longest):
-                bounds = f"be above 0 and at most {longest:g}" if longest else "not be negative"
-                raise InvalidArgument(f"{key}_seconds must {bounds}.")
-            else:
-                found[key] = value
-        return Timeouts(**found)
 
     def _chosen(self, names: Sequence[str] | None) -> list[Service]:
         if names is None:
@@ -281,16 +267,43 @@ class Creation:
             self._directory.forget(session)
 
 
-async def _first_state(session_id: str, wish: Wish) -> StateRecord:
-    check(wish.state or {})
-    value = copied(wish.state or {})
-    if wish.state_schema is not None:
-        shape = await new_shape(wish.state_schema)
+def timeouts_of(policy: Policy, wish: Wish) -> Timeouts:
+    """Return the times that a session gets.
+
+    Raises:
+        InvalidArgument: one is longer than allowed.
+    """
+    found: dict[str, float] = {}
+    for key in ("idle", "paused", "lifetime"):
+        value: float | None = getattr(wish, key)
+        longest: float = getattr(policy.longest, key)
+        if value is None:
+            found[key] = getattr(policy.timeouts, key)
+        elif value < 0 or (longest and not 0 < value <= longest):
+            bounds = f"be above 0 and at most {longest:g}" if longest else "not be negative"
+            raise InvalidArgument(f"{key}_seconds must {bounds}.")
+        else:
+            found[key] = value
+    return Timeouts(**found)
+
+
+async def state_of(
+    session_id: str, state: Mapping[str, Any], state_schema: Mapping[str, Any] | None
+) -> StateRecord:
+    """Return the state that a session begins with.
+
+    Raises:
+        StateInvalid: it is too large, not JSON, or does not fit the schema.
+        InvalidArgument: the schema is none.
+    """
+    check(state)
+    value = copied(state)
+    if state_schema is not None:
+        shape = await new_shape(dict(state_schema))
         await shape.check(value, size_of(value))
-    schema = copied(wish.state_schema)
     # Not validated by the record: it was, and the record would copy it once more.
     return StateRecord.model_construct(
-        session_id=session_id, version=0, value=value, json_schema=schema
+        session_id=session_id, version=0, value=value, json_schema=copied(state_schema)
     )
 
 

@@ -114,7 +114,7 @@ class Forking:
             raise SessionBusy("The session is still being created.", session_id=parent.id)
         try:
             state = parent.stored
-            services, saved = await self._saved(parent)
+            services, saved = await self.saved(parent)
             seed = Seed(parent.id, {**saved, BASE: to_json(state.value)})
             children = await self._made(principal, parent, state, seed, names or [None] * count)
         finally:
@@ -142,8 +142,8 @@ class Forking:
             raise
         return children
 
-    async def _saved(self, parent: Session) -> tuple[list[Copied], dict[str, bytes]]:
-        """Save each service once; of one without a live connection take what was saved last."""
+    async def saved(self, parent: Session) -> tuple[list[Copied], dict[str, bytes]]:
+        """Save each service once, durably; of one without a live connection take what was saved last."""
         found: dict[str, Copied] = {}
         saved: dict[str, bytes] = {}
 

@@ -29,11 +29,13 @@ from .errors import (
 from .expiry import Expiry
 from .forking import Forking
 from .history import History
+from .imports import Place
 from .life import Life
 from .lifecycle import LIVE, Event, Status
 from .limits import Budget
 from .links import Links
 from .policy import Policy
+from .porting import Porting
 from .reaper import Reaper
 from .records import Principal, SessionFilter
 from .redaction import Redactor
@@ -140,6 +142,24 @@ class Registry:
             self._directory, store, self.clock, self.redactor, self.live, self._changing
         )
         self.life = Life(store, self._directory, self._changing, self.close, self._purged)
+        self.porting = Porting(
+            store,
+            self._directory,
+            self.forking,
+            self._reaper,
+            self.clock,
+            self.redactor,
+            Place(
+                store=store,
+                node=node.id,
+                clock=self.clock,
+                policy=self.policy,
+                services={name: found.config_hash for name, found in services.items()},
+                redactor=self.redactor,
+                mint=mint,
+                alone=self._directory.alone,
+            ),
+        )
         self._expiry = Expiry(
             spawn=self.spawn,
             store=store,

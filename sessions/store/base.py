@@ -215,6 +215,10 @@ class Store(Protocol):
         """Return how many receipts a session has, and how many bytes their results take."""
         ...
 
+    async def all_receipts(self, session_id: str) -> list[ReceiptRecord]:
+        """Return every receipt of a session, in the order of its calls."""
+        ...
+
     async def summary(self, session_id: str) -> SummaryRecord | None: ...
 
     # Time.
@@ -231,6 +235,11 @@ class Store(Protocol):
         ...
 
     # Health.
+    @property
+    def dropped(self) -> int:
+        """How many journal entries were given up since the store was opened."""
+        ...
+
     async def check(self) -> list[str]:
         """Return what is wrong with the database, one line each; empty when it is sound."""
         ...

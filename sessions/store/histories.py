@@ -27,6 +27,9 @@ _RECEIPT = select(schema.receipt).where(
     _r.session_id == _this, _r.operation_id == bindparam("operation_id", type_=String())
 )
 _RECEIPTS = select(func.count(), func.coalesce(func.sum(_r.bytes), 0)).where(_r.session_id == _this)
+_ALL_RECEIPTS = (
+    select(schema.receipt).where(_r.session_id == _this).order_by(_r.seq, _r.operation_id)
+)
 _SUMMARY = select(schema.summary).where(schema.summary.c.session_id == _this)
 
 
@@ -97,6 +100,11 @@ def receipts(connection: Connection, session_id: str) -> tuple[int, int]:
     return int(row[0]), int(row[1])
 
 
+def all_receipts(connection: Connection, session_id: str) -> list[ReceiptRecord]:
+    found = connection.execute(_ALL_RECEIPTS, {"session_id": session_id})
+    return [rows.receipt_record(mapping(row)) for row in found]
+
+
 def summary(connection: Connection, session_id: str) -> SummaryRecord | None:
     row = connection.execute(_SUMMARY, {"session_id": session_id}).first()
     return None if row is None else rows.summary_record(mapping(row))
@@ -156,4 +164,4 @@ def tally(connection: Connection, session_id: str) -> Tally:
     )
 
 
-__all__ = ["OTHERS", "page", "receipt", "receipts", "summary", "tally"]
+__all__ = ["OTHERS", "all_receipts", "page", "receipt", "receipts", "summary", "tally"]

@@ -6,7 +6,7 @@ import secrets
 from typing import Any
 
 import pytest
-from front import FEW_WAYS, JSON, code_of, opened_session, service, structured
+from front import FEW_WAYS, JSON, code_of, opened_session, service, structured, text_of
 from jsonschema import Draft202012Validator
 from mcp import Client
 
@@ -84,3 +84,60 @@ async def test_metadata_is_merged_and_the_ids_stay(client: Client) -> None:
     [made] = child["children"]
     info = structured(await client.call_tool("session_info", {"session_id": made["session_id"]}))
     assert (info["user_id"], info["parent"]) == ("ann", session)
+
+
+async def test_a_session_is_moved_and_deleted(client: Client) -> None:
+    """AS-12, AS-13, AS-63, AG-28, AM-50: out as a document, in again under another id, and gone."""
+    tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+
+    async def call(tool: str, **arguments: Any) -> JSON:
+        found = structured(await client.call_tool(tool, arguments))
+        schema = tools[tool].output_schema
+        assert schema is not None
+        assert list(Draft202012Validator(schema).iter_errors(found)) == []  # pyright: ignore
+        return found
+
+    name = f"moved {secrets.token_hex(4)}"
+    state = {"n": 2**70, "x": 1.0, "token": "hush"}
+    one = await opened_session(client, name=name, state=state)
+    await client.call_tool("session_note", {"session_id": one, "role": "user", "content": "tea?"})
+    document = (await call("session_export", session_id=one, secrets=True))["document"]
+    assert document["state"]["value"] == state
+    bare = (await call("session_export", session_id=one))["document"]
+    assert bare["state"]["value"] == {**state, "token": "[redacted]"}
+    taken = await client.call_tool("session_import", {"document": document})
+    assert code_of(taken) == "name_taken"
+    made = await call("session_import", document=document, name=f"{name} 2")
+    assert (made["status"], made["imported_from"], made["left_out"]) == ("paused", one, [])
+    found = structured(await client.call_tool("state_get", {"session_id": made["session_id"]}))
+    assert (found["value"], type(found["value"]["x"])) == (state, float)
+    past = {"session_id": made["session_id"], "kind": "message"}
+    history = structured(await client.call_tool("session_history", past))
+    assert [entry["content"] for entry in history["entries"]] == ["tea?"]
+    wrong = await client.call_tool("session_import", {"document": {**document, "version": 7}})
+    assert code_of(wrong) == "invalid_argument"
+    assert "version" in text_of(wrong)
+    for session in (one, f"{name} 2"):
+        gone = await call("session_delete", session_id=session, force=True)
+        assert gone["deleted"] is True
+        again = await client.call_tool("session_delete", {"session_id": session})
+        assert code_of(again) == "session_not_found"
+    assert await listed(client, name=name, statuses=["closed", "paused", "idle"]) == []
+    hints = {tool: tools[tool].annotations for tool in ("session_delete", "session_export")}
+    assert [hint and hint.destructive_hint for hint in hints.values()] == [True, False]
+
+
+async def test_the_server_is_looked_at_without_ids(client: Client) -> None:
+    """SC-49."""
+    await opened_session(client)
+    services = structured(await client.call_tool("service_list", {}))
+    [quick] = services["services"]
+    assert (quick["service"], quick["status"], quick["problem"]) == ("quick", "available", None)
+    assert quick["tools"] > 0
+    stats = structured(await client.call_tool("server_stats", {}))
+    assert stats["sessions"]["idle"] >= 1
+    assert set(stats["sessions"]) == {
+        *("creating", "idle", "active", "paused", "error", "closing", "closed")
+    }
+    assert stats["here"]["owned"] >= 1
+    assert stats["journal_dropped"] == 0

@@ -1,0 +1,312 @@
+"""A session made of a document: everything is checked before anything is changed, and what comes of it is new and paused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import anyio
+import anyio.to_thread
+from pydantic_core import to_json
+
+from .clock import Clock
+from .creation import Wish, checked_labels, checked_metadata, checked_name, state_of, timeouts_of
+from .document import Bound, Document, Entry, Receipt
+from .errors import InvalidArgument, NameTaken, OutcomeUnknown, SessionError, StoreUnavailable
+from .forking import BASE
+from .journal import STARTED
+from .lifecycle import Event, Status
+from .policy import Policy
+from .records import (
+    LABELS,
+    BindingRecord,
+    BindingStatus,
+    JournalKind,
+    JournalRecord,
+    ReceiptRecord,
+    SessionRecord,
+    SnapshotRecord,
+    StateRecord,
+    SummaryRecord,
+    Timeouts,
+)
+from .redaction import Redactor
+from .session import Session
+from .state import size_of
+from .store.base import Store
+
+IMPORTED_FROM: Final = "statehold/imported_from"
+"""Where the metadata of an imported session has the id that it was exported with."""
+LOST: Final = "the session was imported"
+CHUNK: Final = 500
+"""Entries that are written at once: nobody else waits long for the writer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a session is imported to: a store with a node of it, and the rules there."""
+
+    store: Store
+    node: str
+    clock: Clock
+    policy: Policy
+    services: Mapping[str, str]
+    """The names of the services there are, and the hashes of their configurations."""
+    redactor: Redactor
+    mint: Callable[[], str]
+    alone: Callable[[str], AbstractContextManager[None]] = field(default=lambda _: nullcontext())
+    """Keeps everybody else in this process from claiming the session while it is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The session that was made, and what of the document is not in it, in words."""
+
+    record: SessionRecord
+    left_out: list[str]
+
+
+async def imported(
+    place: Place,
+    document: Document,
+    owner: str,
+    *,
+    name: str | None = None,
+    strict: bool = True,
+) -> Imported:
+    """Make a session of a document: with a new id, paused, and its owner's. It is whole on return, or not there.
+
+    `name` takes the place of the document's. What is not possible here is refused, or without `strict` left out: services
+    that are not configured, a name that is taken, times that are too long.
+
+    Raises:
+        InvalidArgument, StateInvalid, NameTaken, SessionLimit: nothing was made.
+    """
+    left_out: list[str] = []
+    bindings = _bindings(place, document, left_out, strict=strict)
+    record = _record(place, document, owner, left_out, strict=strict)
+    if name is not None:
+        record.name = checked_name(name, "name")
+    record.services = [binding.service for binding in bindings]
+    made = await state_of(record.id, document.state.value, document.state.json_schema)
+    state = made.model_copy(update={"version": document.state.version})
+    _check_receipts(place.policy, document)
+    journal = await anyio.to_thread.run_sync(_journal, place.redactor, document, record.id)
+    try:
+        await _insert(place, document, record, state, bindings, journal)
+    except NameTaken:
+        if strict or name is not None:
+            raise
+        left_out.append(f"the name {record.name!r:.150}, which another session has")
+        record.name = None
+        await _insert(place, document, record, state, bindings, journal)
+    return Imported(record, left_out)
+
+
+def _record(
+    place: Place, document: Document, owner: str, left_out: list[str], *, strict: bool
+) -> SessionRecord:
+    about, now = document.session, place.clock.now()
+    metadata = checked_metadata(about.metadata)
+    labels = {label: getattr(about, label) for label in LABELS}
+    given = {label: value for label, value in labels.items() if value is not None}
+    times = _timeouts(place.policy, document, left_out, strict=strict)
+    return SessionRecord(
+        id=place.mint(),
+        owner=owner,
+        namespace=checked_name(about.namespace, "namespace") if about.namespace else "",
+        name=None if about.name is None else checked_name(about.name, "name"),
+        created_at=now,
+        used_at=now,
+        status_at=now,
+        timeouts=times,
+        lifetime_ends_at=now + times.lifetime if times.lifetime else None,
+        metadata={**metadata, IMPORTED_FROM: about.id},
+        parent=None if document.fork is None else document.fork.parent,
+        node=place.node,
+        epoch=1,
+        **cast("dict[str, Any]", checked_labels(given)),
+    )
+
+
+def _timeouts(policy: Policy, document: Document, left_out: list[str], *, strict: bool) -> Timeouts:
+    given = document.session.timeouts
+    wish = Wish(idle=given.idle, paused=given.paused, lifetime=given.lifetime)
+    try:
+        return timeouts_of(policy, wish)
+    except InvalidArgument as error:
+        if strict:
+            raise
+        left_out.append(f"its times: {error.message}")
+        return timeouts_of(policy, Wish())
+
+
+def _bindings(
+    place: Place, document: Document, left_out: list[str], *, strict: bool
+) -> list[Bound]:
+    found: list[Bound] = []
+    for number, bound in enumerate(document.bindings):
+        if bound.service in place.services:
+            found.append(bound)
+            continue
+        if strict:
+            known = ", ".join(sorted(place.services)) or "none"
+            raise InvalidArgument(
+                f"bindings.{number}.service: there is no service {bound.service!r:.100}; configured: {known}.",
+                recovery="Import it where the service is, or with strict=false to leave the service out.",
+            )
+        left_out.append(f"the service {bound.service!r:.150}, which is not configured here")
+    return found
+
+
+def _check_receipts(policy: Policy, document: Document) -> None:
+    """Refuse receipts that could not be there, or not be given back."""
+    if len(document.receipts) > policy.receipts:
+        raise InvalidArgument(f"receipts: more than {policy.receipts} are not allowed.")
+    room = policy.receipts_bytes
+    for number, receipt in enumerate(document.receipts):
+        size = 0 if receipt.result is None else size_of(receipt.result)
+        room -= size
+        if size > policy.receipt_bytes or room < 0:
+            raise InvalidArgument(f"receipts.{number}.result: takes too many bytes.")
+        if not _can_be_repeated(receipt):
+            raise InvalidArgument(f"receipts.{number}: is not what became of a call.")
+
+
+def _can_be_repeated(receipt: Receipt) -> bool:
+    result, error = receipt.result, receipt.error
+    if not isinstance(result, dict | None) or not isinstance(error, dict | None):
+        return False
+    texts = [] if error is None else [error.get(key) for key in ("code", "message", "recovery")]
+    rpc = None if error is None else error.get("rpc")
+    sound = rpc is None or (isinstance(rpc, dict) and rpc.keys() == {"code", "data"})
+    return sound and all(isinstance(text, str) for text in texts)
+
+
+def _journal(redactor: Redactor, document: Document, session_id: str) -> list[JournalRecord]:
+    return [_entry(redactor, entry, session_id) for entry in document.journal]
+
+
+def _entry(redactor: Redactor, entry: Entry, session_id: str) -> JournalRecord:
+    values = {key: getattr(entry, key) for key in Entry.model_fields}
+    values["kind"] = JournalKind(entry.kind)
+    if values["kind"] is not JournalKind.COMPACTED:
+        # It was redacted when it was written, by the rules there; here are others, or somebody changed it.
+        values["request"] = redactor.value(entry.request)
+        values["result"] = redactor.value(entry.result)
+    if entry.error is not None:
+        values["error"] = redactor.text(entry.error)
+    if entry.status == STARTED:
+        values["status"] = OutcomeUnknown.code
+    return JournalRecord.model_construct(session_id=session_id, epoch=1, **values)
+
+
+# Writing.
+
+
+async def _insert(
+    place: Place,
+    document: Document,
+    record: SessionRecord,
+    state: StateRecord,
+    bindings: list[Bound],
+    journal: list[JournalRecord],
+) -> None:
+    """Write it in parts while it is `creating`, which no caller can do anything with, and let it go with the last one."""
+    session = Session(
+        record,
+        state,
+        store=place.store,
+        node=place.node,
+        clock=place.clock,
+        last_seq=document.journal[-1].seq if document.journal else 0,
+    )
+    session.redactor = place.redactor
+    with place.alone(record.id), anyio.CancelScope(shield=True):
+        bound = [_binding(place, record.id, binding) for binding in bindings]
+        per_owner = place.policy.sessions_per_principal
+        await place.store.create(record, state, bound, per_owner=per_owner)
+        try:
+            for start in range(0, len(journal), CHUNK):
+                await session.save(journal=journal[start : start + CHUNK])
+            await _finish(place, session, document)
+        except BaseException:
+            await _give_up(place, session)
+            raise
+
+
+def _binding(place: Place, session_id: str, bound: Bound) -> BindingRecord:
+    return BindingRecord(
+        session_id=session_id,
+        service=bound.service,
+        status=BindingStatus.LOST if bound.generation else BindingStatus.UNOPENED,
+        generation=bound.generation,
+        told_generation=bound.generation,
+        config_hash=bound.config_hash,
+        last_error=LOST if bound.generation else None,
+        since=place.clock.now(),
+    )
+
+
+async def _finish(place: Place, session: Session, document: Document) -> None:
+    cause = f"imported from {document.session.id}"
+    session.apply(Event.OPENED, cause=cause)
+    session.apply(Event.PAUSE_REQUESTED, cause=cause)
+    summary = document.summary
+    await session.save(
+        snapshots=_snapshots(place, session, document),
+        receipts=[_receipt(receipt, session.id) for receipt in document.receipts],
+        summary=None
+        if summary is None
+        else SummaryRecord(session_id=session.id, **summary.model_dump()),
+        status=Status.PAUSED,
+        status_at=session.record.status_at,
+        due_at=session.deadline(),
+        node=None,
+    )
+
+
+def _snapshots(place: Place, session: Session, document: Document) -> list[SnapshotRecord]:
+    now = place.clock.now()
+    found = {
+        bound.service: (bound.snapshot.bytes(), bound.snapshot.taken_at)
+        for bound in document.bindings
+        if bound.snapshot is not None and bound.service in session.record.services
+    }
+    if document.fork is not None and document.fork.state is not None:
+        found[BASE] = (to_json(document.fork.state), now)
+    return [
+        SnapshotRecord(
+            session_id=session.id,
+            service=service,
+            seq=int(now * 1000),
+            taken_at=taken_at,
+            epoch=1,
+            data=data,
+        )
+        for service, (data, taken_at) in found.items()
+    ]
+
+
+def _receipt(receipt: Receipt, session_id: str) -> ReceiptRecord:
+    values = {key: getattr(receipt, key) for key in Receipt.model_fields}
+    if receipt.status == STARTED:
+        values["status"] = OutcomeUnknown.code
+    return ReceiptRecord.model_construct(session_id=session_id, epoch=1, **values)
+
+
+async def _give_up(place: Place, session: Session) -> None:
+    """Leave nothing of a session that could not be written to its end; if that fails, the next start closes it."""
+    try:
+        now = place.clock.now()
+        await session.save(
+            status=Status.CLOSED, reason="import_failed", closed_at=now, due_at=now, node=None
+        )
+        await place.store.purge(session.id)
+    except (SessionError, StoreUnavailable):
+        return
+
+
+__all__ = ["IMPORTED_FROM", "Imported", "Place", "imported"]

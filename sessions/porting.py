@@ -1,0 +1,98 @@
+"""Exporting and importing the sessions of one registry."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .clock import Clock
+from .directory import STORED, Directory
+from .document import Document
+from .exports import exported
+from .forking import Forking
+from .imports import Imported, Place, imported
+from .reaper import Reaper
+from .records import Principal, SessionRecord
+from .redaction import Redactor
+from .store.base import Store
+
+DOCUMENT_LIMIT: Final = 4 << 20
+"""Bytes of a document that goes through a tool; a file may have more."""
+
+
+class Porting:
+    """Makes documents of sessions, and sessions of documents. It keeps nothing and lives as long as the registry."""
+
+    def __init__(
+        self,
+        store: Store,
+        directory: Directory,
+        forking: Forking,
+        reaper: Reaper,
+        clock: Clock,
+        redactor: Redactor,
+        place: Place,
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._forking = forking
+        self._reaper = reaper
+        self._clock = clock
+        self._redactor = redactor
+        self._place = place
+
+    async def save(self, principal: Principal, ref: str, namespace: str | None = None) -> None:
+        """Make durable what a session has, as far as this process holds it: its journal, and what its services can save."""
+        record = await self._directory.stored(principal, ref, namespace)
+        session = self._directory.get(record.id)
+        if session is not None and not session.gone.is_set():
+            await self._forking.saved(session)
+            await self._store.flush()
+
+    async def export(
+        self,
+        principal: Principal,
+        ref: str,
+        *,
+        secrets: bool = False,
+        namespace: str | None = None,
+        limit: int | None = None,
+    ) -> tuple[SessionRecord, Document]:
+        """Return a session of the caller's as a document, open or closed. It is no use of the session.
+
+        Raises:
+            SessionNotFound: unknown, foreign or purged.
+            InvalidArgument: it takes more than `limit` bytes.
+        """
+        record = await self._directory.stored(principal, ref, namespace)
+        if secrets:
+            await self.save(principal, record.id)
+        elif self._directory.get(record.id) is not None:
+            await self._store.flush()
+        held = self._directory.get(record.id)
+        if held is not None:
+            record = held.record.model_copy(update={"status": held.status})
+        document = await exported(
+            self._store,
+            record,
+            now=self._clock.now(),
+            redactor=self._redactor,
+            secrets=secrets,
+            limit=limit,
+        )
+        return record, document
+
+    async def take(
+        self,
+        principal: Principal,
+        document: Document,
+        *,
+        name: str | None = None,
+        strict: bool = True,
+    ) -> Imported:
+        """Make a session of the caller's of a document; see imports.imported()."""
+        found = await imported(self._place, document, principal.key, name=name, strict=strict)
+        self._reaper.schedule(STORED, found.record.due_at)
+        return found
+
+
+__all__ = ["DOCUMENT_LIMIT", "Porting"]

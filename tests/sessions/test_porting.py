@@ -1,0 +1,386 @@
+"""Sessions as documents: out, in again, and what is refused on the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, cast
+
+import anyio
+import pytest
+from counting import Counting, Nobody
+from house import Build, House
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statehold.sessions.document import Document, read, text_of
+from statehold.sessions.errors import (
+    InvalidArgument,
+    NameTaken,
+    SessionError,
+    SessionLimit,
+    SessionNotFound,
+    StateInvalid,
+)
+from statehold.sessions.imports import IMPORTED_FROM
+from statehold.sessions.lifecycle import Status
+from statehold.sessions.policy import Policy
+from statehold.sessions.records import LOCAL, Principal, SessionFilter, Timeouts
+from statehold.sessions.redaction import REDACTED
+from statehold.sessions.router import Request
+
+ANN = Principal(subject="ann")
+STATE: dict[str, Any] = {"n": 2**80, "x": 1.0, "deep": {"list": [None, True, "é"]}}
+
+
+async def filled(house: House) -> str:
+    """A session with everything that one can have, as it stands after a pause."""
+    session = await house.create(
+        name="work",
+        state=STATE,
+        state_schema={"type": "object"},
+        metadata={"team": {"size": 3}},
+        labels={"user_id": "u/1", "workflow_id": "w"},
+        idle=100.0,
+    )
+    for _ in range(3):
+        await house.count(session.id)
+    asked = Request(LOCAL, session.id, "counter", "inc", {}, operation_id="op-1")
+    await house.router.call(asked, Nobody())
+    await house.registry.history.note(LOCAL, session.id, "user", "buy tea", "run 1")
+    await house.registry.history.write_summary(LOCAL, session.id, "Tea was bought.", ["tea"])
+    await house.registry.states.update(LOCAL, session.id, {"n": 2**80 + 1})
+    await house.registry.pause(LOCAL, session.id)
+    return session.id
+
+
+async def document_of(house: House, session: str, *, secrets: bool = True) -> Document:
+    _, found = await house.registry.porting.export(LOCAL, session, secrets=secrets)
+    return read(text_of(found.model_dump()))
+
+
+async def everything(house: House) -> list[str]:
+    found, _ = await house.store.list_sessions(SessionFilter(limit=1000))
+    return sorted(record.id for record in found)
+
+
+async def test_an_imported_session_is_the_exported_one_again(build: Build):
+    """AS-12, AS-13, AS-25, AG-28, SC-02: import(export(x)) is x, under another id and owner, paused."""
+    async with build(Counting(pause="snapshot")) as house:
+        session = await filled(house)
+        before = await document_of(house, session)
+        made = await house.registry.porting.take(ANN, before)
+        new = made.record.id
+        assert (made.left_out, new != session) == ([], True)
+        info = await house.registry.info(ANN, new)
+        assert (info["status"], info["name"], info["user_id"]) == ("paused", "work", "u/1")
+        assert info["metadata"] == {"team": {"size": 3}, IMPORTED_FROM: session}
+        with pytest.raises(SessionNotFound):
+            await house.registry.info(LOCAL, new)
+        _, after = await house.registry.porting.export(ANN, new, secrets=True)
+        old, found = before.model_dump(), after.model_dump()
+        assert [entry["request"]["code"] for entry in found["journal"][-2:]] == ["T02", "T08"]
+        assert found["journal"][:-2] == old["journal"]
+        for part in ("state", "receipts", "summary", "bindings", "fork"):
+            assert found[part] == old[part]
+        assert type(found["state"]["value"]["x"]) is float
+        assert found["session"]["timeouts"] == old["session"]["timeouts"]
+        [bound] = found["bindings"]
+        assert bound["snapshot"] is not None
+        # What was saved is there, the operation is not run again, and the caller learns what happened.
+        repeat = Request(ANN, new, "counter", "inc", {}, operation_id="op-1")
+        again = await house.router.call(repeat, Nobody())
+        assert again.payload["structuredContent"]["count"] == 4
+        answer = await house.call(new, principal=ANN)
+        assert answer.payload["structuredContent"]["count"] == 5
+        assert answer.notice is not None
+        assert "imported" in answer.notice
+        state = await house.registry.states.read(ANN, new, "/n")
+        assert (state.value, state.version) == (2**80 + 1, 1)
+        assert await house.store.check() == []
+
+
+async def test_without_secrets_there_are_none(build: Build):
+    """SC-43: neither what services saved nor what looks secret."""
+    async with build(Counting(pause="snapshot")) as house:
+        session = await filled(house)
+        await house.registry.states.update(LOCAL, session, {"password": "hunter2", "a": [1.0]})
+        await house.registry.life.rename(LOCAL, session, metadata={"api_key": "hunter2"})
+        await house.registry.pause(LOCAL, session)
+        found = await document_of(house, session, secrets=False)
+        assert "hunter2" not in json.dumps(found.model_dump())
+        assert found.state.value["password"] == REDACTED
+        assert found.state.value["a"] == [1.0]
+        assert [bound.snapshot for bound in found.bindings] == [None]
+        assert [(receipt.operation_id, receipt.result) for receipt in found.receipts] == [
+            ("op-1", None)
+        ]
+        exact = await document_of(house, session)
+        assert exact.state.value["password"] == "hunter2"
+        made = await house.registry.porting.take(ANN, found)
+        assert await house.count(made.record.id, principal=ANN) == 1
+
+
+def place(path: str, value: Any) -> Any:
+    """Return what puts a value at a place of a document; with `del` it is taken away."""
+
+    def change(document: Any) -> None:
+        *way, last = [int(step) if step.lstrip("-").isdigit() else step for step in path.split(".")]
+        for step in way:
+            document = document[step]
+        if value is del_:
+            del document[last]
+        else:
+            document[last] = value
+
+    return change
+
+
+del_ = object()
+WRONG = {
+    "format": "other",
+    "version": 2,
+    "more": 1,
+    "secrets": "yes",
+    "session": del_,
+    "session.owner": ":bob",
+    "session.node": "n",
+    "session.metadata": {"x": "x" * 17_000},
+    "session.user_id": "a\nb",
+    "session.name": "../x",
+    "session.namespace": "a/b",
+    "session.timeouts.idle": -1.0,
+    "session.timeouts.lifetime": 1e300,
+    "state.value": [1],
+    "state.value.n": {"x": "x" * (1 << 20)},
+    "state.version": -1,
+    "state.json_schema": {"type": 5},
+    "bindings.0.service": "other",
+    "bindings.0.generation": "1",
+    "bindings.0.snapshot.data": "????",
+    "bindings.0.snapshot.taken_at": "now",
+    "journal.0.seq": 0,
+    "journal.1.seq": 1,
+    "journal.-1.kind": "dance",
+    "journal.0.epoch": 1,
+    "journal.0.request": "x" * 300_000,
+    "journal.0.error": 5,
+    "receipts.0.result": [1],
+    "receipts.0.error": {"code": 1},
+    "receipts.0.operation_id": "",
+    "summary.text": "x" * 20_001,
+    "summary.through_seq": 1.5,
+}
+
+
+async def test_a_wrong_document_is_refused_before_anything_is_made(build: Build):
+    """AS-13, SC-14, SC-15, SC-38: the error names the place, and nothing is there afterwards that was not there before."""
+    async with build(Counting(pause="snapshot")) as house:
+        session = await filled(house)
+        text = text_of((await document_of(house, session)).model_dump())
+        there = await everything(house)
+        for path, value in WRONG.items():
+            document = json.loads(text)
+            place(path, value)(document)
+            with pytest.raises(SessionError) as caught:
+                await house.registry.porting.take(ANN, read(text_of(document)))
+            assert isinstance(caught.value, InvalidArgument | StateInvalid), path
+            last = path.split(".")[-1] if path.split(".")[-1] not in ("0", "1") else path
+            said = caught.value.message
+            assert last in said or path.split(".")[0] in said or "state" in said, (path, said)
+        for broken in (
+            b"",
+            b"[]",
+            b"{",
+            b'{"a":' * 300,
+            b"nan",
+            text[:-5],
+            text + b"x",
+            text.replace(b'"size":3', b'"size":1e999'),
+        ):
+            with pytest.raises(InvalidArgument):
+                read(broken)
+        assert await everything(house) == there
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every place in a JSON value: what it is in, and its key."""
+    found: list[tuple[Any, Any]] = []
+    if isinstance(value, dict):
+        found = list(cast("dict[str, Any]", value).items())
+    elif isinstance(value, list):
+        found = list(enumerate(cast("list[Any]", value)))
+    for key, inner in found:
+        yield value, key
+        yield from places(inner)
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_whatever_is_in_a_document_it_is_read_or_refused(data: st.DataObject):
+    """SC-11, SC-21: never another error, wherever something else stands."""
+    values = st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=5,
+    )
+    document: Any = json.loads(_SOUND)
+    where, key = data.draw(st.sampled_from(list(places(document))))
+    where[key] = data.draw(values)
+    try:
+        found = read(text_of(document))
+    except InvalidArgument:
+        return
+    assert read(text_of(found.model_dump())) == found
+
+
+_SOUND = json.dumps(
+    {
+        "format": "statehold.session",
+        "version": 1,
+        "exported_at": 1.0,
+        "secrets": True,
+        "session": {
+            "id": "sh_a",
+            "namespace": "",
+            "name": None,
+            "status": "paused",
+            "reason": None,
+            "created_at": 1.0,
+            "used_at": 1.0,
+            "closed_at": None,
+            "timeouts": {"idle": 1.0, "paused": 1.0, "lifetime": 1.0},
+            "metadata": {},
+            "user_id": None,
+            "agent_id": None,
+            "team_id": None,
+            "workflow_id": None,
+        },
+        "fork": {"parent": "sh_b", "state": {}},
+        "state": {"version": 0, "value": {"a": [1]}, "json_schema": None},
+        "bindings": [
+            {
+                "service": "counter",
+                "generation": 1,
+                "config_hash": "",
+                "snapshot": {"taken_at": 1.0, "data": "eyJkYXRhIjoxLCJibG9icyI6e319"},
+            }
+        ],
+        "journal": [
+            {
+                "seq": 1,
+                "kind": "message",
+                "service": None,
+                "tool": None,
+                "status": None,
+                "run": None,
+                "role": "user",
+                "operation_id": None,
+                "started_at": 1.0,
+                "ended_at": None,
+                "generation": 0,
+                "request": {"content": "hi"},
+                "result": None,
+                "error": None,
+            }
+        ],
+        "receipts": [],
+        "summary": None,
+    }
+)
+
+
+async def test_what_is_not_possible_here_can_be_left_out(build: Build):
+    """SC-40: strict refuses it, otherwise it is said."""
+    policy = Policy(longest=Timeouts(idle=50, paused=0, lifetime=0), timeouts=Timeouts(idle=10))
+    async with build(Counting(pause="snapshot")) as elsewhere:
+        document = await document_of(elsewhere, await filled(elsewhere))
+    document.session.timeouts.paused = 5.0
+    async with build(Counting("other"), policy=policy) as house:
+        await house.create(ANN, name="work")
+        with pytest.raises(InvalidArgument, match="counter"):
+            await house.registry.porting.take(ANN, document)
+        made = await house.registry.porting.take(ANN, document, strict=False)
+        assert len(made.left_out) == 3
+        info = await house.registry.info(ANN, made.record.id)
+        assert (info["name"], info["services"], info["idle_seconds"]) == (None, [], 10.0)
+        with pytest.raises(NameTaken):
+            await house.registry.porting.take(ANN, document, strict=False, name="work")
+        named = await house.registry.porting.take(ANN, document, strict=False, name="other")
+        assert named.record.name == "other"
+
+
+async def test_an_import_counts_like_any_new_session_and_leaves_nothing_when_it_fails(build: Build):
+    async with build(policy=Policy(sessions_per_principal=1)) as house:
+        session = await house.create()
+        document = await document_of(house, session.id)
+        there = await everything(house)
+        with pytest.raises(SessionLimit):
+            await house.registry.porting.take(LOCAL, document)
+        assert await everything(house) == there
+        made = await house.registry.porting.take(ANN, document)
+        assert (await house.registry.ready(ANN, made.record.id)).status is Status.IDLE
+
+
+async def test_a_forked_session_is_moved_with_what_it_was_forked_from(build: Build):
+    """AG-28, AS-73, AS-74."""
+    async with build() as house:
+        parent = await house.create(state={"a": 1})
+        forked = await house.registry.forking.fork(LOCAL, parent.id)
+        [child] = forked.children
+        await house.registry.states.update(LOCAL, child.id, {"b": 2})
+        document = await document_of(house, child.id)
+        assert document.fork is not None
+        assert (document.fork.parent, document.fork.state) == (parent.id, {"a": 1})
+        made = await house.registry.porting.take(LOCAL, document)
+        await house.registry.states.update(LOCAL, parent.id, {"c": 3})
+        merged = await house.registry.forking.merge(LOCAL, parent.id, [made.record.id])
+        assert merged.state.value == {"a": 1, "b": 2, "c": 3}
+
+
+async def test_too_large_a_document_is_refused_with_the_way_out(build: Build):
+    async with build() as house:
+        session = await house.create(state={"x": "x" * 10_000})
+        export = house.registry.porting.export
+        _, found = await export(LOCAL, session.id, limit=20_000)
+        assert len(text_of(found.model_dump())) < 20_000
+        with pytest.raises(InvalidArgument) as caught:
+            await export(LOCAL, session.id, limit=9_000)
+        assert "statehold sessions export" in caught.value.recovery
+
+
+async def test_a_deleted_session_is_gone_and_so_are_its_calls(build: Build):
+    """AS-63, SC-41, SC-52: open ones are closed first; running calls are cancelled."""
+    async with build() as house:
+        session = await filled(house)
+        busy = await house.create(name="busy")
+        purged: list[str] = []
+        house.registry.on_purged.append(purged.append)
+        outcome: list[str] = []
+
+        async def call() -> None:
+            try:
+                await house.call(busy.id, "hold")
+            except SessionError as error:
+                outcome.append(error.code)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await house.until(lambda: busy.in_flight)
+            gone = await house.registry.life.delete(LOCAL, busy.id, force=True)
+            assert gone["name"] == "busy"
+        assert len(outcome) == 1
+        await house.registry.life.delete(LOCAL, "work")
+        assert purged == [busy.id, session]
+        for ref in (session, busy.id, "work"):
+            with pytest.raises(SessionNotFound):
+                await house.registry.life.delete(LOCAL, ref)
+        assert await everything(house) == []
+        assert await house.store.check() == []
+        other = await house.create(name="work")
+        with pytest.raises(SessionNotFound):
+            await house.registry.life.delete(ANN, other.id)
+        closed = await house.create()
+        await house.registry.close(LOCAL, closed.id)
+        await house.registry.life.delete(LOCAL, closed.id)
+        assert await everything(house) == [other.id]
