@@ -17,13 +17,13 @@ from ..sessions.lifecycle import OPEN, Status
 from ..sessions.records import LOCAL, JournalKind, JournalRecord, SessionFilter, SessionRecord
 from ..sessions.session import describe, describe_binding, expiry
 from ..sessions.store import SQLStore
-from ..sessions.store.dialect import FILE_NAME
 from .cli import complain
 from .cli_changes import Changer, Refused
 from .cli_nodes import LiveNodes
 from .cli_output import ago, pairs, plural, say, say_json, span, table, until
 from .cli_parser import FAILURE, OK, USAGE
 from .config import Config, ConfigError
+from .stores import is_made, store_of
 
 JSON = dict[str, Any]
 
@@ -63,11 +63,10 @@ async def _run(config: Config, arguments: Namespace) -> int:
 @asynccontextmanager
 async def _opened(config: Config) -> AsyncGenerator[SQLStore | None]:
     """Open the store, or yield None where there is none: looking must not make a folder."""
-    if not (config.data / FILE_NAME).exists():
+    if not is_made(config):
         yield None
         return
-    retention, limits = config.timeouts.retention, config.journal_limits()
-    async with SQLStore.sqlite(config.data, retention=retention, limits=limits) as store:
+    async with store_of(config) as store:
         yield store
 
 

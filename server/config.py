@@ -18,6 +18,7 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    SecretStr,
     Tag,
     field_validator,
     model_validator,
@@ -205,6 +206,19 @@ class JournalSettings(Section):
     )
 
 
+class StoreSettings(Section):
+    """Where sessions are kept: by default in a file in the data folder."""
+
+    url: SecretStr | None = Field(
+        default=None,
+        description="Database of PostgreSQL or MariaDB: `postgresql://USER@HOST/DATABASE`, `mysql://USER@HOST/DATABASE`. "
+        "Write a password in it as `${NAME}` of an environment variable.",
+    )
+    url_file: Path | None = Field(
+        default=None, description="File that holds such a URL, and nothing else."
+    )
+
+
 class RecoverySettings(Section):
     """What happens after a live connection was lost."""
 
@@ -327,6 +341,7 @@ class Config(Section):
         "credentials of HTTP, passwords in addresses, private keys, API keys and other long random words.",
     )
     history: JournalSettings = Field(default_factory=JournalSettings)
+    store: StoreSettings = Field(default_factory=StoreSettings)
     timeouts: TimeoutSettings = Field(default_factory=TimeoutSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     recovery: RecoverySettings = Field(default_factory=RecoverySettings)
@@ -441,6 +456,15 @@ class Config(Section):
             raise wrong(
                 ("server", "auto_session"),
                 "a pinned session and auto_session exclude each other; drop one of the two",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_store(self) -> Config:
+        if self.store.url is not None and self.store.url_file is not None:
+            raise wrong(
+                ("store", "url_file"),
+                "url and url_file say where the same thing is; drop one of the two",
             )
         return self
 

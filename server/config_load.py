@@ -160,7 +160,7 @@ def _merged(layers: list[Layer], environ: Mapping[str, str]) -> JSON:
     """Merge from the strongest to the weakest, so that what is overridden needs no variable and no path."""
     result: JSON = {}
     for layer in layers:
-        _fill(result, _with_paths(layer))
+        _fill(result, _with_paths(layer, environ))
         services = layer.values.get("services")
         if isinstance(services, dict):
             into = result.setdefault("services", {})
@@ -181,13 +181,19 @@ def _fill(into: JSON, values: JSON) -> None:
             into.setdefault(key, value)
 
 
-def _with_paths(layer: Layer) -> JSON:
+def _with_paths(layer: Layer, environ: Mapping[str, str]) -> JSON:
     values = {key: value for key, value in layer.values.items() if key != "services"}
     if isinstance(values.get("data"), str):
         values["data"] = str(layer.path(values["data"]))
     server = values.get("server")
     if isinstance(server, dict) and isinstance(tokens := cast(JSON, server).get("tokens"), str):
         values["server"] = {**server, "tokens": str(layer.path(tokens))}
+    if isinstance(store := values.get("store"), dict):
+        store = values["store"] = dict(cast(JSON, store))
+        if isinstance(file := store.get("url_file"), str):
+            store["url_file"] = str(layer.path(file))
+        if "url" in store:
+            store["url"] = expand(store["url"], f"{layer.name}: store.url", layer.base, environ)
     return values
 
 

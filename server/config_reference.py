@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -157,7 +157,7 @@ def _kind(annotation: Any) -> str:
         return _kind(arguments[0])
     if _is_model(annotation):
         return "table"
-    names = {float: "number", int: "integer", bool: "boolean", str: "string"}
+    names = {float: "number", int: "integer", bool: "boolean", str: "string", SecretStr: "string"}
     return names.get(annotation, "path")
 
 

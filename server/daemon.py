@@ -20,7 +20,6 @@ from mcp.server.runner import serve_dual_era_loop
 
 from ..sessions.clock import SystemClock
 from ..sessions.cluster import Node
-from ..sessions.store.sql import SQLStore
 from ..tools.catalog import CatalogError
 from ..tools.upstream.ledger import Ledger
 from ..tools.upstream.service import UpstreamService
@@ -33,6 +32,7 @@ from .mcp import Face
 from .operator import control
 from .services import AnyService, forget, services_of
 from .stdio import Stdio, stdio_streams
+from .stores import store_of
 from .streams import Streams
 from .tokens import StaticTokens
 
@@ -51,16 +51,12 @@ async def opened(config: Config, *, address: str, alone: bool = False) -> AsyncG
     gone before the first session is adopted.
 
     Raises:
+        ConfigError: `store.url` names no database.
         StoreUnavailable: the data folder or the database cannot be used.
     """
     clock = SystemClock()
     folder = None if config.ephemeral else config.data
-    retention, limits = config.timeouts.retention, config.journal_limits()
-    store = (
-        SQLStore.memory(retention=retention, limits=limits)
-        if folder is None
-        else SQLStore.sqlite(folder, retention=retention, limits=limits)
-    )
+    store = store_of(config)
     async with store, Node.start(store, folder, address=address, clock=clock.now) as node:
         ledger = Ledger(folder, node=node.id)
         try:

@@ -19,8 +19,9 @@ from ..tools.upstream import proc
 from ..tools.upstream.ledger import Child
 from .cli_nodes import LiveNodes
 from .cli_output import plural
-from .config import Config
+from .config import Config, ConfigError
 from .doctor import Finding
+from .stores import is_made, is_remote, store_of
 
 _LITTLE_SPACE = 200 * 1024 * 1024
 _SHOWN = 5
@@ -67,26 +68,28 @@ def _open_files(folder: Path) -> Iterator[Finding]:
 
 def check_store(config: Config) -> Iterator[Finding]:
     """Open the database, have it checked, and count what is in it and who uses it."""
-    if not (config.data / FILE_NAME).exists():
+    if not is_made(config):
         yield Finding("store", "ok", "empty")
         return
     try:
-        problems, counts, nodes = anyio.run(_ask_store, config)
-    except StoreUnavailable as error:
+        store = store_of(config)
+        problems, counts, nodes = anyio.run(_ask_store, store)
+    except (StoreUnavailable, ConfigError) as error:
         yield Finding("store", "fail", str(error), "see the message")
         return
     for problem in problems:
-        remedy = f"restore a copy of {config.data / FILE_NAME}, or move it away"
-        yield Finding("store", "fail", problem, remedy)
+        what = "the database" if is_remote(config) else str(config.data / FILE_NAME)
+        yield Finding("store", "fail", problem, f"restore a copy of {what}, or move it away")
     if not problems:
         open_ones = sum(count for status, count in counts.items() if status != "closed")
         closed = counts.get("closed", 0)
-        yield Finding("store", "ok", f"{plural(open_ones, 'open session')}, {closed} closed")
+        where = f"{store.place}: " if is_remote(config) else ""
+        yield Finding("store", "ok", f"{where}{plural(open_ones, 'open session')}, {closed} closed")
     yield from anyio.run(_processes, config, nodes)
 
 
-async def _ask_store(config: Config) -> tuple[list[str], dict[str, int], list[NodeRecord]]:
-    async with SQLStore.sqlite(config.data, retention=config.timeouts.retention) as store:
+async def _ask_store(store: SQLStore) -> tuple[list[str], dict[str, int], list[NodeRecord]]:
+    async with store:
         return await store.check(), await store.counts(), await store.nodes()
 
 

@@ -162,7 +162,9 @@ class LockFolder:
             StoreUnavailable: when the folder cannot be written, or its file system has no locks.
         """
         try:
-            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # A mode goes for the last folder only, and the one above is ours too.
+            for path in (self._path.parent, self._path):
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
             while not self._try_hold(node):  # noqa: ASYNC110 - a sweeper sets no event
                 await anyio.sleep(0.002)
         except OSError as error:

@@ -153,6 +153,13 @@ class Connections:
         self._all = [self._writer, *self._readers]
         self._reading = anyio.Semaphore(READERS)
 
+    @property
+    def place(self) -> str:
+        place = self._place
+        if isinstance(place, RemoteDatabase):
+            return place.place
+        return "memory" if place is None else str(place.file)
+
     async def open(self) -> None:
         """Connect, and make or upgrade the database, one process at a time.
 

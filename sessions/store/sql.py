@@ -121,6 +121,11 @@ class SQLStore:
         )
 
     @property
+    def place(self) -> str:
+        """Where it is, in words for its owner."""
+        return self._connections.place
+
+    @property
     def dropped(self) -> int:
         """How many journal entries were given up since the store was opened."""
         return self._writer.dropped

@@ -59,8 +59,8 @@ class RemoteDatabase:
 
     def _made(self, busy_seconds: float) -> Engine:
         own = self._own()
-        options: dict[str, Any] = own.options(self._url, busy_seconds)
         try:
+            options: dict[str, Any] = own.options(self._url, busy_seconds)
             return create_engine(
                 self._url,
                 poolclass=NullPool,
@@ -72,10 +72,7 @@ class RemoteDatabase:
             raise self._without_driver() from None
 
     def _own(self) -> Any:
-        try:
-            return import_module(f".{self.kind}", __package__)
-        except ImportError:
-            raise self._without_driver() from None
+        return import_module(f".{self.kind}", __package__)
 
     def _without_driver(self) -> StoreUnavailable:
         extra = _EXTRAS[self.kind]
