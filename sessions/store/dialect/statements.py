@@ -97,7 +97,12 @@ def execute_many(
     The statement must be one object for the life of the process. Rows are plain values already, so that nothing has to
     convert them: that is half the time of a batch.
     """
-    if rows:
+    if not rows:
+        return
+    if isinstance(statement, Upsert) and connection.dialect.name == "postgresql":
+        own = _own("postgresql")
+        own.upsert_many(connection, statement.table, rows, add=statement.add)
+    else:
         string, values = _run(connection, statement)
         given = list(rows) if values is None else [values(row) for row in rows]
         connection.exec_driver_sql(string, given)
