@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Collection
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -226,10 +225,13 @@ class Changer:
             if await self.store.get(record.id) is None:
                 raise Refused.unknown(record.id, self.config.data)
             raise Refused("session_busy", f"{record.id} is {record.status.value}; close it first")
-        for kept in ("work", "browser/files"):
-            folder = self.config.data / kept / plain(record.id)
-            await anyio.to_thread.run_sync(partial(shutil.rmtree, folder, ignore_errors=True))
+        await anyio.to_thread.run_sync(self.forget, record.id)
         return _done(record, "purged", changed=True)
+
+    def forget(self, session_id: str) -> None:
+        """Remove the files of a session of which nothing else is left."""
+        for kept in ("work", "browser/files"):
+            shutil.rmtree(self.config.data / kept / plain(session_id), ignore_errors=True)
 
     async def joined(self, what: str = "command line") -> Node:
         """Become a node of the data folder, once; until the end of the command."""

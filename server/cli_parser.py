@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn, cast
 
+from .cli_flags import FORCE, JSON_FLAG, MOVES, SESSIONS, Flag, positive, version
+
 OK = 0
 FAILURE = 1
 USAGE = 2
@@ -29,8 +31,6 @@ KINDS = ("call", "transition", "message", "compacted")
 STATUSES = ("creating", "idle", "active", "paused", "error", "closing", "closed")
 
 _EPILOG = "exit codes:\n" + "\n".join(f"  {code:<4} {text}" for code, text in EXIT_CODES.items())
-
-Flag = tuple[tuple[str, ...], dict[str, Any]]
 
 GLOBAL_FLAGS: list[Flag] = [
     (("--config",), {"metavar": "FILE", "help": "settings in TOML (docs/configuration.md)"}),
@@ -66,26 +66,6 @@ GLOBAL_FLAGS: list[Flag] = [
     (("--log-format",), {"metavar": "FORMAT", "help": "text or json"}),
 ]
 """Accepted before and after the command. Their values are checked with the other settings."""
-
-_JSON: Flag = (("--json",), {"action": "store_true", "help": "print one JSON document"})
-_SESSIONS: Flag = (
-    ("wanted",),  # "session" is the dest of --session
-    {"nargs": "+", "metavar": "SESSION", "help": "id or name of a session"},
-)
-
-
-def positive(text: str) -> int:
-    """Read a count of at least one."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"should be a number from 1 on, found {text!r}")
-    return int(text)
-
-
-def version(text: str) -> int:
-    """Read the version of a state."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"should be a number from 0 on, found {text!r}")
-    return int(text)
 
 
 class Parser(argparse.ArgumentParser):
@@ -176,7 +156,7 @@ def build_parser() -> Parser:
         "doctor",
         "Say what is installed, what is missing and what is wrong, and how to fix it.",
         "statehold doctor --config statehold.toml",
-        [_JSON],
+        [JSON_FLAG],
     )
     _command(
         commands,
@@ -215,7 +195,7 @@ def _add_sessions(commands: Any) -> None:
                 ("--limit",),
                 {"type": positive, "default": 1000, "metavar": "N", "help": "at most N (1000)"},
             ),
-            _JSON,
+            JSON_FLAG,
         ],
     )
     _command(
@@ -229,26 +209,24 @@ def _add_sessions(commands: Any) -> None:
                 ("--last",),
                 {"type": positive, "default": 10, "metavar": "N", "help": "journal entries (10)"},
             ),
-            _JSON,
+            JSON_FLAG,
         ],
     )
     _add_history(actions)
-    force: Flag = (
-        ("--force",),
-        {"action": "store_true", "help": "do not wait for running calls"},
-    )
     every: Flag = (("--closed",), {"action": "store_true", "help": "every session that is closed"})
     for name, text, example, flags in (
-        ("close", "Close sessions.", "close work --force", [_SESSIONS, force, _JSON]),
-        ("pause", "Pause sessions until somebody uses them.", "pause work", [_SESSIONS, _JSON]),
-        ("resume", "Resume paused sessions.", "resume work", [_SESSIONS, _JSON]),
+        ("close", "Close sessions.", "close work --force", [SESSIONS, FORCE, JSON_FLAG]),
+        ("pause", "Pause sessions until somebody uses them.", "pause work", [SESSIONS, JSON_FLAG]),
+        ("resume", "Resume paused sessions.", "resume work", [SESSIONS, JSON_FLAG]),
         (
             "purge",
             "Delete everything of closed sessions: state, journal and snapshots.",
             "purge --closed",
-            [(_SESSIONS[0], {**_SESSIONS[1], "nargs": "*"}), every, _JSON],
+            [(SESSIONS[0], {**SESSIONS[1], "nargs": "*"}), every, JSON_FLAG],
         ),
     ):
+        _command(actions, name, text, f"statehold sessions {example}", flags)
+    for name, text, example, flags in MOVES:
         _command(actions, name, text, f"statehold sessions {example}", flags)
     _command(
         actions,
@@ -262,7 +240,7 @@ def _add_sessions(commands: Any) -> None:
                 ("--full-page",),
                 {"action": "store_true", "help": "the whole page, not only what is in view"},
             ),
-            _JSON,
+            JSON_FLAG,
         ],
     )
     _command(
@@ -293,7 +271,7 @@ def _add_sessions(commands: Any) -> None:
                     "help": "change it only when it has this version",
                 },
             ),
-            _JSON,
+            JSON_FLAG,
         ],
     )
     _command(
@@ -307,7 +285,7 @@ def _add_sessions(commands: Any) -> None:
                 ("--force",),
                 {"action": "store_true", "help": "also when other services lose what they keep"},
             ),
-            _JSON,
+            JSON_FLAG,
         ],
     )
 
@@ -343,7 +321,7 @@ def _add_history(actions: Any) -> None:
                 ("--cursor",),
                 {"metavar": "CURSOR", "help": "go on where a page ended: older entries"},
             ),
-            _JSON,
+            JSON_FLAG,
         ],
     )
     _command(
@@ -351,7 +329,7 @@ def _add_history(actions: Any) -> None:
         "summary",
         "Sum up a session: what its caller wrote of it, and what the history holds.",
         "statehold sessions summary work",
-        [session, _JSON],
+        [session, JSON_FLAG],
     )
 
 
@@ -368,7 +346,7 @@ def _add_services(commands: Any) -> None:
         "list",
         "List the services as configured, without their secrets.",
         "statehold services list",
-        [_JSON],
+        [JSON_FLAG],
     )
     _command(
         actions,
@@ -380,7 +358,7 @@ def _add_services(commands: Any) -> None:
                 ("wanted",),
                 {"nargs": "*", "metavar": "SERVICE", "help": "only these (all enabled ones)"},
             ),
-            _JSON,
+            JSON_FLAG,
         ],
     )
 

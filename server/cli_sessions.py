@@ -56,6 +56,10 @@ async def _run(config: Config, arguments: Namespace) -> int:
                 return await _state(config, store, arguments)
             case "screenshot" | "open":
                 return await _look(config, store, arguments)
+            case "rename" | "fork" | "merge" | "export":
+                return await _move(config, store, arguments)
+            case "import":
+                return await _import(config, store, arguments)
             case _:
                 return await _change(config, store, arguments)
 
@@ -324,6 +328,39 @@ async def _state(config: Config, store: SQLStore | None, arguments: Namespace) -
         return await update_state(changer, record, arguments)
 
 
+# All of it.
+
+
+async def _move(config: Config, store: SQLStore | None, arguments: Namespace) -> int:
+    from . import cli_moves
+
+    if store is None:
+        raise Refused.unknown(arguments.wanted, config.data)
+    record = await find(store, arguments.wanted, config)
+    async with Changer(config, store) as changer:
+        match arguments.action:
+            case "rename":
+                return await cli_moves.rename(changer, record, arguments)
+            case "fork":
+                return await cli_moves.fork(changer, record, arguments)
+            case "merge":
+                sources = [await find(store, name, config) for name in arguments.sources]
+                return await cli_moves.merge(changer, record, sources, arguments)
+            case _:
+                return await cli_moves.export(changer, record, arguments)
+
+
+async def _import(config: Config, store: SQLStore | None, arguments: Namespace) -> int:
+    from .cli_moves import bring_in
+
+    owner = _owner_key(arguments.owner) or LOCAL.key
+    if store is not None:
+        async with Changer(config, store) as changer:
+            return await bring_in(changer, owner, arguments)
+    async with store_of(config) as made, Changer(config, made) as changer:
+        return await bring_in(changer, owner, arguments)
+
+
 # Changing.
 
 
@@ -344,10 +381,19 @@ async def _change(config: Config, store: SQLStore | None, arguments: Namespace) 
             for name in wanted:
                 try:
                     record = await find(store, name, config)
-                    done.append(await changer.change(arguments.action, record, _force(arguments)))
+                    done.append(await _changed(changer, arguments, record))
                 except Refused as error:
                     errors.append(error)
     return _report(arguments, done, errors)
+
+
+async def _changed(changer: Changer, arguments: Namespace, record: SessionRecord) -> JSON:
+    force = _force(arguments)
+    if arguments.action == "delete":
+        from .cli_moves import delete
+
+        return await delete(changer, record, force=force)
+    return await changer.change(arguments.action, record, force)
 
 
 def _force(arguments: Namespace) -> bool:

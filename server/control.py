@@ -28,13 +28,12 @@ from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from ..sessions.errors import InvalidArgument, SessionError
+from .control_requests import checked
 
 JSON = dict[str, Any]
 Handler = Callable[[JSON], Awaitable[JSON]]
 """Gets a checked request and returns what the response holds besides `ok`. A SessionError becomes the `error`."""
 
-OPS = ("list", "show", "pause", "resume", "close", "screenshot", "state")
-PICTURES = ("png", "jpeg", "webp")
 REQUEST_BYTES = 4 << 20
 """A request may hold a state."""
 RESPONSE_BYTES = 32 * 1024 * 1024
@@ -206,45 +205,7 @@ async def _request(stream: SocketStream) -> JSON | SessionError:
         return InvalidArgument("A request is one line of JSON.")
     if not isinstance(request, dict):
         return InvalidArgument("A request is a JSON object.")
-    return _checked(cast(JSON, request))
-
-
-def _checked(request: JSON) -> JSON | SessionError:
-    op, session, force = request.get("op"), request.get("session"), request.get("force", False)
-    owner = request.get("owner")
-    if op not in OPS:
-        return InvalidArgument(f"op should be one of {', '.join(OPS)}.")
-    if not isinstance(force, bool):
-        return InvalidArgument("force should be true or false.")
-    if op != "list" and not isinstance(session, str):
-        return InvalidArgument("session should be the id of a session.")
-    if not isinstance(owner, str | None):
-        return InvalidArgument("owner should be the key of a principal.")
-    checked: JSON = {"op": op, "session": session, "owner": owner, "force": force}
-    if op == "state":
-        return _checked_state(request, checked)
-    return _checked_picture(request, checked) if op == "screenshot" else checked
-
-
-def _checked_picture(request: JSON, checked: JSON) -> JSON | SessionError:
-    kind, full_page = request.get("kind", "png"), request.get("full_page", False)
-    if kind not in PICTURES:
-        return InvalidArgument(f"kind should be one of {', '.join(PICTURES)}.")
-    if not isinstance(full_page, bool):
-        return InvalidArgument("full_page should be true or false.")
-    return {**checked, "kind": kind, "full_page": full_page}
-
-
-def _checked_state(request: JSON, checked: JSON) -> JSON | SessionError:
-    mode, path, version = request.get("mode"), request.get("path", ""), request.get("if_version")
-    if mode not in ("merge", "replace"):
-        return InvalidArgument("mode should be merge or replace.")
-    if not isinstance(path, str) or "values" not in request:
-        return InvalidArgument("path should be a JSON pointer, and values be given.")
-    if isinstance(version, bool) or not isinstance(version, int | None):
-        return InvalidArgument("if_version should be a number.")
-    wish = {"values": request["values"], "mode": mode, "path": path, "if_version": version}
-    return {**checked, **wish}
+    return checked(cast(JSON, request))
 
 
 async def ask(folder: Path, node_id: str, request: JSON, *, seconds: float = 125.0) -> JSON:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 from ..sessions.cluster import NODES
 from ..sessions.errors import SessionNotFound
+from ..sessions.life import SAME
 from ..sessions.lifecycle import Event
 from ..sessions.records import Principal
 from ..sessions.registry import Registry
 from ..sessions.services import JSON
 from .control import serve_control
+
+SHOWN: Final = 1000
+"""Conflicts that an answer lists."""
 
 
 class Operator:
@@ -40,18 +46,11 @@ class Operator:
             force = bool(request.get("force"))
             found, _ = await self._registry.close(principal, session_id, force=force, reason="cli")
             return {"session": found}
-        if op == "screenshot":
-            from .pictures import picture
-
-            kind, full_page = request["kind"], request["full_page"]
-            return await picture(
-                self._registry, principal, session_id, kind=kind, full_page=full_page
-            )
-        if op == "state":
-            wish = {key: request[key] for key in ("mode", "path", "if_version")}
-            values: object = request["values"]
-            newer = await self._registry.states.update(principal, session_id, values, **wish)
-            return {"version": newer.version}
+        if op == "save":
+            await self._registry.porting.save(principal, session_id)
+            return {}
+        if op in _CHANGES:
+            return await _CHANGES[op](self._registry, principal, session_id, request)
         return {"session": await self._registry.info(principal, session_id)}
 
     async def _pause(self, principal: Principal, session_id: str, release: bool) -> JSON:
@@ -71,6 +70,62 @@ class Operator:
         if not isinstance(owner, str):
             raise SessionNotFound
         return Principal.of_key(owner)
+
+
+async def _screenshot(
+    registry: Registry, principal: Principal, session_id: str, request: JSON
+) -> JSON:
+    from .pictures import picture
+
+    kind, full_page = request["kind"], request["full_page"]
+    return await picture(registry, principal, session_id, kind=kind, full_page=full_page)
+
+
+async def _state(registry: Registry, principal: Principal, session_id: str, request: JSON) -> JSON:
+    wish = {key: request[key] for key in ("mode", "path", "if_version")}
+    values: object = request["values"]
+    newer = await registry.states.update(principal, session_id, values, **wish)
+    return {"version": newer.version}
+
+
+async def _delete(registry: Registry, principal: Principal, session_id: str, request: JSON) -> JSON:
+    force = bool(request.get("force"))
+    return {"session": await registry.life.delete(principal, session_id, force=force)}
+
+
+async def _rename(registry: Registry, principal: Principal, session_id: str, request: JSON) -> JSON:
+    name, metadata = request.get("name", SAME), request.get("metadata")
+    session = await registry.life.rename(principal, session_id, name, metadata=metadata)
+    return {"session": session.info()}
+
+
+async def _fork(registry: Registry, principal: Principal, session_id: str, request: JSON) -> JSON:
+    count, names = request["count"], request["names"]
+    forked = await registry.forking.fork(principal, session_id, count=count, names=names)
+    return {
+        "children": [child.info() for child in forked.children],
+        "services": [asdict(service) for service in forked.services],
+    }
+
+
+async def _merge(registry: Registry, principal: Principal, session_id: str, request: JSON) -> JSON:
+    sources, policy = request["sources"], request["policy"]
+    found = await registry.forking.merge(principal, session_id, sources, policy=policy)
+    return {
+        "version": found.state.version,
+        "conflicts": [asdict(conflict) for conflict in found.conflicts[:SHOWN]],
+        "conflict_count": found.conflicts.total,
+    }
+
+
+_CHANGES: Final[dict[str, Callable[[Registry, Principal, str, JSON], Awaitable[JSON]]]] = {
+    "screenshot": _screenshot,
+    "state": _state,
+    "delete": _delete,
+    "rename": _rename,
+    "fork": _fork,
+    "merge": _merge,
+}
 
 
 @asynccontextmanager

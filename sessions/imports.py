@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -52,8 +52,8 @@ class Place:
     node: str
     clock: Clock
     policy: Policy
-    services: Mapping[str, str]
-    """The names of the services there are, and the hashes of their configurations."""
+    services: Collection[str]
+    """The names of those that there are."""
     redactor: Redactor
     mint: Callable[[], str]
     alone: Callable[[str], AbstractContextManager[None]] = field(default=lambda _: nullcontext())

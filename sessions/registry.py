@@ -154,7 +154,7 @@ class Registry:
                 node=node.id,
                 clock=self.clock,
                 policy=self.policy,
-                services={name: found.config_hash for name, found in services.items()},
+                services=self.services,
                 redactor=self.redactor,
                 mint=mint,
                 alone=self._directory.alone,

@@ -1,0 +1,185 @@
+"""`statehold sessions rename|fork|merge|export|import|delete`, beside a server that holds the sessions and beside none."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from front import JSON, Way, count, opened_session, service, serving, structured, toml
+from mcp import Client
+
+from statehold.server.cli import main
+from statehold.server.cli_parser import FAILURE, NOT_FOUND, OK, USAGE
+
+
+class House:
+    """A data folder with its configuration, and the command line on it."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.config = folder / "statehold.toml"
+        self.config.write_text(toml({"services": {"quick": service("quick")}}))
+        self._capsys = capsys
+
+    def run(self, *words: str, configured: bool = True) -> tuple[int, str, str]:
+        self._capsys.readouterr()
+        flags = ["--config", str(self.config)] if configured else []
+        code = main(["sessions", *words, *flags, "--data", str(self.data)])
+        told = self._capsys.readouterr()
+        return code, told.out, told.err
+
+    def json(self, *words: str) -> Any:
+        code, out, err = self.run(*words, "--json")
+        assert code == OK, err
+        return json.loads(out)
+
+    @contextmanager
+    def serving(self) -> Generator[Way]:
+        with serving(self.config, self.data) as running:
+            yield Way("http", "modern", self.config, self.data, url=running.url)
+            assert running.stop() == 0
+
+    def asked(self, way: Way, work: Callable[[Client], Awaitable[Any]]) -> Any:
+        async def run() -> Any:
+            with anyio.fail_after(30):
+                async with way.connect() as client:
+                    return await work(client)
+
+        return anyio.run(run)
+
+
+@pytest.fixture
+def house(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> House:
+    return House(tmp_path, capsys)
+
+
+def opening(**arguments: Any) -> Callable[[Client], Awaitable[str]]:
+    async def opened(client: Client) -> str:
+        return await opened_session(client, **arguments)
+
+    return opened
+
+
+async def state_of(client: Client, session: str) -> Any:
+    found = structured(await client.call_tool("state_get", {"session_id": session}))
+    return found["value"]
+
+
+def test_sessions_are_moved_beside_a_server_that_holds_them(house: House) -> None:
+    """AS-26, AG-03, AG-04: each command is done where the session lives, and its caller sees it at once."""
+    file = house.folder / "work.json"
+    with house.serving() as way:
+
+        async def made(client: Client) -> str:
+            session = await opened_session(client, name="work", state={"n": 0, "token": "hush"})
+            assert await count(client, session) == 1
+            return session
+
+        work = house.asked(way, made)
+        renamed = house.json("rename", "work", "play", "--metadata", '{"a": [1.0]}')
+        assert (renamed["session_id"], renamed["name"], renamed["metadata"]) == (
+            *(work, "play"),
+            {"a": [1.0]},
+        )
+        forked = house.json("fork", "play", "--name", "left", "--name", "right")
+        assert [child["name"] for child in forked["children"]] == ["left", "right"]
+        assert [service["copied"] for service in forked["services"]] == [False]
+        for number, name in enumerate(("left", "right"), 1):
+            house.json("state", name, "--merge", json.dumps({"n": number}))
+        refused = house.run("merge", "play", "left", "right", "--policy", "fail")
+        assert (refused[0], "/n" in refused[2]) == (FAILURE, True)
+        merged = house.json("merge", "play", "left", "right")
+        assert (merged["version"], merged["conflict_count"]) == (1, 1)
+
+        async def seen(client: Client) -> Any:
+            return await state_of(client, work)
+
+        assert house.asked(way, seen)["n"] == 2
+        told = house.json("export", "play", str(file))
+        assert (told["secrets"], stat.S_IMODE(file.stat().st_mode)) == (False, 0o600)
+        assert "hush" not in file.read_text()
+        house.json("export", "play", str(file), "--secrets")
+        document = json.loads(file.read_text())
+        assert document["state"]["value"] == {"n": 2, "token": "hush"}
+        assert [entry["tool"] for entry in document["journal"] if entry["kind"] == "call"] == [
+            "inc"
+        ]
+        taken = house.run("import", str(file))
+        assert (taken[0], "name" in taken[2]) == (FAILURE, True)
+        new = house.json("import", str(file), "--name", "again")
+        assert (new["status"], new["imported_from"]) == ("paused", work)
+
+        async def used(client: Client) -> JSON:
+            assert await count(client, new["session_id"]) == 1
+            return await state_of(client, "again")
+
+        assert house.asked(way, used) == {"n": 2, "token": "hush"}
+        gone = house.json("delete", "play", "again", "--force")
+        assert [session["status"] for session in gone["sessions"]] == ["deleted", "deleted"]
+        code, out, _ = house.run("list", "--all", "--json")
+        assert (code, {session["name"] for session in json.loads(out)["sessions"]}) == (
+            OK,
+            {"left", "right"},
+        )
+
+
+def test_sessions_are_moved_when_no_process_holds_them(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AS-13, AS-26, AS-63, SC-41: the same on a data folder at rest; nothing is started, nothing stays behind."""
+    with house.serving() as way:
+        work = house.asked(way, opening(name="work", state={"n": 0}, user_id="ann"))
+    code, text, _ = house.run("export", "work", "--secrets")
+    document = json.loads(text)
+    assert (code, document["session"]["user_id"]) == (OK, "ann")
+    assert house.run("fork", "work", configured=False)[0] == FAILURE
+    [child] = house.json("fork", "work", "--name", "left")["children"]
+    house.json("state", "left", "--merge", '{"n": 5}')
+    assert house.json("merge", "work", "left")["version"] == 1
+    assert house.json("state", "work")["value"] == {"n": 5}
+    assert house.json("rename", "work", "--unname")["name"] is None
+    assert house.json("rename", work, "work")["name"] == "work"
+    assert house.run("rename", work, "left")[0] == FAILURE
+    assert house.json("show", work)["status"] == "paused"
+    typed = type("", (), {"buffer": io.BytesIO(text.encode())})
+    monkeypatch.setattr(sys, "stdin", typed)
+    new = house.json("import", "-", "--name", "again", "--owner", "bob")
+    assert house.json("show", new["session_id"])["owner"] == "bob"
+    code, out, err = house.run("export", "left", str(house.folder / "none" / "x"))
+    assert (code, out) == (USAGE, "")
+    assert "none" in err
+    broken = house.folder / "broken.json"
+    broken.write_text(text[:-9])
+    for file in (broken, house.config, house.folder / "missing"):
+        assert house.run("import", str(file))[0] in (FAILURE, USAGE)
+    document["bindings"][0]["service"] = "other"
+    broken.write_text(json.dumps(document))
+    assert "--lenient" in house.run("import", str(broken), "--name", "x")[2]
+    assert len(house.json("import", str(broken), "--name", "x", "--lenient")["left_out"]) == 1
+    for words in (["rename", "work"], ["rename", "work", "x", "--unname"]):
+        assert house.run(*words)[0] == USAGE
+    assert house.run("delete", "nobody")[0] == NOT_FOUND
+    house.json("close", "left")
+    gone = house.json("delete", "work", child["session_id"])
+    assert [session["session_id"] for session in gone["sessions"]] == [work, child["session_id"]]
+    names = [session["name"] for session in house.json("list", "--all")["sessions"]]
+    assert sorted(names) == ["again", "x"]
+
+
+def test_a_document_makes_a_data_folder_of_its_own(house: House) -> None:
+    with house.serving() as way:
+        house.asked(way, opening(name="work", state={"n": 1}))
+    file = house.folder / "work.json"
+    house.json("export", "work", str(file))
+    house.data = house.folder / "other"
+    house.json("import", str(file))
+    assert house.json("state", "work")["value"] == {"n": 1}
