@@ -93,6 +93,12 @@ class DatabaseServer:
             shutil.rmtree(self._folder)
             self._folder = None
 
+    def disconnect(self) -> None:
+        """Close everybody's connections, as a server does with those that are idle for long."""
+        with self._admin() as connection:
+            for number in connection.execute(text(self._others)).scalars().all():
+                connection.execute(text(self._disconnecting.format(int(number))))
+
     def fresh(self) -> str:
         """Return the URL of a new database."""
         self.start()
@@ -156,6 +162,9 @@ class DatabaseServer:
 
     _first: str
     """A database that is there from the beginning."""
+    _others: str
+    """What finds the connections besides the one that asks."""
+    _disconnecting: str
 
     def url(self, database: str) -> str:
         raise NotImplementedError
@@ -172,6 +181,10 @@ class PostgreSQL(DatabaseServer):
     driver = "postgresql+psycopg"
     signal = "INT"
     _first = "postgres"
+    _others = (
+        "SELECT pid FROM pg_stat_activity WHERE usename = 'statehold' AND pid <> pg_backend_pid()"
+    )
+    _disconnecting = "SELECT pg_terminate_backend({}, 5000)"
 
     def url(self, database: str) -> str:
         return f"postgresql://statehold@/{database}?host={self.folder}"
@@ -197,6 +210,8 @@ class MariaDB(DatabaseServer):
     driver = "mysql+pymysql"
     options: ClassVar[dict[str, object]] = {"ssl_disabled": True}
     _first = "mysql"
+    _others = "SELECT id FROM information_schema.processlist WHERE user = 'root' AND id <> CONNECTION_ID()"
+    _disconnecting = "KILL {}"
 
     def url(self, database: str) -> str:
         return f"mysql://root@localhost/{database}?unix_socket={self.folder}/socket"
@@ -213,7 +228,7 @@ class MariaDB(DatabaseServer):
             *(_program("mariadbd"), "--no-defaults", f"--datadir={self.folder}/data"),
             *("--skip-networking", f"--socket={self.folder}/socket"),
             *(f"--pid-file={self.folder}/pid", "--skip-log-bin", "--innodb-buffer-pool-size=32M"),
-            f"--innodb-flush-log-at-trx-commit={1 if self._durable else 0}",
+            f"--innodb-flush-log-at-trx-commit={1 if self._durable else 2}",
         ]
 
 

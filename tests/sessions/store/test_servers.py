@@ -1,0 +1,297 @@
+"""What only a database on a server can do to a store: go away, come back, and be used by others at the same moment."""
+
+from __future__ import annotations
+
+import gc
+import traceback
+from collections.abc import Generator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from databases import DatabaseServer, MariaDB, PostgreSQL
+from sqlalchemy import Connection, text
+from store_making import NODE, OTHER, Sessions, node_record
+
+from statehold.sessions.errors import SessionLimit, StoreUnavailable
+from statehold.sessions.records import HistoryFilter, StateRecord
+from statehold.sessions.store import SQLStore, Write
+from statehold.sessions.store import upgrade as upgrade_module
+from statehold.sessions.store.schema import HEAD
+
+KINDS = ("postgresql", "mariadb")
+
+# PyMySQL leaves a socket that cannot be connected to the collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+@pytest.fixture(params=KINDS)
+def server(
+    request: pytest.FixtureRequest, postgresql: PostgreSQL, mariadb: MariaDB
+) -> DatabaseServer:
+    found = postgresql if request.param == "postgresql" else mariadb
+    found.start()
+    return found
+
+
+@pytest.fixture(params=KINDS)
+def own_server(request: pytest.FixtureRequest) -> Generator[DatabaseServer]:
+    """A server that the test may kill."""
+    found = PostgreSQL() if request.param == "postgresql" else MariaDB()
+    yield found
+    found.stop()
+
+
+@cache
+def _secret() -> str:
+    return "-".join(["hunter", "2"])
+
+
+def _store(url: str, busy_seconds: float = 5.0) -> SQLStore:
+    return SQLStore.remote(url, busy_seconds=busy_seconds)
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Generator[None]:  # pyright: ignore[reportUnusedFunction]
+    yield
+    gc.collect()
+
+
+def _state(version: int) -> Write:
+    carried = StateRecord(session_id="sh_a", version=version, value={"n": version})
+    return Write("sh_a", NODE, 1, state=carried)
+
+
+async def _version(store: SQLStore) -> int:
+    state = await store.state("sh_a")
+    assert state is not None
+    return state.version
+
+
+async def test_connections_that_were_closed_while_idle_are_opened_again(
+    server: DatabaseServer,
+) -> None:
+    async with _store(server.emptied()) as store:
+        await store.join(node_record(NODE))
+        await Sessions(store).make("sh_a")
+        for version in (1, 2):
+            server.disconnect()
+            await store.write(_state(version))
+            assert await _version(store) == version
+
+
+async def test_a_server_that_dies_is_told_and_nothing_acknowledged_is_lost(
+    own_server: DatabaseServer,
+) -> None:
+    async with _store(own_server.fresh()) as store:
+        await store.join(node_record(NODE))
+        await Sessions(store).make("sh_a")
+        acknowledged = 0
+
+        async def write() -> None:
+            nonlocal acknowledged
+            with suppress(StoreUnavailable):
+                while True:
+                    await store.write(_state(acknowledged + 1))
+                    acknowledged += 1
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write)
+            with anyio.fail_after(20):
+                while acknowledged < 20:  # noqa: ASYNC110 - nobody is told
+                    await anyio.sleep(0.002)
+            own_server.kill()
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            await store.get("sh_a")
+        with pytest.raises(StoreUnavailable):
+            await store.write(_state(acknowledged + 5))
+        own_server.run()
+        # The last one may have been kept without its having been said.
+        assert await _version(store) in (acknowledged, acknowledged + 1)
+        await store.write(_state(acknowledged + 10))
+        assert await _version(store) == acknowledged + 10
+
+
+async def test_transactions_that_get_in_each_others_way_are_run_again(
+    server: DatabaseServer,
+) -> None:
+    url = server.emptied()
+    async with _store(url) as one, _store(url) as two:
+        await one.join(node_record(NODE))
+        for name in ("sh_a", "sh_b"):
+            await Sessions(one).make(name)
+        first_locks = [anyio.Event(), anyio.Event()]
+        runs: list[int] = []
+
+        def crossed(me: int, mine: str, theirs: str) -> Any:
+            def work(connection: Connection) -> None:
+                runs.append(me)
+                touch = text("UPDATE session SET used_at = used_at + 1 WHERE id = :id")
+                connection.execute(touch, {"id": mine})
+                if len(runs) <= 2:
+                    anyio.from_thread.run_sync(first_locks[me].set, token=token)
+                    anyio.from_thread.run(first_locks[1 - me].wait, token=token)
+                connection.execute(touch, {"id": theirs})
+
+            return work
+
+        token = anyio.lowlevel.current_token()
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(one._writer.submit, crossed(0, "sh_a", "sh_b"))  # pyright: ignore[reportPrivateUsage]
+                tasks.start_soon(two._writer.submit, crossed(1, "sh_b", "sh_a"))  # pyright: ignore[reportPrivateUsage]
+        assert len(runs) > 2
+        for name in ("sh_a", "sh_b"):
+            record = await one.get(name)
+            assert record is not None
+            assert record.used_at == 3.0
+
+
+async def test_a_limit_holds_for_two_processes_that_create_at_once(server: DatabaseServer) -> None:
+    url = server.emptied()
+    made, refused = 0, 0
+    async with _store(url) as one, _store(url) as two:
+        await one.join(node_record(NODE))
+
+        async def make(store: SQLStore, number: int) -> None:
+            nonlocal made, refused
+            try:
+                await Sessions(store).make(f"sh_{number}", per_owner=10)
+                made += 1
+            except SessionLimit:
+                refused += 1
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(60):
+                tasks.start_soon(make, (one, two)[number % 2], number)
+        assert (made, refused) == (10, 50)
+        assert await two.counts() == {"idle": 10}
+
+
+async def test_what_a_dead_node_left_is_adopted_once(server: DatabaseServer) -> None:
+    url = server.emptied()
+    adopted: list[str] = []
+    async with _store(url) as one, _store(url) as two:
+        for node in (NODE, OTHER):
+            await one.join(node_record(node))
+        for number in range(40):
+            await Sessions(one).make(f"sh_{number:02}", node=OTHER)
+
+        async def adopt(store: SQLStore) -> None:
+            adopted.extend(await store.adopt([OTHER], 9.0))
+
+        async with anyio.create_task_group() as tasks:
+            for store in (one, two, one, two):
+                tasks.start_soon(adopt, store)
+        assert sorted(adopted) == [f"sh_{number:02}" for number in range(40)]
+        for number in range(40):
+            assert len(await two.history(f"sh_{number:02}", HistoryFilter())) == 1
+
+
+async def test_many_processes_may_open_a_new_database_at_once(server: DatabaseServer) -> None:
+    url = server.fresh()
+    checked: list[list[str]] = []
+
+    async def one() -> None:
+        async with _store(url) as store:
+            checked.append(await store.check())
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(4):
+            tasks.start_soon(one)
+    assert checked == [[]] * 4
+
+
+@pytest.mark.parametrize("revision", ["0001", "0002"])
+async def test_a_database_of_an_earlier_schema_is_upgraded(
+    server: DatabaseServer, revision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = server.fresh()
+    with monkeypatch.context() as earlier, server.connection(url) as connection:
+        earlier.setattr(upgrade_module, "HEAD", revision)
+        upgrade_module.migrate(connection, None)
+        names, values = ", ".join(_SESSION), ", ".join(_SESSION.values())
+        connection.execute(text(f"INSERT INTO session ({names}) VALUES ({values})"))
+        connection.execute(text("INSERT INTO state VALUES ('sh_a', 3, '{\"n\": 3}', NULL)"))
+    async with _store(url) as store:
+        found = await store.find("local", "", "work")
+        assert found is not None
+        assert (found.id, await _version(store)) == ("sh_a", 3)
+        assert await store.check() == []
+        assert upgrade_module.HEAD == HEAD
+
+
+_SESSION = {
+    **dict.fromkeys(("created_at", "used_at", "status_at"), "1.0"),
+    **dict.fromkeys(("idle_seconds", "paused_seconds", "lifetime_seconds"), "9.0"),
+    "id": "'sh_a'",
+    "owner": "'local'",
+    "namespace": "''",
+    "name": "'work'",
+    "epoch": "4",
+    "status": "'paused'",
+    "metadata": "'{}'",
+    "services": "'[]'",
+}
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("CREATE TABLE bookmarks (url TEXT)", "another program"),
+        ("UPDATE alembic_version SET version_num = '9999'", "newer Statehold"),
+    ],
+)
+async def test_a_database_of_another_program_or_time_is_refused(
+    server: DatabaseServer, statement: str, problem: str
+) -> None:
+    url = server.fresh()
+    if problem == "newer Statehold":
+        async with _store(url):
+            pass
+    with server.connection(url) as connection:
+        connection.execute(text(statement))
+    with pytest.raises(StoreUnavailable, match=problem):
+        async with _store(url):
+            pass
+
+
+async def test_a_database_that_cannot_be_used_is_told_without_its_password(
+    server: DatabaseServer, tmp_path: Path
+) -> None:
+    places = {
+        "does not exist": server.url("nothing"),
+        "cannot be reached": server.url("x").replace(str(server.folder), str(tmp_path)),
+    }
+    for problem, url in places.items():
+        url = url.replace("statehold@", f"statehold:{_secret()}@")
+        url = url.replace("root@", f"root:{_secret()}@") if "does not" not in problem else url
+        with pytest.raises(StoreUnavailable, match=problem) as caught:
+            async with _store(url):
+                pass
+        assert _secret() not in "".join(traceback.format_exception(caught.value))
+
+
+async def test_what_was_written_is_in_no_error(
+    server: DatabaseServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = server.emptied()
+    async with _store(url, 1.0) as store:
+        await store.join(node_record(NODE))
+        await Sessions(store).make("sh_a", name="one")
+        await Sessions(store).make("sh_b", name=_secret())
+        with server.connection(url) as connection:
+            transaction = connection.execution_options(isolation_level="READ COMMITTED").begin()
+            connection.execute(text("SELECT id FROM session FOR UPDATE")).all()
+            with pytest.raises(StoreUnavailable, match="is locked") as caught:
+                await store.write(Write("sh_a", NODE, 1, session={"metadata": {"key": _secret()}}))
+            transaction.rollback()
+        said = "".join(traceback.format_exception(caught.value))
+        with pytest.raises(Exception, match="named") as taken:
+            await store.write(Write("sh_a", NODE, 1, session={"name": _secret()}))
+        assert taken.value.__cause__ is None
+        await store.write(_state(1))
+    assert _secret() not in said + caplog.text
