@@ -46,6 +46,11 @@ def _optional(value: object) -> str | None:
     return None if value is None else dumps(value)
 
 
+def _plain(text: str | None) -> str | None:
+    """Words of others' that are stored as they are, but for what PostgreSQL has no room for in a text."""
+    return text if text is None or "\0" not in text else text.replace("\0", "\ufffd")
+
+
 def _parsed(text: str | None) -> Any:
     return None if text is None else loads(text)
 
@@ -69,6 +74,8 @@ def session_columns(values: Mapping[str, Any]) -> Row:
             row.update({column: getattr(times, name) for name, column in _TIMEOUTS.items()})
         elif key in ("metadata", "services"):
             row[key] = dumps(value)
+        elif key == "reason":
+            row[key] = _plain(value)
         else:
             row[key] = str(value) if key == "status" else value
     return row
@@ -96,7 +103,8 @@ def node_record(row: Mapping[str, Any]) -> NodeRecord:
 
 
 def binding_row(record: BindingRecord) -> Row:
-    return {**record.__dict__, "status": str(record.status)}
+    status, problem = str(record.status), _plain(record.last_error)
+    return {**record.__dict__, "status": status, "last_error": problem}
 
 
 def binding_record(row: Mapping[str, Any]) -> BindingRecord:
@@ -133,6 +141,7 @@ def journal_row(record: JournalRecord) -> Row:
     row["kind"] = str(record.kind)
     row["request"] = request = _optional(record.request)
     row["result"] = result = _optional(record.result)
+    row["error"] = _plain(record.error)
     row["bytes"] = size = OVERHEAD
     for text in (request, result, record.error):
         if text is not None:

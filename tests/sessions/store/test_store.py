@@ -72,6 +72,39 @@ async def test_numbers_and_text_of_a_state_come_back_exact(
     assert isinstance(found.value["huge"], int)
 
 
+async def test_words_of_others_are_stored_whatever_is_in_them(
+    store: Store, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a")
+    said = "broken\0 \\ ' \" % %s :x ${y}\n\t\x1f \U0001f600 "
+    bound = BindingRecord(session_id="sh_a", service="x", last_error=said)
+    await store.write(
+        write(
+            "sh_a",
+            session={"reason": said, "metadata": {said: said}},
+            bindings=[bound],
+            journal=[entry("sh_a", 1, error=said, request={said: said}, run=said[7:])],
+        )
+    )
+    shown = said.replace("\0", "\ufffd")
+    found = await store.get("sh_a")
+    assert found is not None
+    assert (found.reason, found.metadata) == (shown, {said: said})
+    assert [b.last_error for b in await store.bindings("sh_a")] == [shown]
+    [noted] = await store.journal("sh_a")
+    assert (noted.error, noted.request, noted.run) == (shown, {said: said}, said[7:])
+
+
+async def test_names_that_only_look_alike_are_different(store: Store, sessions: Sessions) -> None:
+    alike = ["name", "Name", "n\u00e4me", "na\u0308me", "name ", " name", "n\u0430me", "NAME"]
+    for number, name in enumerate(alike):
+        await sessions.make(f"sh_{number}", name=name)
+    for number, name in enumerate(alike):
+        found = await store.find("local", "", name)
+        assert found is not None
+        assert (found.id, found.name) == (f"sh_{number}", name)
+
+
 async def test_nothing_is_found_of_an_id_that_is_not_there(store: Store) -> None:
     assert await store.get("sh_x") is None
     assert await store.state("sh_x") is None
