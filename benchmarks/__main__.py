@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--routes", help="hop: only these, of direct,statehold,fastmcp,mcp-proxy")
     found.add_argument("--rounds", type=int, help="hop: rounds of each scenario")
     found.add_argument("--calls", type=int, help="hop: calls per round")
+    found.add_argument("--databases", help="store: only these, of sqlite,postgresql,mariadb")
     found.add_argument("--seconds", type=float, help="store: how long one round takes")
     return found
 
@@ -63,6 +64,7 @@ def planned(given: argparse.Namespace, folder: Path) -> Plan:
         "rounds": given.rounds,
         "calls": given.calls,
         "store_seconds": given.seconds,
+        "databases": tuple(given.databases.split(",")) if given.databases else None,
     }
     return replace(plan, **{name: value for name, value in changed.items() if value is not None})
 

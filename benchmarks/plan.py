@@ -10,6 +10,7 @@ from typing import Literal
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 COUNTER = ROOT / "tests" / "upstreams" / "counter.py"
+DATABASES = ROOT / "tests" / "support" / "databases.py"
 QUICK = ROOT / "tests" / "upstreams" / "quick.py"
 
 North = Literal["stdio", "http"]
@@ -41,6 +42,7 @@ class Plan:
     """How many sessions with a browser there are at a time."""
     store_seconds: float = 1.5
     store_rounds: int = 3
+    databases: tuple[str, ...] = ("sqlite", "postgresql", "mariadb")
 
 
 def quick(folder: Path) -> Plan:
@@ -60,6 +62,7 @@ def quick(folder: Path) -> Plan:
         browsers=(1, 3),
         store_seconds=0.4,
         store_rounds=1,
+        databases=("sqlite",),
     )
 
 

@@ -1,11 +1,14 @@
-"""(e) Durable writes and journal appends per second: the store by itself, in a data folder, at 1, 10 and 100 writers."""
+"""(e) Durable writes and journal appends per second: the store by itself, at 1, 10 and 100 writers, in a data folder and on
+the servers of databases that are installed."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import anyio
+from sqlalchemy import create_engine, inspect, make_url, text
 
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.records import LOCAL, JournalKind, JournalRecord, SessionRecord, StateRecord
@@ -15,6 +18,7 @@ from statehold.sessions.store.base import Write
 from .plan import Plan
 from .report import Table, Target
 from .samples import median, quantile, undisturbed
+from .servers import running
 
 NODE = "bench"
 WRITERS = (1, 10, 100)
@@ -22,20 +26,51 @@ TEXT = "x" * 900
 """With it a state, and a journal entry, takes about 1 KB."""
 APPENDS = 50
 """Entries that a writer adds before it waits until they are durable."""
-WRITES_PER_SECOND = 10_000.0
+WRITES_PER_SECOND = {"sqlite": 10_000.0, "postgresql": 5_000.0}
 
+Make = Callable[[str], SQLStore]
+"""Makes a store; each name is of one that is empty."""
 Work = Callable[[SQLStore, int], Awaitable[int]]
 """One step of one writer: returns how many writes it made durable."""
 
 
 async def measure(plan: Plan) -> Table:
     table = Table("(e) store: writes of 1 KB per second, each durable (fsync) when counted")
-    for kind, make in (("fenced write", _writes), ("journal append", _appends)):
+    for database in plan.databases:
+        if database == "sqlite":
+            await _measure(plan, table, database, lambda name: SQLStore.sqlite(plan.folder / name))
+            continue
+        with running(database) as url:
+            if url is None:
+                table.notes.append(f"{database} is not installed: python tests/peers/install.py")
+                continue
+            await _measure(plan, table, database, partial(_emptied, url))
+    table.notes.append("p50 and p99: how long one writer waits, for journal appends once per 50")
+    return table
+
+
+def _emptied(url: str, name: str) -> SQLStore:
+    engine = create_engine(make_url(url).set(drivername=_DRIVERS[url.partition(":")[0]]))
+    with engine.begin() as connection:
+        for found in inspect(connection).get_table_names():
+            if found != "alembic_version":
+                connection.execute(text(f"DELETE FROM {found}"))
+    engine.dispose()
+    return SQLStore.remote(url)
+
+
+_DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}
+
+
+async def _measure(plan: Plan, table: Table, database: str, make: Make) -> None:
+    for kind, work in (("fenced write", _writes), ("journal append", _appends)):
         for writers in WRITERS:
-            rates, waits = await _rounds(plan, f"{kind[:4]}{writers}", make, writers)
+            store = make(f"store-{kind[:4]}{writers}")
+            rates, waits = await _rounds(plan, store, work, writers)
             best = max(rates)
             table.rows.append(
                 {
+                    "database": database,
                     "what": kind,
                     "writers": writers,
                     "per second": round(median(rates)),
@@ -44,20 +79,17 @@ async def measure(plan: Plan) -> Table:
                     "p99 ms": round(quantile(waits, 0.99) * 1e3, 3),
                 }
             )
-            if kind == "fenced write" and writers == max(WRITERS):
-                table.targets.append(
-                    Target("durable writes at 100 writers", best, WRITES_PER_SECOND, "/s", False)
-                )
-    table.notes.append("p50 and p99: how long one writer waits, for journal appends once per 50")
-    return table
+            bound = WRITES_PER_SECOND.get(database)
+            if bound is not None and kind == "fenced write" and writers == max(WRITERS):
+                name = f"durable writes at 100 writers ({database})"
+                table.targets.append(Target(name, best, bound, "/s", False))
 
 
 async def _rounds(
-    plan: Plan, name: str, make: Callable[[], Work], writers: int
+    plan: Plan, store: SQLStore, make: Callable[[], Work], writers: int
 ) -> tuple[list[float], list[float]]:
     waits: list[float] = []
-    folder = plan.folder / f"store-{name}"
-    async with SQLStore.sqlite(folder) as store:
+    async with store:
         for number in range(max(WRITERS)):
             await store.create(
                 session_of(number), StateRecord(session_id=_id(number)), [], per_owner=0

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -24,14 +26,23 @@ def measured(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.usefixtures("postgresql")
 def test_the_store_is_measured_at_1_10_and_100_writers(tmp_path: Path) -> None:
-    found = measured(tmp_path, "store", "--quick", "--seconds", "0.1")
+    """SC-18, SC-31."""
+    databases = ("sqlite", "postgresql")
+    only = ("--databases", ",".join(databases))
+    found = measured(tmp_path, "store", "--quick", "--seconds", "0.1", *only)
     rows = found["store"]["rows"]
-    assert [(row["what"], row["writers"]) for row in rows] == [
-        (what, writers) for what in ("fenced write", "journal append") for writers in (1, 10, 100)
+    assert [(row["database"], row["what"], row["writers"]) for row in rows] == [
+        (database, what, writers)
+        for database in databases
+        for what in ("fenced write", "journal append")
+        for writers in (1, 10, 100)
     ]
     assert all(row["per second"] > 0 for row in rows)
-    assert [target["target"] for target in found["targets"]] == ["durable writes at 100 writers"]
+    assert [target["target"] for target in found["targets"]] == [
+        f"durable writes at 100 writers ({database})" for database in databases
+    ]
     assert found["about"]["packages"]["mcp"]
     assert len(found["about"]["load_before"]) == 3
 

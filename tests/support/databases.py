@@ -29,6 +29,7 @@ class DatabaseServer:
 
     accounts: tuple[str, ...]
     """Who may run it where we are root, which it refuses to be run by."""
+    program: str
     driver: str
     signal = "TERM"
     """What ends it when we are killed."""
@@ -45,6 +46,10 @@ class DatabaseServer:
     def folder(self) -> Path:
         assert self._folder is not None, "it was not started"
         return self._folder
+
+    @classmethod
+    def installed(cls) -> bool:
+        return _found(cls.program) is not None
 
     def start(self) -> None:
         """Make its files and wait until it answers. Idempotent."""
@@ -178,6 +183,7 @@ class DatabaseServer:
 
 class PostgreSQL(DatabaseServer):
     accounts = ("postgres",)
+    program = "initdb"
     driver = "postgresql+psycopg"
     signal = "INT"
     _first = "postgres"
@@ -207,6 +213,7 @@ class PostgreSQL(DatabaseServer):
 
 class MariaDB(DatabaseServer):
     accounts = ("mysql",)
+    program = "mariadbd"
     driver = "mysql+pymysql"
     options: ClassVar[dict[str, object]] = {"ssl_disabled": True}
     _first = "mysql"
@@ -233,9 +240,14 @@ class MariaDB(DatabaseServer):
 
 
 def _program(name: str) -> str:
+    found = _found(name)
+    assert found is not None, f"there is no {name}; python tests/peers/install.py installs it"
+    return found
+
+
+def _found(name: str) -> str | None:
     found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
     if found is None:
         places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
         found = str(places[-1]) if places else None
-    assert found is not None, f"there is no {name}; python tests/peers/install.py installs it"
     return found

@@ -1,0 +1,29 @@
+"""The servers of databases that the tests use, here with every write on the disk before it is acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib.util import module_from_spec, spec_from_file_location
+from typing import Any
+
+from .plan import DATABASES
+
+
+@contextmanager
+def running(kind: str) -> Generator[str | None]:
+    """The URL of a new database on a server that runs as long as the block, None where it is not installed."""
+    spec = spec_from_file_location("databases", DATABASES)
+    assert spec is not None
+    assert spec.loader is not None
+    databases: Any = module_from_spec(spec)
+    spec.loader.exec_module(databases)
+    made = {"postgresql": databases.PostgreSQL, "mariadb": databases.MariaDB}[kind]
+    if not made.installed():
+        yield None
+        return
+    server = made(durable=True)
+    try:
+        yield server.fresh()
+    finally:
+        server.stop()
