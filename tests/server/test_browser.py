@@ -96,6 +96,7 @@ async def test_children_of_a_session_are_logged_in_as_it_is(way: Way, login_site
 async def test_files_of_a_session_are_resources_that_outlive_a_pause(
     way: Way, login_site: str
 ) -> None:
+    """AS-06."""
     async with agent(way) as ada:
         await ada.said("browser_navigate", url=f"{login_site}/login")
         result = await ada.call("browser_take_screenshot", filename="login.png")

@@ -95,7 +95,7 @@ async def test_pages_go_back_and_have_everything_once(client: Client) -> None:
 
 
 async def test_failed_calls_are_shown_with_what_they_said(client: Client) -> None:
-    """AS-50, AS-54: by default too."""
+    """AS-46, AS-50, AS-54: by default too."""
     session = await opened_session(client)
     await client.call_tool("c_fail", {"session_id": session, "message": "no luck"})
     await client.call_tool("inc", {"session_id": session})
@@ -172,6 +172,7 @@ async def test_a_paused_session_stays_paused(client: Client) -> None:
 
 
 async def test_a_closed_session_can_be_read_but_not_added_to(client: Client) -> None:
+    """AS-45."""
     session = await opened_session(client)
     await note(client, session, "user", "before")
     await client.call_tool("session_close", {"session_id": session})
@@ -199,7 +200,7 @@ async def test_an_unknown_session_has_no_history(client: Client) -> None:
 
 
 async def test_a_summary_counts_and_quotes_and_is_stable(client: Client) -> None:
-    """AS-38, AS-39, AS-41, AS-44: made without a model, from records only."""
+    """AS-76, AS-38, AS-39, AS-41, AS-44: made without a model, from records only."""
     session = await opened_session(client, state={"cart": [], "user": "ada"})
     await run_of(client, session, "one")
     await note(client, session, "user", "the invoice of March, that invoice")
@@ -226,7 +227,7 @@ async def test_a_summary_counts_and_quotes_and_is_stable(client: Client) -> None
 
 
 async def test_the_summary_of_a_host_comes_first(client: Client) -> None:
-    """AS-19, AS-22, AS-40: null when none, then text, topics, time and source."""
+    """AS-10, AS-19, AS-22, AS-40: null when none, then text, topics, time and source."""
     session = await opened_session(client)
     await note(client, session, "user", "first")
     given = {"session_id": session, "text": "We met.", "topics": ["greeting", "greeting"]}

@@ -29,7 +29,7 @@ async def listed(client: Client, **wanted: Any) -> list[JSON]:
 
 
 async def test_sessions_are_found_by_what_was_said_of_them(client: Client) -> None:
-    """AS-02, AS-04, AS-07, AS-60, AS-62, AS-75."""
+    """AS-11, AS-02, AS-04, AS-07, AS-60, AS-62, AS-75."""
     user = f"ann {secrets.token_hex(4)}"
     metadata = {"order": {"id": 17, "paid": False}}
     one = await opened_session(client, user_id=user, agent_id="buyer", metadata=metadata)
@@ -128,7 +128,7 @@ async def test_a_session_is_moved_and_deleted(client: Client) -> None:
 
 
 async def test_the_server_is_looked_at_without_ids(client: Client) -> None:
-    """SC-49."""
+    """AM-07, SC-49."""
     await opened_session(client)
     services = structured(await client.call_tool("service_list", {}))
     [quick] = services["services"]

@@ -123,7 +123,7 @@ async def test_every_value_comes_back_exact(client: Client) -> None:
 
 
 async def test_what_cannot_be_is_refused_with_its_code_and_changes_nothing(client: Client) -> None:
-    """AS-37, AG-10, AG-33, AG-40."""
+    """AS-77, AS-37, AG-10, AG-33, AG-40."""
     session = await opened_session(client, state={"n": 1})
     one: JSON = {"session_id": session}
     cases: list[tuple[JSON, str, str]] = [
@@ -184,7 +184,7 @@ async def test_reading_wakes_nothing_and_changing_opens_no_connection(client: Cl
 
 
 async def test_a_shopping_list_lives_in_the_state(client: Client) -> None:
-    """AM-27, AG-01, AG-09: steps share it, one adds, one lists, one clears."""
+    """AM-22, AM-27, AG-01, AG-09: steps share it, one adds, one lists, one clears."""
     session = await opened_session(client, state={"shopping_list": []})
     for item in ("milk", "bread", "eggs"):
         await update(client, session, item, path="/shopping_list/-")

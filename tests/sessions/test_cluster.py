@@ -288,7 +288,7 @@ def said_and_killed(command: list[str]) -> list[str]:
 async def test_racing_nodes_that_are_killed_at_random_never_share_a_session_nor_lose_a_write(
     tmp_path: Path, seed: int
 ) -> None:
-    """Five nodes race for three sessions; every few lines one of them is killed and another one starts."""
+    """SC-06: five nodes race for three sessions; every few lines one of them is killed and another one starts."""
     sessions = ("sh_a", "sh_b", "sh_c")
     chance = random.Random(seed)
     await made(tmp_path, *sessions)

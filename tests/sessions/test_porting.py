@@ -65,7 +65,7 @@ async def everything(house: House) -> list[str]:
 
 
 async def test_an_imported_session_is_the_exported_one_again(build: Build):
-    """AS-12, AS-13, AS-25, AG-28, SC-02: import(export(x)) is x, under another id and owner, paused."""
+    """AS-51, AS-12, AS-13, AS-25, AG-28, SC-02: import(export(x)) is x, under another id and owner, paused."""
     async with build(Counting(pause="snapshot")) as house:
         session = await filled(house)
         before = await document_of(house, session)
@@ -218,7 +218,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)
 def test_whatever_is_in_a_document_it_is_read_or_refused(data: st.DataObject):
-    """SC-11, SC-21: never another error, wherever something else stands."""
+    """SC-21: never another error, wherever something else stands."""
     values = st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -291,7 +291,7 @@ _SOUND = json.dumps(
 
 
 async def test_what_is_not_possible_here_can_be_left_out(build: Build):
-    """SC-40: strict refuses it, otherwise it is said."""
+    """SC-15, SC-40: strict refuses it, otherwise it is said."""
     policy = Policy(longest=Timeouts(idle=50, paused=0, lifetime=0), timeouts=Timeouts(idle=10))
     async with build(Counting(pause="snapshot")) as elsewhere:
         document = await document_of(elsewhere, await filled(elsewhere))

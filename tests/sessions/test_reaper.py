@@ -71,6 +71,7 @@ async def test_a_forgotten_key_does_not_come():
 
 
 async def test_it_wakes_for_a_deadline_that_is_nearer_than_the_one_it_waits_for():
+    """AS-57."""
     diary = Diary()
     diary.reaper.schedule("late", 1000.0)
     async with anyio.create_task_group() as tasks:
@@ -85,6 +86,7 @@ async def test_it_wakes_for_a_deadline_that_is_nearer_than_the_one_it_waits_for(
 
 
 async def test_a_million_uses_do_not_touch_the_heap():
+    """SC-45."""
     diary = Diary()
     for _ in range(1000):
         diary.reaper.schedule("a", 10.0)

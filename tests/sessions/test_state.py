@@ -216,7 +216,7 @@ def test_a_state_stays_an_object_and_its_places_what_they_are(
     ],
 )
 def test_what_is_not_json_is_told_with_its_place(value: object, place: str):
-    """AS-33, AG-05."""
+    """SC-11, SC-12, AS-33, AG-05."""
     with pytest.raises(StateInvalid, match=place):
         check({"a": [value], "n": 2**80})
 

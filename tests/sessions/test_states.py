@@ -28,7 +28,7 @@ OTHER = Principal(subject="somebody else")
 
 
 async def test_a_new_session_has_an_empty_state_which_updates_change(build: Build) -> None:
-    """AM-41, AG-21, AG-22, AG-39: never null, and set is an update."""
+    """AG-27, AS-21, AM-41, AG-21, AG-22, AG-39: never null, and set is an update."""
     async with build() as house:
         session = await house.create()
         states = house.registry.states
@@ -44,7 +44,7 @@ async def test_a_new_session_has_an_empty_state_which_updates_change(build: Buil
 
 
 async def test_what_is_read_is_a_copy_and_what_is_given_is_copied(build: Build) -> None:
-    """AG-03, AG-23, AG-25."""
+    """SC-13, AG-03, AG-23, AG-25."""
     async with build() as house:
         given: dict[str, Any] = {"list": [1, {"deep": 1}]}
         session = await house.create(state=given)
@@ -81,7 +81,7 @@ async def test_a_thousand_updates_at_once_are_all_applied(build: Build, tmp_path
 
 
 async def test_a_thousand_increments_with_compare_and_set_add_up(build: Build) -> None:
-    """AS-37, AS-67, AS-70, AG-34: of two writers of one version one wins; with retries the sum is exact."""
+    """SC-46, AS-37, AS-67, AS-70, AG-34: of two writers of one version one wins; with retries the sum is exact."""
     async with build() as house:
         session = await house.create(state={"n": 0})
         states, conflicts = house.registry.states, 0

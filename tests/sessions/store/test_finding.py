@@ -52,7 +52,7 @@ async def test_metadata_is_found_by_value_not_by_text(
 
 
 async def test_labels_and_times_choose(store: Store, sessions: Sessions) -> None:
-    """AS-02, AS-04, AS-62."""
+    """AS-61, AS-02, AS-04, AS-62."""
     await sessions.make("sh_a", user_id="ann", agent_id="buyer", used_at=1.0)
     await sessions.make("sh_b", user_id="ann", team_id="blue", used_at=2.0)
     await sessions.make("sh_c", user_id="ANN", workflow_id="w/1", used_at=3.0)

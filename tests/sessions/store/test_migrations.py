@@ -109,6 +109,7 @@ anyio.run(main)
 
 
 async def test_a_database_is_opened_again_as_it_was(tmp_path: Path) -> None:
+    """SC-19, SC-39."""
     async with open_store(tmp_path / "data") as store:
         await store.join(node_record(NODE))
         await Sessions(store).make("sh_a", name="login")

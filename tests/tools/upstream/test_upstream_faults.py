@@ -96,6 +96,7 @@ async def test_a_flood_of_lines_and_one_on_stderr_are_survived_in_bounded_memory
 async def test_a_server_that_answers_no_call_is_cancelled_and_closed_in_time(
     serving: Serving,
 ) -> None:
+    """AM-43."""
     connection = await serving("bad", "mute").open(view(), None)
     with anyio.move_on_after(0.1) as waited:
         await connection.call("get", {}, Caller())
@@ -105,6 +106,7 @@ async def test_a_server_that_answers_no_call_is_cancelled_and_closed_in_time(
 
 
 async def test_a_server_that_crashes_again_and_again_is_told_each_time(serving: Serving) -> None:
+    """AM-43."""
     service = serving("bad", "crash-loop")
     for _ in range(3):
         connection = await service.open(view(), None)
@@ -119,6 +121,7 @@ async def test_a_server_that_crashes_again_and_again_is_told_each_time(serving: 
 
 
 async def test_a_stubborn_family_is_killed_within_the_bound(serving: Serving) -> None:
+    """AM-35."""
     service = serving("bad", "stubborn")
     connection = await service.open(view(), None)
     family = (await connection.call("family", {}, Caller())).payload["structuredContent"]

@@ -1,0 +1,161 @@
+"""What session systems of the field promise of ids, names, times and the order of events, and no other test shows."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from counting import Counting
+from house import Build, House
+
+from statehold.sessions.creation import new_id
+from statehold.sessions.errors import InvalidArgument, SessionExpired, SessionNotFound
+from statehold.sessions.policy import Policy
+from statehold.sessions.records import LOCAL, Timeouts
+
+
+async def codes(house: House, session: str) -> list[str]:
+    await house.store.flush()
+    entries = await house.store.journal(session)
+    return [entry.request["code"] for entry in entries if entry.kind == "transition"]
+
+
+def test_ids_are_unguessable_and_say_nothing():
+    """AM-02, AM-40, AS-03: 130 random bits behind a fixed prefix, each sign as often at each place as any other."""
+    ids = [new_id() for _ in range(20_000)]
+    assert len(set(ids)) == len(ids)
+    assert {(len(found), found[:3]) for found in ids} == {(29, "sh_")}
+    for signs in zip(*(found[3:] for found in ids), strict=True):
+        seen = Counter(signs)
+        assert set(seen) == set("abcdefghijklmnopqrstuvwxyz234567")
+        assert max(seen.values()) < 2 * len(ids) / 32
+
+
+async def test_each_time_of_a_session_is_shown_and_takes_effect(build: Build):
+    """AM-24, AS-55 to AS-59, AM-33, SC-23, SC-44: idle, paused, lifetime and retention, one after the other."""
+    policy = Policy(retention=1000.0, longest=Timeouts(idle=100, paused=0, lifetime=0))
+    async with build(policy=policy) as house:
+        with pytest.raises(InvalidArgument):
+            await house.create(idle=101.0)
+        old = await house.create(idle=10.0, paused=50.0, lifetime=10_000.0)
+        info = await house.registry.info(LOCAL, old.id)
+        times = [info[f"{name}_seconds"] for name in ("idle", "paused", "lifetime")]
+        assert times == [10.0, 50.0, 10_000.0]
+        short = await house.create(idle=100.0, paused=50.0, lifetime=40.0)
+        house.clock.advance(11)
+        await house.until(lambda: old.status == "paused")
+        house.clock.advance(30)
+        await house.until(lambda: short.status == "closed")
+        assert await codes(house, short.id) == ["T02", "T17", "T18"]
+        with pytest.raises(SessionExpired):
+            await house.call(short.id)
+        assert await house.status(old.id) == "paused"
+        house.clock.advance(21)
+        await house.pass_time(lambda: old.gone.is_set())
+
+        async def gone(session: str) -> bool:
+            return await house.store.get(session) is None
+
+        while await house.status(old.id) != "closed":
+            await house.until(lambda: True)
+        assert (await house.registry.info(LOCAL, old.id))["reason"] == "paused_timeout"
+        house.clock.advance(1001)
+        while not await gone(short.id) or not await gone(old.id):
+            house.clock.advance(1)
+            await house.until(lambda: True)
+        for session in (short.id, old.id):
+            with pytest.raises(SessionNotFound):
+                await house.registry.info(LOCAL, session)
+
+
+async def test_an_idle_session_is_closed_in_order_where_that_is_wanted(build: Build):
+    """AM-25: detected, closed, released, in this order, with their causes."""
+    async with build(policy=Policy(on_idle="close", timeouts=Timeouts(idle=10))) as house:
+        session = await house.create()
+        await house.count(session.id)
+        house.clock.advance(11)
+        await house.until(lambda: session.gone.is_set())
+        assert await codes(house, session.id) == ["T02", "T11", "T18"]
+        assert house.counter.open_now == 0
+        info = await house.registry.info(LOCAL, session.id)
+        assert (info["status"], info["reason"]) == ("closed", "idle_timeout")
+
+
+async def test_an_error_is_written_down_before_what_is_done_about_it(build: Build):
+    """AM-31, AM-36, AM-37, AM-38: the status, the cause, then the recovery; nothing is in flight afterwards."""
+    async with build() as house:
+        session = await house.create()
+        await house.count(session.id)
+        house.counter.live[0].die("exit code 7")
+        await house.until(lambda: session.status == "error")
+        info = await house.registry.info(LOCAL, session.id)
+        assert (info["status"], info["in_flight"]) == ("error", 0)
+        assert info["services"][0]["last_error"] == "exit code 7"
+        await house.pass_time(lambda: session.status == "idle")
+        assert await codes(house, session.id) == ["T02", "T14", "T15"]
+        entries = await house.store.journal(session.id)
+        [lost] = [entry for entry in entries if entry.request.get("code") == "T14"]
+        assert "exit code 7" in lost.request["cause"]
+
+
+async def test_a_session_at_hand_is_found_without_the_store(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+):
+    """AM-17, AM-18: a lookup is one of a dictionary, however many sessions there are, and so is reading a state."""
+    async with build(policy=Policy(sessions_per_principal=0)) as house:
+        session = await house.create(state={"n": 1})
+        for _ in range(100):
+            await house.create()
+        reads: list[object] = []
+
+        async def read(query: object) -> Any:
+            reads.append(query)
+            raise AssertionError("the store is not asked")
+
+        monkeypatch.setattr(house.store, "_read", read)
+        for _ in range(1000):
+            assert house.registry.live(LOCAL, session.id) is session
+            assert (await house.registry.states.read(LOCAL, session.id)).value == {"n": 1}
+            assert (await house.registry.find(LOCAL, session.id)) is session
+        assert reads == []
+
+
+async def test_a_name_never_becomes_a_path(build: Build, tmp_path: Path):
+    """SC-07, AS-26: it is refused, wherever it is given, and changes nothing."""
+    names = ["../x", "/etc/x", "a/b", "a\\b", "..", ".", "", "a\x00b", "a\nb", "x" * 3000]
+    before = sorted(os.walk(tmp_path))
+    async with build(folder=tmp_path / "data") as house:
+        session = await house.create(name="work")
+        for name in [*names, session.id]:
+            with pytest.raises(InvalidArgument):
+                await house.create(name=name)
+            with pytest.raises(InvalidArgument):
+                await house.registry.life.rename(LOCAL, session.id, name)
+        assert (await house.registry.find(LOCAL, "work")).id == session.id
+    there = [found for found in sorted(os.walk(tmp_path)) if "data" not in found[0]]
+    assert there == [(str(tmp_path), ["data"], [])]
+    assert before == [(str(tmp_path), [], [])]
+
+
+async def test_names_that_look_alike_are_different_and_come_back_exactly(build: Build):
+    """SC-07: stored as they are, but for Unicode's normal form."""
+    async with build(Counting()) as house:
+        names = [
+            "work",
+            "w\u043erk",
+            "\uff57ork",
+            "work ",
+            "w\xf6rk",
+            "%",
+            "a_b",
+            "'; DROP TABLE session; --",
+        ]
+        made = {name: (await house.create(name=name)).id for name in names}
+        assert len(set(made.values())) == len(names)
+        for name, session in made.items():
+            assert (await house.registry.find(LOCAL, name)).id == session
+            assert (await house.registry.info(LOCAL, session))["name"] == name
+        assert (await house.registry.find(LOCAL, "wo\u0308rk")).id == made["w\xf6rk"]
