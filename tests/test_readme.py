@@ -59,7 +59,7 @@ def environ() -> dict[str, str]:
 async def test_the_example_of_the_readme_runs_as_printed(tmp_path: Path) -> None:
     assert f"serve --config {NOTEBOOK.relative_to(ROOT)}" in "".join(blocks("README.md", "console"))
     [program], [printed, *_] = blocks("README.md", "python"), blocks("README.md", "text")
-    with serving(NOTEBOOK, tmp_path / "data", env=environ()) as running:
+    with serving(NOTEBOOK, tmp_path / "data", env=environ(), as_installed=True) as running:
         assert program.count(f"127.0.0.1:{PORT}") == 1
         example = tmp_path / "example.py"
         example.write_text(program.replace(PORT, running.url.rpartition(":")[2]))

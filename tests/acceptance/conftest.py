@@ -43,7 +43,7 @@ def config_file(settings: JSON, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture(scope="module")
 def server(config_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
     """A `statehold serve` for the whole module."""
-    with serving(config_file, tmp_path_factory.mktemp("data")) as running:
+    with serving(config_file, tmp_path_factory.mktemp("data"), as_installed=True) as running:
         yield running
 
 

@@ -16,7 +16,7 @@ from front import Running, service, serving, toml
 
 CALLS, AT_ONCE, KILLS = 200, 5, 6
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("nursery")]
 
 JSON: TypeAlias = dict[str, Any]
 VERSION = "2026-07-28"

@@ -10,7 +10,7 @@ import pytest
 from front import JSON, Running, Way, opened_session, service, serving, structured, toml
 from mcp import Client
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("nursery")]
 
 CALLERS = 8
 

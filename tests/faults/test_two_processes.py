@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from itertools import groupby
@@ -15,6 +14,7 @@ import anyio
 import pytest
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
+from nursery import Nursery
 
 from statehold.sessions.store.sql import SQLStore
 
@@ -47,15 +47,13 @@ class Remote:
 class Pair:
     """Two workers; a killed one is replaced by one that was started before it is needed."""
 
-    def __init__(self, data: Path, log: Path) -> None:
-        self.data, self.log = data, log
+    def __init__(self, nursery: Nursery, data: Path, log: Path) -> None:
+        self._command = nursery.command(str(WORKER), str(data), str(log))
         self.processes: list[Process] = []
         self.workers: list[Remote] = []
 
     async def start(self) -> Remote:
-        process = await anyio.open_process(
-            [sys.executable, str(WORKER), str(self.data), str(self.log)], stderr=None
-        )
+        process = await anyio.open_process(self._command, stderr=None)
         self.processes.append(process)
         remote = Remote(process)
         assert await remote.ask() == {"ready": True}
@@ -68,8 +66,8 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair(data: Path, log: Path) -> AsyncGenerator[Pair]:
-    found = Pair(data, log)
+async def pair(nursery: Nursery, data: Path, log: Path) -> AsyncGenerator[Pair]:
+    found = Pair(nursery, data, log)
     try:
         found.workers = [await found.start(), await found.start()]
         yield found
@@ -83,13 +81,15 @@ async def pair(data: Path, log: Path) -> AsyncGenerator[Pair]:
 
 
 @pytest.mark.timeout(240)
-async def test_a_session_never_has_two_owners_and_keeps_every_acknowledged_write(tmp_path: Path):
+async def test_a_session_never_has_two_owners_and_keeps_every_acknowledged_write(
+    nursery: Nursery, tmp_path: Path
+) -> None:
     chance = random.Random(20260728)
     data, log = tmp_path / "data", tmp_path / "calls.jsonl"
     kills = set(chance.sample(range(10, ROUNDS), KILLS))
     acknowledged: dict[str, int] = {}
     answered: list[str] = []
-    async with pair(data, log) as workers:
+    async with pair(nursery, data, log) as workers:
         session: str = (await workers.workers[0].ask(op="create"))["session"]
 
         async def one(which: int, round_: int) -> None:

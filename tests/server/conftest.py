@@ -7,16 +7,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from front import JSON, MODULE, WAYS, Running, Way, service, serving, toml
 from mcp import Client
+from nursery import Nursery
 
 from statehold.server.config_load import load
 from statehold.server.daemon import opened
 from statehold.server.gateway import Gateway
 from statehold.server.mcp import Face
+
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nursery(nursery: Nursery) -> None:
+    """What these tests start, they start again and again."""
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +56,28 @@ async def face(gateway: Gateway) -> Face:
     return Face(gateway, version="0.0.0")
 
 
+def _said(request: pytest.FixtureRequest, name: str, otherwise: T) -> T:
+    """What a module says in a constant of its own."""
+    module: object = getattr(request, "module")  # noqa: B009 - its type is not known
+    return getattr(module, name, otherwise)
+
+
 @pytest.fixture(scope="module")
-def server(config_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
-    """A `statehold serve` in a process of its own."""
-    with serving(config_file, tmp_path_factory.mktemp("http")) as running:
+def server(
+    request: pytest.FixtureRequest, config_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Running]:
+    """A `statehold serve` in a process of its own, started as it is installed where a module says AS_INSTALLED."""
+    as_installed = _said(request, "AS_INSTALLED", False)
+    with serving(
+        config_file, tmp_path_factory.mktemp("http"), as_installed=as_installed
+    ) as running:
         yield running
 
 
 def way_of(request: pytest.FixtureRequest, transport: Any, era: Any) -> Way:
     """Return one way in, starting what it needs."""
     folder: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
-    kind = getattr(request.module, "WAY", Way)
+    kind = _said(request, "WAY", Way)
     way = kind(transport, era, request.getfixturevalue("config_file"), folder.mktemp("stdio"))
     if transport == "stdio":
         way.program = request.getfixturevalue("nursery").command(*MODULE)

@@ -17,6 +17,7 @@ from typing import Any
 
 import anyio
 import pytest
+from nursery import Born, Nursery
 
 from statehold.server.cli import main
 from statehold.server.cli_output import ago, pairs, plain, span, table, until
@@ -74,7 +75,7 @@ def statehold(
 class Held:
     """A running process that holds sessions."""
 
-    process: subprocess.Popen[str]
+    process: Born
     node: str
     sessions: dict[str, str]
 
@@ -85,14 +86,11 @@ class Held:
 
 @contextmanager
 def holding(data: Path, *names: str) -> Generator[Held]:
-    with subprocess.Popen(
-        [sys.executable, str(HOLDER), str(data), *names],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    assert Nursery.current is not None
+    process = Nursery.current.start(str(HOLDER), str(data), *names, piped=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin, process.stdout:
         try:
             found = json.loads(process.stdout.readline())
             yield Held(process, found["node"], found["sessions"])
@@ -100,6 +98,7 @@ def holding(data: Path, *names: str) -> Generator[Held]:
             process.wait(20)
         finally:
             process.kill()
+            process.wait(10)
 
 
 def left_behind(data: Path, *names: str) -> dict[str, str]:

@@ -30,6 +30,7 @@ from front import (
     text_of,
     toml,
 )
+from nursery import Born
 
 HTTP: list[tuple[Transport, Era]] = [
     ("http", "modern"),
@@ -68,7 +69,7 @@ async def arrived(log: Path, tool: str) -> JSON:
             await anyio.sleep(0.02)
 
 
-async def ended(process: subprocess.Popen[bytes]) -> int:
+async def ended(process: subprocess.Popen[bytes] | Born) -> int:
     with anyio.fail_after(20):
         return await anyio.to_thread.run_sync(process.wait)
 
@@ -87,7 +88,7 @@ def way_to(running: Running, transport: Transport, era: Era, config: Path, data:
 async def test_a_call_in_flight_is_answered_after_sigterm(
     config: Path, log: Path, tmp_path: Path, transport: Transport, era: Era
 ) -> None:
-    with serving(config, tmp_path / "data") as running:
+    with serving(config, tmp_path / "data", as_installed=True) as running:
         found: list[str] = []
         children: list[psutil.Process] = []
         async with way_to(running, transport, era, config, tmp_path).connect() as client:
@@ -119,7 +120,7 @@ async def test_a_call_in_flight_is_answered_after_sigterm(
 async def test_open_streams_do_not_keep_the_process_from_ending(
     config: Path, tmp_path: Path, era: Era
 ) -> None:
-    with serving(config, tmp_path / "data") as running:
+    with serving(config, tmp_path / "data", as_installed=True) as running:
         async with AsyncExitStack() as stack:
             for transport in ("http", "sse"):
                 way = way_to(running, transport, era, config, tmp_path)
@@ -140,7 +141,7 @@ async def test_a_call_that_does_not_end_is_cancelled_after_the_grace(
     config = tmp_path / "statehold.toml"
     services = {"quick": service("quick", "--log", str(log))}
     config.write_text(toml({"timeouts": {"close_grace": 0.2}, "services": services}))
-    with serving(config, tmp_path / "data") as running:
+    with serving(config, tmp_path / "data", as_installed=True) as running:
         way = way_to(running, "http", "modern", config, tmp_path)
         found: list[str] = []
         async with way.connect() as client:
@@ -156,7 +157,7 @@ async def test_a_call_that_does_not_end_is_cancelled_after_the_grace(
             assert found == ["session_closed"]
             assert await ended(running.process) == 0
         assert entries(log)[-1]["event"] == "cancelled"
-    with serving(config, tmp_path / "data") as running:
+    with serving(config, tmp_path / "data", as_installed=True) as running:
         async with way_to(running, "http", "modern", config, tmp_path).connect() as client:
             listed = structured(await client.call_tool("session_list", {}))["sessions"]
             assert [(s["session_id"], s["status"]) for s in listed] == [(session, "paused")]
@@ -165,7 +166,7 @@ async def test_a_call_that_does_not_end_is_cancelled_after_the_grace(
 async def test_a_killed_process_leaves_no_child_and_every_session(
     config: Path, tmp_path: Path
 ) -> None:
-    with serving(config, tmp_path / "data") as running:
+    with serving(config, tmp_path / "data", as_installed=True) as running:
         async with way_to(running, "http", "modern", config, tmp_path).connect() as client:
             sessions = [
                 await opened_session(client, name=f"s{n}", metadata={"n": n}) for n in range(3)
@@ -179,7 +180,7 @@ async def test_a_killed_process_leaves_no_child_and_every_session(
         running.process.kill()
         assert await ended(running.process) == -signal.SIGKILL
         await gone(children)
-    with serving(config, tmp_path / "data") as running:
+    with serving(config, tmp_path / "data", as_installed=True) as running:
         async with way_to(running, "http", "legacy", config, tmp_path).connect() as client:
             listed = structured(await client.call_tool("session_list", {}))["sessions"]
             assert {s["session_id"]: s["status"] for s in listed} == dict.fromkeys(
@@ -404,7 +405,7 @@ async def test_the_command_line_changes_the_sessions_that_a_server_holds(
         assert done.returncode == 0, done.stderr.decode()
         return json.loads(done.stdout)
 
-    with serving(config, data) as running:
+    with serving(config, data, as_installed=True) as running:
         async with way_to(running, "http", "modern", config, tmp_path).connect() as client:
             session = await opened_session(client, name="desk")
             assert await count(client, session) == 1

@@ -36,6 +36,10 @@ UNKNOWN = "sh_aaaaaaaaaaaaaaaaaaaaaaaaaa"
 VERSION = "2026-07-28"
 
 
+AS_INSTALLED = True
+"""The command line is looked at."""
+
+
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tokens") / "tokens"

@@ -25,6 +25,7 @@ from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.lowlevel import Server
+from nursery import Born, Nursery
 
 JSON: TypeAlias = dict[str, Any]
 Transport = Literal["memory", "stdio", "http", "sse"]
@@ -85,7 +86,7 @@ def service(program: str, *arguments: str, **options: Any) -> JSON:
 class Running:
     """A `statehold serve` of a test's own."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Born
     lines: list[str] = field(default_factory=list[str])
     url: str = ""
 
@@ -106,16 +107,21 @@ def serving(
     data: Path,
     *options: str,
     env: Mapping[str, str] | None = None,
+    as_installed: bool = False,
 ) -> Generator[Running]:
-    """Run `statehold serve` on a free port until the block ends."""
-    command = [*STATEHOLD, "serve", "--config", str(config), "--data", str(data), "--port", "0"]
-    process = subprocess.Popen(
-        [*command, *options],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={**os.environ, **(env or {})},
-    )
+    """Run `statehold serve` on a free port until the block ends: out of a nursery, where there is one and that will do."""
+    given = ["serve", "--config", str(config), "--data", str(data), "--port", "0", *options]
+    environment = {**os.environ, **(env or {})}
+    if Nursery.current is not None and not as_installed:
+        process = Nursery.current.start(*MODULE, *given, env=environment)
+    else:
+        process = subprocess.Popen(
+            [*STATEHOLD, *given],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=environment,
+        )
     running, listening = Running(process), threading.Event()
     reader = threading.Thread(target=_read, args=(running, listening), daemon=True)
     reader.start()

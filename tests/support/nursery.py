@@ -1,7 +1,7 @@
 """Python programs whose imports are done: `python nursery.py SOCKET` forks one for each process that asks for it.
 
-Importing the SDK takes a program longer than everything else it does in a test. Who wants one started so runs `born.py` in
-place of Python: that process passes on its arguments and its standard streams, and ends as the program does; see `Nursery`.
+Importing the SDK takes a program longer than everything else it does in a test. What is started so is a process of its own
+like any other, but its command line is that of the nursery; what a test says of command lines needs the real thing.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import json
 import os
 import random
 import runpy
+import select
 import selectors
 import signal
 import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import IO, Any, ClassVar, Final, Literal, NoReturn
 
 HERE: Final = Path(__file__).resolve().parent
 PRELOADED: Final = (
@@ -44,13 +45,72 @@ PRELOADED: Final = (
 )
 
 
+class Born:
+    """A program that a nursery runs, with what the tests use of `subprocess.Popen`."""
+
+    def __init__(
+        self, address: Path, arguments: Sequence[str], env: Mapping[str, str], *, piped: bool
+    ) -> None:
+        self.returncode: int | None = None
+        self.args = arguments
+        self._nursery = socket.socket(socket.AF_UNIX)
+        self._nursery.connect(str(address))
+        self._told = self._nursery.makefile()
+        given, self.stdin = self._pipe("wb") if piped else (os.open(os.devnull, os.O_RDONLY), None)
+        out, self.stdout = self._pipe("rb") if piped else (os.open(os.devnull, os.O_WRONLY), None)
+        error, self.stderr = (os.dup(2), None) if piped else self._pipe("rb")
+        wish = {"arguments": arguments, "folder": os.getcwd(), "environment": dict(env)}
+        socket.send_fds(self._nursery, [json.dumps(wish).encode() + b"\n"], [given, out, error])
+        for stream in (given, out, error):
+            os.close(stream)
+        self.pid = int(self._told.readline())
+
+    @staticmethod
+    def _pipe(mode: Literal["rb", "wb"]) -> tuple[int, IO[bytes]]:
+        """The end for the program, and ours."""
+        read, write = os.pipe()
+        theirs, ours = (write, read) if mode == "rb" else (read, write)
+        return theirs, open(ours, mode)
+
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._nursery], [], [], 0)[0]:
+            return self.wait()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._nursery], [], [], timeout)[0]:
+                assert timeout is not None
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            self.returncode = os.waitstatus_to_exitcode(int(self._told.readline()))
+            self._told.close()
+            self._nursery.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
 class Nursery:
-    """A running one. `command(...)` starts a Python program out of it, as `[sys.executable, ...]` would without."""
+    """A running one."""
+
+    current: ClassVar[Nursery | None] = None
 
     def __init__(self, address: Path) -> None:
         self._address = address
 
+    def start(
+        self, *arguments: str, env: Mapping[str, str] | None = None, piped: bool = False
+    ) -> Born:
+        """Start a Python program out of it. Its standard error can be read, or, when piped, its other streams used."""
+        return Born(self._address, arguments, os.environ if env is None else env, piped=piped)
+
     def command(self, *arguments: str) -> list[str]:
+        """Return a command that starts a program out of it and ends with it, as `[sys.executable, ...]` would without."""
         # Neither site-packages nor the environment: all it imports is in the standard library.
         return [sys.executable, "-S", "-E", str(HERE / "born.py"), str(self._address), *arguments]
 
@@ -72,8 +132,10 @@ class Nursery:
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == b"ready\n"
-            yield cls(address)
+            cls.current = cls(address)
+            yield cls.current
         finally:
+            cls.current = None
             process.stdin.close()
             process.wait(10)
             process.stdout.close()
@@ -205,4 +267,4 @@ def main() -> None:
 if __name__ == "__main__":
     main()
 
-__all__ = ["Nursery"]
+__all__ = ["Born", "Nursery"]
