@@ -23,6 +23,7 @@ PAGE_BYTES: Final = 1 << 20
 """How much the metadata of a page takes at most, but for its first session."""
 
 _s = schema.session.c
+_LOOK = select(_s.id, _s.used_at, _s.name, _s.metadata, *(_s[label] for label in LABELS))
 _SUMMARIES = select(
     schema.summary.c.session_id, schema.summary.c.text, schema.summary.c.topics
 ).where(among(schema.summary.c.session_id))
@@ -38,38 +39,54 @@ def page(
     The indexes of the owner and of the labels bound what is read; metadata and texts are compared here, value by value, so
     that a value is never mistaken for a part of another, on any database.
     """
-    found: list[SessionRecord] = []
+    found: list[Any] = []
     room = PAGE_BYTES
     for looked, (row, fits) in enumerate(_candidates(connection, wanted, after)):
-        room -= len(row["metadata"]) if fits else 0
+        room -= len(row.metadata) if fits else 0
         full = len(found) == wanted.limit or (bool(found) and room < 0)
         if (fits and full) or looked == LOOKED:
-            return found, _cursor(after)
+            return _records(connection, wanted, found), _cursor(after)
         if fits:
-            found.append(rows.session_record(row))
-        after = (row["used_at"], row["id"])
-    return found, None
+            found.append(row)
+        after = (row.used_at, row.id)
+    return _records(connection, wanted, found), None
+
+
+def _picky(wanted: SessionFilter) -> bool:
+    """Whether many sessions may have to be looked at for one that is wanted."""
+    return bool(wanted.metadata or wanted.query)
+
+
+def _records(
+    connection: Connection, wanted: SessionFilter, found: Sequence[Any]
+) -> list[SessionRecord]:
+    """Return the records of rows; a session that was deleted since it was found is left out."""
+    if _picky(wanted) and found:
+        ids = [row.id for row in found]
+        whole = connection.execute(select(schema.session).where(_s.id.in_(ids)))
+        by_id = {row.id: row for row in whole}
+        found = [by_id[key] for key in ids if key in by_id]
+    return [rows.session_record(mapping(row)) for row in found]
 
 
 def _candidates(
     connection: Connection, wanted: SessionFilter, after: Position | None
-) -> Iterator[tuple[dict[str, Any], bool]]:
+) -> Iterator[tuple[Any, bool]]:
     """Yield the sessions that the indexes find, and whether the rest of the filter lets them through."""
-    picky = bool(wanted.metadata or wanted.query)
+    picky = _picky(wanted)
     size = CHUNK if picky else wanted.limit + 1
     while True:
-        statement = _behind(_indexed(wanted), after).limit(size)
-        chunk = [dict(mapping(row)) for row in connection.execute(statement)]
+        chunk = connection.execute(_behind(_indexed(wanted), after).limit(size)).all()
         written = _summaries(connection, chunk) if wanted.query else {}
         for row in chunk:
-            yield row, not picky or _fits(row, wanted, written.get(row["id"], ""))
+            yield row, not picky or _fits(row, wanted, written.get(row.id, ""))
         if len(chunk) < size:
             return
-        after = (chunk[-1]["used_at"], chunk[-1]["id"])
+        after = (chunk[-1].used_at, chunk[-1].id)
 
 
 def _indexed(wanted: SessionFilter) -> Select[Any]:
-    statement = select(schema.session)
+    statement = _LOOK if _picky(wanted) else select(schema.session)
     if wanted.owner is not None:
         statement = statement.where(_s.owner == wanted.owner)
     if wanted.namespace is not None:
@@ -95,14 +112,15 @@ def _behind(statement: Select[Any], after: Position | None) -> Select[Any]:
     return statement.where(_s.used_at <= used_at, or_(_s.used_at < used_at, later))
 
 
-def _fits(row: dict[str, Any], wanted: SessionFilter, written: str) -> bool:
-    metadata = cast("dict[str, Any]", rows.loads(row["metadata"]))
+def _fits(row: Any, wanted: SessionFilter, written: str) -> bool:
+    metadata = cast("dict[str, Any]", rows.loads(row.metadata))
     for key, value in (wanted.metadata or {}).items():
         if key not in metadata or not same(metadata[key], value):
             return False
     if not wanted.query:
         return True
-    texts = [row["name"] or "", *(row[label] or "" for label in LABELS), written, *_texts(metadata)]
+    labels = [getattr(row, label) or "" for label in LABELS]
+    texts = [row.name or "", *labels, written, *_texts(metadata)]
     sought = wanted.query.casefold()
     return any(sought in text.casefold() for text in texts)
 
@@ -119,8 +137,8 @@ def _texts(value: object) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _summaries(connection: Connection, chunk: Sequence[dict[str, Any]]) -> dict[str, str]:
-    ids = [row["id"] for row in chunk]
+def _summaries(connection: Connection, chunk: Sequence[Any]) -> dict[str, str]:
+    ids = [row.id for row in chunk]
     found = connection.execute(_SUMMARIES, {"ids": packed(ids)})
     return {row[0]: "\n".join([row[1], *rows.loads(row[2])]) for row in found}
 
