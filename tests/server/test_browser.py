@@ -34,7 +34,9 @@ WAYS = [("http", "modern"), ("stdio", "legacy")]
 def settings(headless_shell: str) -> JSON:
     """A browser whose checkpoints are soon."""
     browser = {"executable": headless_shell, "checkpoint": 0.05, "caps": ["devtools"]}
-    return {"recovery": {"backoff": [0.05, 1, 5]}, "services": {"browser": browser}}
+    toolsets = ["core", "lifecycle", "state", "history", "branch", "admin"]
+    services = {"browser": browser}
+    return {"toolsets": toolsets, "recovery": {"backoff": [0.05, 1, 5]}, "services": services}
 
 
 async def log_in(one: Agent, site: str, name: str) -> None:
@@ -91,6 +93,25 @@ async def test_children_of_a_session_are_logged_in_as_it_is(way: Way, login_site
         await log_in(children[0], login_site, "bob")
         for other in (ada, *children[1:]):
             assert "Logged in as ada" in await other.said("browser_navigate", url=me)
+
+
+async def test_a_moved_session_is_logged_in_when_its_secrets_were_moved(
+    way: Way, login_site: str
+) -> None:
+    """AS-12, AS-25: what the open browser holds at that moment is in the document, or nothing of it is."""
+    async with agent(way) as ada:
+        await log_in(ada, login_site, "ada")
+        greetings: list[bool] = []
+        for secrets in (True, False):
+            wanted = {"session_id": ada.session, "secrets": secrets}
+            document = structured(await ada.client.call_tool("session_export", wanted))["document"]
+            given = {"document": document}
+            made = structured(await ada.client.call_tool("session_import", given))
+            moved = Agent(ada.client, made["session_id"])
+            said = await moved.said("browser_navigate", url=f"{login_site}/me")
+            greetings.append("Logged in as ada" in said)
+        assert greetings == [True, False]
+        assert "Logged in as ada" in await ada.said("browser_navigate", url=f"{login_site}/me")
 
 
 async def test_files_of_a_session_are_resources_that_outlive_a_pause(
