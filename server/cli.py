@@ -60,6 +60,10 @@ def _run_configured(arguments: Namespace) -> int:
                 from .cli_services import run as run_services
 
                 return run_services(config, arguments)
+            case "backup":
+                from .cli_backup import run as run_backup
+
+                return run_backup(config, arguments)
             case command:
                 return _serve(config, http=command == "serve")
     except ConfigError as error:

@@ -153,6 +153,13 @@ def build_parser() -> Parser:
     _add_services(commands)
     _command(
         commands,
+        "backup",
+        "Copy the database into a new file, also while Statehold runs.",
+        "statehold backup ~/statehold-monday.db",
+        [(("file",), {"metavar": "FILE", "help": "the copy; there must be none yet"}), JSON_FLAG],
+    )
+    _command(
+        commands,
         "doctor",
         "Say what is installed, what is missing and what is wrong, and how to fix it.",
         "statehold doctor --config statehold.toml",

@@ -56,7 +56,7 @@ async def opened(config: Config, *, address: str, alone: bool = False) -> AsyncG
     """
     clock = SystemClock()
     folder = None if config.ephemeral else config.data
-    store = store_of(config)
+    store = store_of(config, mends=True)
     async with store, Node.start(store, folder, address=address, clock=clock.now) as node:
         ledger = Ledger(folder, node=node.id)
         try:

@@ -15,6 +15,7 @@ from ..sessions.errors import StoreUnavailable
 from ..sessions.records import NodeRecord
 from ..sessions.store import SQLStore
 from ..sessions.store.dialect import FILE_NAME
+from ..sessions.store.folder import DAMAGED
 from ..tools.upstream import proc
 from ..tools.upstream.ledger import Child
 from .cli_nodes import LiveNodes
@@ -68,6 +69,9 @@ def _open_files(folder: Path) -> Iterator[Finding]:
 
 def check_store(config: Config) -> Iterator[Finding]:
     """Open the database, have it checked, and count what is in it and who uses it."""
+    for path in sorted(config.data.glob(f"{FILE_NAME}{DAMAGED}*[0-9]")):
+        remedy = f"sqlite3 {path} .recover shows what can be read; remove it when nobody misses it"
+        yield Finding("store", "warn", f"{path.name} was damaged and set aside", remedy)
     if not is_made(config):
         yield Finding("store", "ok", "empty")
         return

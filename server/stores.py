@@ -7,8 +7,10 @@ from ..sessions.store.dialect import FILE_NAME
 from .config import Config, ConfigError
 
 
-def store_of(config: Config) -> SQLStore:
+def store_of(config: Config, *, mends: bool = False) -> SQLStore:
     """Return the store, still closed: in memory, in the database of a server, or in the data folder.
+
+    `mends` is for who cannot do without one: a database too damaged to be opened is set aside.
 
     Raises:
         ConfigError: when `store.url` names no database. Nothing of it is in the text: it may hold a password.
@@ -19,7 +21,7 @@ def store_of(config: Config) -> SQLStore:
         return SQLStore.memory(retention=retention, limits=limits)
     url = url_of(config)
     if url is None:
-        return SQLStore.sqlite(config.data, retention=retention, limits=limits)
+        return SQLStore.sqlite(config.data, retention=retention, limits=limits, mends=mends)
     try:
         return SQLStore.remote(url, retention=retention, limits=limits)
     except ValueError as error:

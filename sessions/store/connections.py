@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Generator
@@ -17,10 +18,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ..errors import StoreUnavailable
 from .dialect import (
+    FILE_NAME,
     WRITES,
     RemoteDatabase,
     blames_database,
     conflicted,
+    damaged,
     explain,
     lost,
     make_engine,
@@ -31,6 +34,8 @@ from .schema import HEAD
 from .upgrade import migrate, revision, upgrade
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 READERS = 2
 ATTEMPTS = 6
@@ -135,10 +140,14 @@ Place = DataFolder | RemoteDatabase | None
 
 
 class Connections:
-    """The connections to one database. An in-memory database has one, which reads and writes in turn."""
+    """The connections to one database. An in-memory database has one, which reads and writes in turn.
 
-    def __init__(self, place: Place, busy_seconds: float) -> None:
+    Where one `mends`, a file in the data folder that cannot be read is set aside when it is opened.
+    """
+
+    def __init__(self, place: Place, busy_seconds: float, *, mends: bool = False) -> None:
         self._place = place
+        self._mends = mends
         self._busy_seconds = busy_seconds
         self._engine = (
             place.engine(busy_seconds)
@@ -174,10 +183,25 @@ class Connections:
                 await self._writer.run(partial(_upgrade, place))
         else:
             async with place.locked(self._busy_seconds + 25.0):
-                place.make_file()
-                found = await self._readers[0].run(_look)
+                found = await self._looked(place)
                 await self._writer.run(lambda connection: upgrade(connection, found))
                 place.remember()
+
+    async def _looked(self, folder: DataFolder) -> str | None:
+        try:
+            folder.make_file()
+            return await self._readers[0].run(_look)
+        except StoreUnavailable as error:
+            if not (self._mends and damaged(error.__cause__)):
+                raise
+        name = folder.set_aside(time.time())
+        logger.error(
+            "%s is damaged: it was set aside as %s, and an empty one begins. Its sessions are not lost: stop Statehold and "
+            "put a copy in its place, or recover what can be read with `sqlite3 %s .recover`.",
+            *(FILE_NAME, name, name),
+        )
+        folder.make_file()
+        return await self._readers[0].run(_look)
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         """Run one transaction that holds the write lock from its beginning.

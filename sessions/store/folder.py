@@ -5,14 +5,20 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
+from typing import Final
 
 import anyio
 
 from ..errors import StoreUnavailable
 from .dialect import FILE_NAME
+
+DAMAGED: Final = ".damaged-"
+"""What stands between the name of a database that was set aside and the time."""
 
 
 class DataFolder:
@@ -68,6 +74,24 @@ class DataFolder:
             self.file.chmod(0o600)
         except OSError as error:
             raise _unusable(error) from error
+
+    def set_aside(self, now: float) -> str:
+        """Give the database and what belongs to it other names, so that an empty one can begin. Return the new name.
+
+        Only under the lock, with the file closed. Nothing is overwritten.
+        """
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+        names = (f"{FILE_NAME}{DAMAGED}{stamp}{f'-{n}' if n else ''}" for n in count())
+        name = next(name for name in names if not any(self.path.glob(f"{name}*")))
+        try:
+            # The log first: an empty database beside the log of another one would be damaged by it.
+            for suffix in ("-wal", "-shm", ""):
+                old = self.path / f"{FILE_NAME}{suffix}"
+                if old.exists():
+                    old.rename(self.path / f"{name}{suffix}")
+        except OSError as error:
+            raise _unusable(error) from error
+        return name
 
     def remember(self) -> None:
         """Note which file was opened."""

@@ -55,8 +55,9 @@ class SQLStore:
         retention: float = 604_800.0,
         busy_seconds: float = 5.0,
         limits: JournalLimits | None = None,
+        mends: bool = False,
     ) -> None:
-        self._connections = Connections(place, busy_seconds)
+        self._connections = Connections(place, busy_seconds, mends=mends)
         self._writer = Writer(self._connections, backlog=journal_backlog, limits=limits)
         self._retention = retention
         self._stack = AsyncExitStack()
@@ -71,11 +72,14 @@ class SQLStore:
         retention: float = 604_800.0,
         busy_seconds: float = 5.0,
         limits: JournalLimits | None = None,
+        mends: bool = False,
     ) -> SQLStore:
         """A store in a data folder, which may be shared with other processes of this machine.
 
         `retention` is how long sessions that a restart closes are kept, in seconds; 0 means for ever. `busy_seconds` is
-        how long to wait for a process that holds the database. `limits` bound the journal of each session.
+        how long to wait for a process that holds the database. `limits` bound the journal of each session. With
+        `mends` a database that is too damaged to be opened is set aside under another name, and an empty one begins;
+        without, the store cannot be opened then.
         """
         return cls(
             DataFolder(folder),
@@ -83,6 +87,7 @@ class SQLStore:
             retention=retention,
             busy_seconds=busy_seconds,
             limits=limits,
+            mends=mends,
         )
 
     @classmethod

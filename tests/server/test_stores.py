@@ -3,38 +3,52 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
+from argparse import Namespace
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import psutil
 import pytest
 from databases import PostgreSQL
-from front import STATEHOLD, Way, opened_session, service, serving, structured, toml
+from front import Way, opened_session, service, serving, structured, toml
 
+from statehold.server.cli import main
+from statehold.server.cli_backup import run as backup
 from statehold.server.config import Config, ConfigError, StoreSettings
 from statehold.server.config_load import load
+from statehold.server.daemon import opened
+from statehold.server.doctor_data import check_store
 from statehold.server.stores import store_of, url_of
 from statehold.sessions.errors import StoreUnavailable
+from statehold.sessions.store import SQLStore
 
 SECRET = "-".join(["hunter", "2"])
 
 
-def statehold(data: Path, *arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*STATEHOLD, *arguments, "--data", str(data)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **env},
-    )
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def statehold(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs a command in this process, and returns its exit code and what it said."""
+
+    def run(data: Path, *arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setenv("SECRET", SECRET)
+        capsys.readouterr()
+        code = main([*arguments, "--data", str(data)])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
 
 
 async def test_sessions_in_postgresql_survive_the_death_of_the_process(
-    postgresql: PostgreSQL, tmp_path: Path
+    postgresql: PostgreSQL, tmp_path: Path, statehold: Command
 ) -> None:
     config, data = tmp_path / "statehold.toml", tmp_path / "data"
     url = postgresql.fresh().replace("statehold@", "statehold:${SECRET}@")
@@ -61,12 +75,72 @@ async def test_sessions_in_postgresql_survive_the_death_of_the_process(
         async with way.connect() as client:
             found = structured(await client.call_tool("state_get", {"session_id": "work"}))
             assert (found["value"], found["version"]) == ({"n": 2}, 1)
-            listed = statehold(data, "sessions", "list", "--json", "--config", str(config), env=env)
-            assert [s["session_id"] for s in json.loads(listed.stdout)["sessions"]] == [session]
-            told = statehold(data, "doctor", "--config", str(config), env=env)
-            assert "postgresql local/" in told.stdout
-        said += running.log + listed.stdout + listed.stderr + told.stdout + told.stderr
+            code, listed, noise = await anyio.to_thread.run_sync(
+                partial(statehold, data, "sessions", "list", "--json", "--config", str(config))
+            )
+            assert code == 0
+            assert [s["session_id"] for s in json.loads(listed)["sessions"]] == [session]
+            found = load(config=config, flags={"data": str(data)}, environ=env)
+            told = str(await anyio.to_thread.run_sync(lambda: list(check_store(found))))
+            assert "postgresql local/" in told
+        said += running.log + listed + noise + told
     assert SECRET not in said
+
+
+def test_a_backup_is_made_once_and_is_for_its_user_alone(
+    tmp_path: Path, statehold: Command
+) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy.db"
+    code, _, said = statehold(data, "backup", str(copy))
+    assert code == 1
+    assert "nothing is stored" in said
+    anyio.run(_made, data)
+    code, said, _ = statehold(data, "backup", str(copy), "--json")
+    assert json.loads(said) == {"file": str(copy), "bytes": copy.stat().st_size}
+    assert copy.stat().st_mode & 0o777 == 0o600
+    code, _, said = statehold(data, "backup", str(copy))
+    assert code == 1
+    assert "is there already" in said
+
+
+async def _made(data: Path) -> None:
+    async with SQLStore.sqlite(data):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("scheme", "tool"), [("postgresql", "pg_dump"), ("mariadb", "mariadb-dump")]
+)
+def test_the_backup_of_a_server_is_left_to_its_own_tools(
+    tmp_path: Path, scheme: str, tool: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = Config(
+        store=StoreSettings.model_validate({"url": f"{scheme}://me:{SECRET}@host/db"}),
+    )
+    arguments = Namespace(file=str(tmp_path / "copy"), json=False)
+    assert backup(config, arguments) == 1
+    said = capsys.readouterr().err
+    assert tool in said
+    assert SECRET not in said
+
+
+async def test_who_serves_sets_a_damaged_database_aside_and_the_doctor_says_so(
+    tmp_path: Path,
+) -> None:
+    data, file = tmp_path / "data", tmp_path / "data" / "statehold.db"
+    data.mkdir(mode=0o700)
+    file.write_bytes(b"broken")
+    config = Config(data=data)
+
+    async def looked() -> str:
+        return await anyio.to_thread.run_sync(lambda: str(list(check_store(config))))
+
+    assert "is not a database" in await looked()
+    assert file.read_bytes() == b"broken"
+    async with opened(config, address="test"):
+        pass
+    assert "was damaged and set aside" in await looked()
+    assert [path.read_bytes() for path in data.glob("*.damaged-*[0-9]")] == [b"broken"]
 
 
 @pytest.mark.parametrize(

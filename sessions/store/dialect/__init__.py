@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .errors import blames_database, conflicted, explain, lost, violated
 from .remote import RemoteDatabase
-from .sqlite import FILE_NAME, WRITES, make_engine, use_wal
+from .sqlite import FILE_NAME, WRITES, damaged, make_engine, use_wal
 from .statements import (
     accumulate,
     alone,
@@ -33,6 +33,7 @@ __all__ = [
     "called",
     "check_storage",
     "conflicted",
+    "damaged",
     "earlier",
     "execute_many",
     "explain",

@@ -140,6 +140,13 @@ _REMEDIES = {
 _REMEDIES[sqlite3.SQLITE_LOCKED] = _REMEDIES[sqlite3.SQLITE_BUSY]
 
 
+def damaged(error: BaseException | None) -> bool:
+    """Whether what was opened is no database, or one that cannot be read."""
+    origin = getattr(error, "orig", None) or error
+    code = getattr(origin, "sqlite_errorcode", 0)
+    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
 def explain(origin: BaseException) -> str:
     code = getattr(origin, "sqlite_errorcode", None)
     remedy = None if code is None else _REMEDIES.get(code & 0xFF)

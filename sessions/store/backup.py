@@ -1,0 +1,98 @@
+"""A copy of the database of a data folder, made while processes use it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+
+from ..errors import StoreUnavailable
+from .dialect import FILE_NAME, explain
+
+
+def back_up(folder: Path, target: Path) -> int:
+    """Copy the database of a data folder into a new file that only its user can read. Return its size.
+
+    The copy is whole and of one moment; what is written meanwhile is not in it, and waits for nothing. It is one file, which
+    can be put into the place of a database as it is. It appears when it is complete, checked and on the disk.
+
+    Raises:
+        StoreUnavailable: when there is nothing to copy, it is damaged, or the copy cannot be written; nothing is left of it.
+        FileExistsError: when there is something of that name already.
+    """
+    source = folder / FILE_NAME
+    if not source.exists():
+        raise StoreUnavailable(
+            f"There is no {FILE_NAME} in the data folder: nothing is stored yet."
+        )
+    if os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        _copy(source, draft)
+        _to_disk(draft)
+        # Unlike a renaming, a link never takes the place of a file that has come meanwhile.
+        os.link(draft, target)
+        _to_disk(target.parent)
+        return target.stat().st_size
+    except FileExistsError:
+        raise
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise StoreUnavailable(f"The copy cannot be written: {reason}.") from error
+    finally:
+        for suffix in ("", "-journal"):
+            with suppress(OSError):
+                Path(f"{draft}{suffix}").unlink()
+
+
+def _copy(source: Path, draft: Path) -> None:
+    # Without a thread and without waiting for others: a reader of a write-ahead log holds up nobody.
+    with (
+        closing(sqlite3.connect(source, timeout=5.0)) as ours,
+        closing(sqlite3.connect(draft)) as copy,
+    ):
+        try:
+            ours.execute("SELECT count(*) FROM sqlite_master").close()
+        except sqlite3.Error as error:
+            raise StoreUnavailable(explain(error)) from error
+        try:
+            ours.backup(copy)
+            problems = [row[0] for row in copy.execute("PRAGMA quick_check(3)") if row[0] != "ok"]
+        except sqlite3.Error as error:
+            raise _refused(error) from error
+        if problems:
+            raise StoreUnavailable(f"{FILE_NAME} is damaged, and so would be the copy. {_LOOK}")
+        try:
+            # Whoever uses the copy one day finds none of the processes that run now.
+            copy.execute("UPDATE node SET state = 'dead'")
+            copy.commit()
+            copy.execute("PRAGMA journal_mode=DELETE").close()
+        except sqlite3.Error as error:
+            raise _refused(error) from error
+
+
+_LOOK = "`statehold doctor` says more."
+
+
+def _refused(error: sqlite3.Error) -> StoreUnavailable:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreUnavailable(f"{FILE_NAME} is damaged, and so would be the copy. {_LOOK}")
+    if code == sqlite3.SQLITE_FULL:
+        return StoreUnavailable("The copy cannot be written: the disk is full. Free some space.")
+    return StoreUnavailable(f"The copy cannot be written ({error}).")
+
+
+def _to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+__all__ = ["back_up"]
