@@ -7,7 +7,7 @@ without backtracking, and a check that takes longer than a moment leaves the eve
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -18,11 +18,9 @@ import anyio.to_thread
 import orjson
 from jsonschema import Draft202012Validator, FormatChecker, validators
 from jsonschema.exceptions import SchemaError, ValidationError
-from pydantic_core import SchemaError as PatternError
-from pydantic_core import SchemaValidator, core_schema
-from pydantic_core import ValidationError as PatternMismatch
 from referencing import Registry
 
+from . import patterns
 from .errors import InvalidArgument, StateInvalid
 from .state import MISSING, at, pointer, tokens_of
 
@@ -30,10 +28,6 @@ JSON = dict[str, Any]
 
 SCHEMA_LIMIT: Final = 64 << 10
 """Bytes of a schema as JSON text."""
-PATTERN_LIMIT: Final = 1000
-"""Characters of a pattern."""
-TEXT_LIMIT: Final = 64 << 10
-"""Characters of a text that is compared with a pattern."""
 SMALL: Final = 16 << 10
 """Bytes of a state that is checked on the event loop, when that takes no longer than LOOP_SECONDS."""
 LOOP_SECONDS: Final = 0.005
@@ -64,17 +58,18 @@ _deadline: ContextVar[float] = ContextVar("deadline")
 
 
 class Shape:
-    """One schema, ready to check values against. It keeps nothing between checks; any number may run at once.
-
-    Raises:
-        InvalidArgument: the schema is broken, refers to something outside of itself, or uses what cannot be bounded.
-    """
+    """One schema, ready to check values against. It keeps nothing between checks; any number may run at once."""
 
     def __init__(self, schema: JSON) -> None:
-        _checked(schema)
         own = {key: value for key, value in schema.items() if key != "$schema"}
         # A registry of its own: the default one fetches what a reference names.
         self._validator: Any = _Bounded(own, registry=cast("Any", Registry)())
+        self._patterns = _patterns_of(_parts(own))
+
+    @property
+    def _slow(self) -> bool:
+        """Whether patterns have to be compiled first."""
+        return not all(map(patterns.is_compiled, self._patterns))
 
     async def check(self, value: object, size: int, session_id: str | None = None) -> None:
         """Pass a value that fits; `size` is about how many bytes it takes.
@@ -84,7 +79,7 @@ class Shape:
         """
         try:
             try:
-                if size > SMALL:
+                if size > SMALL or self._slow:
                     raise _TooLong
                 found = self._first(value, LOOP_SECONDS)
             except _TooLong:
@@ -118,15 +113,15 @@ def _kept(text: bytes) -> Shape:
 
 
 def shape_of(schema: JSON) -> Shape:
-    """Return the shape of a schema that a session has; see Shape."""
+    """Return the shape of a schema that a session has, and that was looked at when it was given."""
     return _kept(orjson.dumps(schema))
 
 
 async def new_shape(schema: JSON) -> Shape:
-    """Return the shape of a schema that was just given; a large one is looked at off the event loop.
+    """Return the shape of a schema that was just given; one that may take a while is looked at off the event loop.
 
     Raises:
-        InvalidArgument: it cannot be one; see Shape.
+        InvalidArgument: it is broken, refers to something outside of itself, or uses what cannot be bounded.
     """
     try:
         text = orjson.dumps(schema)
@@ -134,9 +129,11 @@ async def new_shape(schema: JSON) -> Shape:
         raise _refused("it is not JSON, or holds an integer of more than 64 bits") from None
     if len(text) > SCHEMA_LIMIT:
         raise _refused(f"it takes {len(text)} bytes; {SCHEMA_LIMIT} are allowed")
-    if len(text) <= SMALL // 8:
-        return _kept(text)
-    return await anyio.to_thread.run_sync(_kept, text, limiter=_limiter())
+    if len(text) <= SMALL // 8 and b'"pattern' not in text:
+        _checked(schema)
+    else:
+        await anyio.to_thread.run_sync(_checked, schema, limiter=_limiter())
+    return _kept(text)
 
 
 def _limiter() -> anyio.CapacityLimiter:
@@ -213,18 +210,24 @@ def _target(schema: JSON, anchors: Mapping[str, JSON], reference: str) -> object
         return MISSING
 
 
+def _patterns_of(parts: Iterable[JSON]) -> set[str]:
+    found: set[str] = set()
+    for part in parts:
+        found.update(part.get("patternProperties", ()))
+        if "pattern" in part:
+            found.add(part["pattern"])
+    return found
+
+
 def _check_patterns(parts: list[JSON]) -> None:
-    patterns = [part["pattern"] for part in parts if "pattern" in part]
-    patterns += [pattern for part in parts for pattern in part.get("patternProperties", ())]
-    for pattern in patterns:
-        if len(pattern) > PATTERN_LIMIT:
-            raise _refused(f"a pattern may have {PATTERN_LIMIT} characters")
+    weight = 0
+    for pattern in sorted(_patterns_of(parts)):
         try:
-            _engine(pattern)
-        except PatternError:
-            raise _refused(
-                f"the pattern {pattern!r:.100} cannot be used: it is broken, too large, or looks around or back"
-            ) from None
+            weight += patterns.checked(pattern)
+        except ValueError as error:
+            raise _refused(f"the pattern {pattern!r:.100} cannot be used: {error}") from None
+    if weight > patterns.HEAVIEST:
+        raise _refused("its patterns together repeat too much")
     if any("unevaluatedProperties" in part for part in parts) and any(
         "patternProperties" in part for part in parts
     ):
@@ -232,22 +235,6 @@ def _check_patterns(parts: list[JSON]) -> None:
 
 
 # Checking within bounds.
-
-
-@lru_cache(maxsize=1024)
-def _engine(pattern: str) -> SchemaValidator:
-    # Rust's engine takes time in proportion to the text, whatever the pattern.
-    return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
-
-
-def _matches(pattern: str, text: str) -> bool:
-    if len(text) > TEXT_LIMIT:
-        raise ValueError(f"a text of {len(text)} characters is too long for a pattern")
-    try:
-        _engine(pattern).validate_python(text)
-    except PatternMismatch:
-        return False
-    return True
 
 
 Keyword = Callable[[Any, Any, Any, JSON], Iterator[ValidationError]]
@@ -265,25 +252,25 @@ def _timed(keyword: Keyword) -> Keyword:
 def _pattern(
     validator: Any, pattern: Any, instance: Any, schema: JSON
 ) -> Iterator[ValidationError]:
-    if isinstance(instance, str) and not _matches(pattern, instance):
+    if isinstance(instance, str) and not patterns.matches(pattern, instance):
         yield ValidationError(f"{instance!r:.100} does not match {pattern!r}")
 
 
 def _pattern_properties(
-    validator: Any, patterns: Any, instance: Any, schema: JSON
+    validator: Any, parts: Any, instance: Any, schema: JSON
 ) -> Iterator[ValidationError]:
     for name in _names(instance):
-        for pattern, part in patterns.items():
-            if _matches(pattern, name):
+        for pattern, part in parts.items():
+            if patterns.matches(pattern, name):
                 yield from validator.descend(instance[name], part, path=name, schema_path=pattern)
 
 
 def _additional_properties(
     validator: Any, part: Any, instance: Any, schema: JSON
 ) -> Iterator[ValidationError]:
-    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    known, others = schema.get("properties", {}), schema.get("patternProperties", {})
     for name in _names(instance):
-        if name in known or any(_matches(pattern, name) for pattern in patterns):
+        if name in known or any(patterns.matches(pattern, name) for pattern in others):
             continue
         if part is False:
             yield ValidationError(f"there is no place for {name!r:.100}")
