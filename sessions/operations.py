@@ -73,7 +73,7 @@ class Operations:
         # No await since the look: this is the only one.
         operation = session.operations[key] = Operation(digest)
         try:
-            found = await self._store.receipt(session.id, key)
+            found = await self._receipt(session.id, key)
             if found is not None:
                 _same(found.digest, digest)
                 if found.status != INPUT_REQUIRED or not _continues(ctx):
@@ -85,6 +85,14 @@ class Operations:
         finally:
             del session.operations[key]
             operation.ended.set()
+
+    async def _receipt(self, session_id: str, key: str) -> ReceiptRecord | None:
+        found = await self._store.receipt(session_id, key)
+        if found is not None and found.status == STARTED:
+            # Nothing of this id runs, so its end is written behind, or the process that ran it is gone.
+            await self._store.flush()
+            found = await self._store.receipt(session_id, key)
+        return found
 
     async def _make_room(self, session: Session) -> None:
         policy = self._registry.policy
