@@ -298,7 +298,8 @@ def _shown() -> dict[str, list[str]]:
     for path in sorted(_FOLDER.rglob("test_*.py")):
         if {".venv", "node_modules"} & set(path.parts):
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if re.search(_ID, text) else ():
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             if node.name.startswith("test_"):

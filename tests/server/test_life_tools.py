@@ -1,4 +1,4 @@
-"""Finding, naming, deleting and moving sessions, over every transport."""
+"""Finding, naming, deleting and moving sessions, in both eras."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import secrets
 from typing import Any
 
 import pytest
-from front import FEW_WAYS, JSON, code_of, opened_session, service, structured, text_of
+from front import JSON, code_of, opened_session, service, structured, text_of
 from jsonschema import Draft202012Validator
 from mcp import Client
 
-WAYS = FEW_WAYS
+WAYS = [("memory", "legacy"), ("http", "modern")]
 
 
 @pytest.fixture(scope="module")
