@@ -42,6 +42,8 @@ class LiveConnection:
         self.calls = 0
         """How many calls were answered over it."""
         self._snapshot = snapshot
+        self.restores = snapshot is not None
+        """Whether it begins with what was saved."""
         self._on_lost = on_lost
         self._connection: Connection | None = None
         self._error: SessionError | None = None

@@ -121,6 +121,8 @@ class Links:
             return
         if before.generation:
             binding.notice = replaced(before, generation, live.connection.opened)
+        elif live.restores:
+            binding.notice = copied(before.service, live.connection.opened)
         binding.changed(
             status=BindingStatus.OPEN,
             generation=generation,
@@ -369,9 +371,20 @@ def replaced(before: BindingRecord, generation: int, opened: Restored) -> str:
         f"Note from Statehold: the connection to {before.service} was replaced "
         f"(generation {max(before.told_generation, 1)} to {generation}; {why})."
     )
-    if opened.restored:
-        found += f" Restored: {opened.restored}."
-    return found + f" Lost: {opened.lost or 'nothing that is known'}."
+    return found + _came_back(opened)
+
+
+def copied(service: str, opened: Restored) -> str:
+    """Return the words a caller gets with the first result in a session that began with a copy of another's connection."""
+    found = (
+        f"Note from Statehold: the connection to {service} began as a copy of another session's."
+    )
+    return found + _came_back(opened)
+
+
+def _came_back(opened: Restored) -> str:
+    restored = f" Restored: {opened.restored}." if opened.restored else ""
+    return f"{restored} Lost: {opened.lost or 'nothing that is known'}."
 
 
 def packed(snapshot: Snapshot) -> bytes:
@@ -385,4 +398,4 @@ def unpacked(data: bytes) -> Snapshot:
     return Snapshot(found["data"], blobs)
 
 
-__all__ = ["Links", "durable", "packed", "replaced", "unpacked"]
+__all__ = ["Links", "copied", "durable", "packed", "replaced", "unpacked"]

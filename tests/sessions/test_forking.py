@@ -64,6 +64,12 @@ async def test_children_start_from_the_state_and_the_connections_of_their_parent
             assert await value(house, child.id) == {"n": 1, "large": 2**80}
             answer = await house.call(child.id)
             assert answer.payload["structuredContent"]["count"] == 4
+            assert answer.notice is not None
+            assert (
+                "counter began as a copy of another session's. Restored: the count."
+                in answer.notice
+            )
+            assert (await house.call(child.id)).notice is None
             assert await house.count(child.id, service="plain") == 1
             info = await house.registry.info(LOCAL, child.id)
             assert (info["parent"], info["state_version"]) == (session.id, 0)
