@@ -36,6 +36,24 @@ def version(text: str) -> int:
     return int(text)
 
 
+CHOOSING: Final[list[Flag]] = [
+    (("--name",), {"metavar": "TEXT", "help": "only those whose name begins so"}),
+    *(
+        ((f"--{label}",), {"metavar": "ID", "help": f"only those with this {label}_id"})
+        for label in ("user", "agent", "team", "workflow")
+    ),
+    (
+        ("--metadata",),
+        {"metavar": "JSON", "help": "only those whose metadata has what this object has"},
+    ),
+    (("--since",), {"metavar": "TIME", "help": "only those used since, in ISO 8601"}),
+    (
+        ("--query",),
+        {"metavar": "TEXT", "help": "only those with this text in what was said of them"},
+    ),
+]
+"""Which sessions to list."""
+
 MOVES: Final[list[tuple[str, str, str, list[Flag]]]] = [
     (
         "rename",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from argparse import Namespace
@@ -10,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import anyio.to_thread
 
@@ -25,6 +24,7 @@ from ..sessions.redaction import Redactor
 from ..sessions.registry import Registry
 from ..tools.upstream.ledger import Ledger
 from .cli_changes import Changer, Refused
+from .cli_choices import object_of
 from .cli_looks import refuse_closed, refused
 from .cli_output import plain, plural, say, say_json
 from .cli_parser import OK, USAGE
@@ -109,7 +109,7 @@ async def rename(changer: Changer, record: SessionRecord, arguments: Namespace) 
     if arguments.name is not None or arguments.unname:
         wish["name"] = arguments.name
     if arguments.metadata is not None:
-        wish["metadata"] = _object(arguments.metadata)
+        wish["metadata"] = object_of(arguments.metadata)
     if not wish or (arguments.name is not None and arguments.unname):
         raise Refused("usage", "rename needs a NAME, or --unname, or --metadata; give one", USAGE)
     session: JSON = (await whole(changer, record, "rename", **wish))["session"]
@@ -119,16 +119,6 @@ async def rename(changer: Changer, record: SessionRecord, arguments: Namespace) 
         name = session["name"]
         say(f"{record.id} is called {plain(name)}" if name else f"{record.id} has no name")
     return OK
-
-
-def _object(text: str) -> JSON:
-    try:
-        found: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise Refused("usage", f"--metadata: this is not JSON ({error}); quote it", USAGE) from None
-    if not isinstance(found, dict):
-        raise Refused("usage", "--metadata: should be an object, in braces", USAGE)
-    return cast("JSON", found)
 
 
 async def fork(changer: Changer, record: SessionRecord, arguments: Namespace) -> int:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn, cast
 
-from .cli_flags import FORCE, JSON_FLAG, MOVES, SESSIONS, Flag, positive, version
+from .cli_flags import CHOOSING, FORCE, JSON_FLAG, MOVES, SESSIONS, Flag, positive, version
 
 OK = 0
 FAILURE = 1
@@ -198,6 +198,7 @@ def _add_sessions(commands: Any) -> None:
                 },
             ),
             (("--owner",), {"metavar": "OWNER", "help": "only those of one owner"}),
+            *CHOOSING,
             (
                 ("--limit",),
                 {"type": positive, "default": 1000, "metavar": "N", "help": "at most N (1000)"},

@@ -19,6 +19,7 @@ from ..sessions.session import describe, describe_binding, expiry
 from ..sessions.store import SQLStore
 from .cli import complain
 from .cli_changes import Changer, Refused
+from .cli_choices import chosen
 from .cli_nodes import LiveNodes
 from .cli_output import ago, pairs, plural, say, say_json, span, table, until
 from .cli_parser import FAILURE, OK, USAGE
@@ -86,7 +87,9 @@ async def _list(config: Config, store: SQLStore | None, arguments: Namespace) ->
             Status.IDLE
         )  # only the process that holds a session knows that it is active
     wanted = SessionFilter(
-        owner=_owner_key(arguments.owner), statuses=sorted(set(statuses)) or None
+        owner=_owner_key(arguments.owner),
+        statuses=sorted(set(statuses)) or None,
+        **chosen(arguments),
     )
     records, more = ([], False) if store is None else await _pages(store, wanted, arguments.limit)
     live = LiveNodes(config.data, [] if store is None else await store.nodes())

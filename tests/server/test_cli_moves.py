@@ -153,6 +153,19 @@ def test_sessions_are_moved_when_no_process_holds_them(
     assert house.json("rename", work, "work")["name"] == "work"
     assert house.run("rename", work, "left")[0] == FAILURE
     assert house.json("show", work)["status"] == "paused"
+    house.json("rename", work, "--metadata", '{"order": {"id": 17}}')
+    for words, names in (
+        (["--user", "ann"], ["left", "work"]),
+        (["--user", "ann", "--metadata", '{"order": {"id": 17}}'], ["work"]),
+        (["--name", "le", "--since", "2001-01-01"], ["left"]),
+        (["--since", "2999-01-01"], []),
+        (["--query", "ANN"], ["left", "work"]),
+        (["--team", "ann"], []),
+    ):
+        found = house.json("list", *words)["sessions"]
+        assert sorted(session["name"] for session in found) == names, words
+    for words in (["--since", "soon"], ["--metadata", "[1]"], ["--metadata", "{"]):
+        assert house.run("list", *words)[0] == USAGE
     typed = type("", (), {"buffer": io.BytesIO(text.encode())})
     monkeypatch.setattr(sys, "stdin", typed)
     new = house.json("import", "-", "--name", "again", "--owner", "bob")
