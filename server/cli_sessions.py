@@ -223,6 +223,7 @@ def _facts(record: SessionRecord, live: LiveNodes, now: float) -> list[tuple[str
         ("purged" if record.status is Status.CLOSED else "ends", until(_ends_at(record), now)),
         ("clocks", ", ".join(f"{name} {span(s) if s else 'never'}" for name, s in clocks)),
         ("parent", record.parent),
+        *((label.removesuffix("_id"), value) for label, value in record.labels.items()),
         ("metadata", json.dumps(record.metadata, ensure_ascii=False) if record.metadata else None),
     ]
 

@@ -25,7 +25,13 @@ from statehold.sessions.errors import (
 from statehold.sessions.imports import IMPORTED_FROM
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.policy import Policy
-from statehold.sessions.records import LOCAL, Principal, SessionFilter, Timeouts
+from statehold.sessions.records import (
+    LOCAL,
+    HistoryFilter,
+    Principal,
+    SessionFilter,
+    Timeouts,
+)
 from statehold.sessions.redaction import REDACTED
 from statehold.sessions.router import Request
 
@@ -117,8 +123,14 @@ async def test_without_secrets_there_are_none(build: Build):
         ]
         exact = await document_of(house, session)
         assert exact.state.value["password"] == "hunter2"
+        # Somebody may have written one into it.
+        call = next(entry for entry in found.journal if entry.kind == "call")
+        call.request, call.error = {"token": "hunter2"}, "password=hunter2"
         made = await house.registry.porting.take(ANN, found)
         assert await house.count(made.record.id, principal=ANN) == 1
+        kept = await house.store.history(made.record.id, HistoryFilter(limit=1000))
+        assert "hunter2" not in str(kept)
+        assert len(kept) > len(found.journal)
 
 
 def place(path: str, value: Any) -> Any:
