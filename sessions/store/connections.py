@@ -105,6 +105,8 @@ class KeptConnection:
             if not blames_database(error):
                 raise
             conflict = conflicted(error)
+            if lost(error):
+                connection.invalidate()  # there is nobody to say goodbye to
             if not (self._forever or conflict):
                 self._discard()
             if conflict or (lost(error) and not done):

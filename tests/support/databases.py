@@ -52,19 +52,18 @@ class DatabaseServer:
         return _found(cls.program) is not None
 
     def start(self) -> None:
-        """Make its files and wait until it answers. Idempotent."""
-        if self._folder is not None:
-            return
-        self._folder = Path(tempfile.mkdtemp(prefix="statehold-db-"))
-        self._give_away(self._folder)
-        made = subprocess.run(
-            self._as_account(self._making()), capture_output=True, cwd="/", check=False
-        )
-        assert made.returncode == 0, made.stdout.decode() + made.stderr.decode()
-        self.run()
+        """Make its files, unless there are some, run it and wait until it answers. Idempotent."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="statehold-db-"))
+            self._give_away(self._folder)
+            made = subprocess.run(
+                self._as_account(self._making()), capture_output=True, cwd="/", check=False
+            )
+            assert made.returncode == 0, made.stdout.decode() + made.stderr.decode()
+        if self._process is None:
+            self._run()
 
-    def run(self) -> None:
-        """Start it on the files that there are, after `kill`."""
+    def _run(self) -> None:
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 self._as_account(self._running()),

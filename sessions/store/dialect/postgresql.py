@@ -138,6 +138,7 @@ _REMEDIES = {
     "57P": "is starting or shutting down. Try again",
     "25P": "ended a transaction that took too long. Try again",
     "25006": "can only be read: is it a standby? Check store.url",
+    "40": "is busy with other programs. Try again",
     "42501": "does not let its user do this. Make the user of store.url the owner of the database",
     "53100": "cannot grow because the disk of its server is full. Free some space and try again",
     "53300": "has no connection left. Raise max_connections, or close other programs",
