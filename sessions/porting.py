@@ -15,8 +15,8 @@ from .records import Principal, SessionRecord
 from .redaction import Redactor
 from .store.base import Store
 
-DOCUMENT_LIMIT: Final = 4 << 20
-"""Bytes of a document that goes through a tool; a file may have more."""
+DOCUMENT_LIMIT: Final = 3 << 20
+"""Bytes of a document that goes through a tool: one that came out fits into a request. A file may have more."""
 
 
 class Porting:
