@@ -16,6 +16,8 @@ TEXT = 500
 """Characters that are kept of each text of a result."""
 OVERHEAD = 200
 """Bytes that an entry is counted with besides what was said."""
+LARGE = 4
+"""How often the limit of an entry arguments may take to be looked at as a whole."""
 CAUSE = 1000
 """Characters that are kept of the cause of a transition."""
 STARTED = "started"
@@ -33,6 +35,19 @@ def capped(value: object, limit: int) -> object:
     if len(text) <= limit:
         return value
     return {"truncated": text[:limit].decode(errors="ignore"), "bytes": len(text)}
+
+
+def _request(arguments: Mapping[str, Any], limit: int, redactor: Redactor) -> object:
+    """Return what the journal keeps of arguments: as much as `limit` bytes hold, and no more work than that takes."""
+    given = dict(arguments)
+    try:
+        size = len(orjson.dumps(given, option=orjson.OPT_NON_STR_KEYS))
+    except (orjson.JSONEncodeError, RecursionError):
+        return capped(redactor.part(given, LARGE * limit), limit)
+    if size <= LARGE * limit:
+        return capped(redactor.value(given, limit), limit)
+    text = orjson.dumps(redactor.part(given, limit), option=orjson.OPT_NON_STR_KEYS)
+    return {"truncated": text[:limit].decode(errors="ignore"), "bytes": size}
 
 
 def brief(result: CallResult, redactor: Redactor) -> dict[str, Any]:
@@ -81,7 +96,7 @@ def call_entry(
         started_at=started,
         ended_at=ended,
         generation=generation,
-        request=capped(redactor.value(dict(arguments), limit), limit),
+        request=_request(arguments, limit, redactor),
         result=None if result is None else capped(brief(result, redactor), limit),
         error=redactor.text(outcome.message, limit) if isinstance(outcome, SessionError) else None,
     )

@@ -6,6 +6,7 @@ not pass through here.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -50,7 +51,7 @@ _WORDS: Final = re.compile(
     # Private keys.
     r"|(?P<pem>-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)[\s\S]*?(?:(?=-----END )|\Z)"
     # JSON Web Tokens, and keys that say by their beginning whose they are.
-    r"|(?P<key>\beyJ[\w-]{6,2048}+\.[\w-]{4,}(?:\.[\w-]*)?"
+    r"|(?P<key>(?<![\w-])(?=[\w-]{9,}+\.[\w-]{4})(?:[\w-]*-)?eyJ[\w-]{6,}+\.[\w-]{4,}(?:\.[\w-]*)?"
     r"|\b(?:sk|pk|rk)[-_](?=[\w-]{0,200}\d)[\w-]{14,}"
     r"|\b(?:gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-|npm_|pypi-|hf_|dop_v1_|shpat_|SG\.|ya29\.|AIza)[\w.-]{16,}"
     r"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b)"
@@ -109,6 +110,31 @@ class Redactor:
             key: REDACTED if self._names_a_secret(key) else self.value(item, limit, levels - 1)
             for key, item in cast("dict[str, object]", value).items()
         }
+
+    def part(self, value: object, limit: int) -> object:
+        """Return a copy as value() does, of a large value: members behind the first `limit` characters are left out."""
+        room = limit
+
+        def walk(item: object, levels: int) -> object:
+            nonlocal room
+            if not isinstance(item, dict | list):
+                found = self.text(item, limit) if isinstance(item, str) else item
+                room -= len(found) + 1 if isinstance(found, str) else 1
+                return found
+            if levels == 0:
+                return "..."
+            if isinstance(item, list):
+                items = itertools.takewhile(lambda _: room > 0, cast("list[object]", item))
+                return [walk(one, levels - 1) for one in items]
+            kept: dict[str, object] = {}
+            for key, one in cast("dict[str, object]", item).items():
+                if room <= 0:
+                    break
+                room -= len(key)
+                kept[key] = REDACTED if self._names_a_secret(key) else walk(one, levels - 1)
+            return kept
+
+        return walk(value, LEVELS)
 
     def _names_a_secret(self, key: object) -> bool:
         return isinstance(key, str) and len(key) <= KEY_LENGTH and self._is_secret(key)

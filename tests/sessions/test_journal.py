@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
+import pytest
 
 from statehold.sessions.errors import OutcomeUnknown
 from statehold.sessions.journal import brief, call_entry, capped
@@ -52,6 +53,27 @@ def test_long_requests_are_cut_and_say_how_long_they_were():
 def test_a_secret_is_not_kept_even_when_it_is_cut():
     kept = entry(arguments={"password": "hunter2" * 100, "pad": "x" * 500}).request
     assert "hunter2" not in str(kept)
+
+
+class Looking(Redactor):
+    """Counts the texts that are looked at."""
+
+    looked = 0
+
+    def text(self, text: str, limit: int | None = None) -> str:
+        self.looked += 1
+        return super().text(text, limit)
+
+
+@pytest.mark.parametrize("number", [1, 2**70])
+def test_of_large_arguments_no_more_is_looked_at_than_is_kept(number: int) -> None:
+    looking = Looking({"password"})
+    given = {"number": number, "password": "hunter2", "items": [["x"] * 100] * 10_000}
+    kept = entry(arguments=given, redactor=looking).request
+    assert looking.looked <= 400
+    if number == 1:
+        assert kept["truncated"].startswith('{"number":1,"password":"[redacted]","items":[["x","x"')
+        assert kept["bytes"] == len(orjson.dumps(given))
 
 
 def test_a_result_keeps_its_texts_and_the_kinds_of_the_rest():
