@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from counting import Counting
 from house import Build, House
+from sqlalchemy import Connection, text
 
 from statehold.sessions.creation import new_id
 from statehold.sessions.errors import InvalidArgument, SessionExpired, SessionNotFound
@@ -159,3 +160,29 @@ async def test_names_that_look_alike_are_different_and_come_back_exactly(build: 
             assert (await house.registry.find(LOCAL, name)).id == session
             assert (await house.registry.info(LOCAL, session))["name"] == name
         assert (await house.registry.find(LOCAL, "wo\u0308rk")).id == made["w\xf6rk"]
+
+
+def changed(connection: Connection) -> int:
+    """Return how many rows were ever written over a connection of SQLite."""
+    return int(connection.scalar(text("SELECT total_changes()")) or 0)
+
+
+async def test_a_call_costs_the_store_the_same_however_many_there_were(build: Build):
+    """AS-09: of what was written before nothing is written again."""
+    async with build() as house:
+        session = await house.create()
+
+        async def written() -> int:
+            await house.store.flush()
+            return await house.store._read(changed)  # pyright: ignore[reportPrivateUsage]
+
+        async def cost() -> int:
+            before = await written()
+            await house.count(session.id)
+            return await written() - before
+
+        await house.count(session.id)
+        first = await cost()
+        for _ in range(300):
+            await house.count(session.id)
+        assert first == await cost() > 0
