@@ -21,6 +21,7 @@ from statehold.sessions.errors import (
     SessionLimit,
     SessionNotFound,
     StateInvalid,
+    StoreUnavailable,
 )
 from statehold.sessions.imports import IMPORTED_FROM
 from statehold.sessions.lifecycle import Status
@@ -34,6 +35,7 @@ from statehold.sessions.records import (
 )
 from statehold.sessions.redaction import REDACTED
 from statehold.sessions.router import Request
+from statehold.sessions.store import Write
 
 ANN = Principal(subject="ann")
 STATE: dict[str, Any] = {"n": 2**80, "x": 1.0, "deep": {"list": [None, True, "é"]}}
@@ -332,6 +334,39 @@ async def test_an_import_counts_like_any_new_session_and_leaves_nothing_when_it_
         assert await everything(house) == there
         made = await house.registry.porting.take(ANN, document)
         assert (await house.registry.ready(ANN, made.record.id)).status is Status.IDLE
+
+
+async def test_an_import_that_fails_half_way_leaves_nothing(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+):
+    """AS-68, SC-14: it is there as a whole, or not at all; whatever part could not be written."""
+    async with build(Counting(pause="snapshot")) as house:
+        document = await document_of(house, await filled(house))
+        there = await everything(house)
+        write = house.store.write
+        for failing in (1, 2):
+            written: list[Write] = []
+
+            async def fail(
+                change: Write, failing: int = failing, seen: list[Write] = written
+            ) -> None:
+                seen.append(change)
+                if len(seen) == failing:
+                    raise StoreUnavailable("The disk is full.")
+                await write(change)
+
+            monkeypatch.setattr(house.store, "write", fail)
+            with pytest.raises(StoreUnavailable):
+                await house.registry.porting.take(ANN, document)
+            monkeypatch.setattr(house.store, "write", write)
+            assert len(written) == failing + 1
+            assert await everything(house) == there
+            assert await house.store.check() == []
+        # One that a value makes impossible is refused alone.
+        document.journal[0].tool = "half \ud83d"
+        with pytest.raises(InvalidArgument):
+            await house.registry.porting.take(ANN, document)
+        assert await everything(house) == there
 
 
 async def test_a_forked_session_is_moved_with_what_it_was_forked_from(build: Build):
