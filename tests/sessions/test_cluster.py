@@ -16,12 +16,13 @@ from typing import IO, Any
 
 import anyio
 import pytest
+from databases import MariaDB, PostgreSQL
 
 from statehold.sessions.cluster import LockFolder, Node
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.records import NodeRecord, SessionFilter, SessionRecord, StateRecord
-from statehold.sessions.store import SQLStore, Store
+from statehold.sessions.store import SQLStore, Store, open_store
 
 WORKER = Path(__file__).parent / "store" / "node_worker.py"
 
@@ -206,8 +207,8 @@ class Workers:
 
 
 @contextmanager
-def workers(folder: Path, *sessions: str) -> Generator[Workers]:
-    command = [sys.executable, str(WORKER), str(folder), *sessions]
+def workers(folder: Path, place: str, *sessions: str) -> Generator[Workers]:
+    command = [sys.executable, str(WORKER), str(folder), place, *sessions]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         found = Workers(process)
@@ -218,8 +219,8 @@ def workers(folder: Path, *sessions: str) -> Generator[Workers]:
                 found.end()
 
 
-async def made(folder: Path, *sessions: str) -> None:
-    async with SQLStore.sqlite(folder) as store:
+async def made(place: str, *sessions: str) -> None:
+    async with open_store(place) as store:
         for session_id in sessions:
             await add(store, session_id, status=Status.PAUSED)
 
@@ -229,7 +230,7 @@ async def test_a_killed_node_is_dead_and_a_stopped_one_is_not(
     store: SQLStore, tmp_path: Path
 ) -> None:
     await add(store, "sh_a", status=Status.PAUSED)
-    with workers(tmp_path, "sh_a") as running:
+    with workers(tmp_path, str(tmp_path), "sh_a") as running:
         running.start(1)
         _, pid, name = running.read_until("up")
         running.read_until("claim")
@@ -283,19 +284,34 @@ def said_and_killed(command: list[str]) -> list[str]:
     return said
 
 
+@pytest.fixture(params=["file", "postgresql", "mariadb"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, postgresql: PostgreSQL, mariadb: MariaDB
+) -> str:
+    """A folder, or the URL of a database, in which there is nothing yet."""
+    match request.param:
+        case "file":
+            return str(tmp_path)
+        case "postgresql":
+            return postgresql.emptied()
+        case _:
+            return mariadb.emptied()
+
+
 @pytest.mark.fault
 @pytest.mark.parametrize("seed", [1])
 async def test_racing_nodes_that_are_killed_at_random_never_share_a_session_nor_lose_a_write(
-    tmp_path: Path, seed: int
+    tmp_path: Path, place: str, seed: int
 ) -> None:
     """SC-06: five nodes race for three sessions; every few lines one of them is killed and another one starts."""
     sessions = ("sh_a", "sh_b", "sh_c")
+    kills = 8 if "://" in place else 30
     chance = random.Random(seed)
-    await made(tmp_path, *sessions)
-    with workers(tmp_path, *sessions) as running:
+    await made(place, *sessions)
+    with workers(tmp_path, place, *sessions) as running:
         for _ in range(5):
             running.start(chance.randrange(2**31))
-        for _ in range(30):
+        for _ in range(kills):
             for _ in range(chance.randint(1, 40)):
                 running.read()
             while not running.alive:
@@ -303,11 +319,11 @@ async def test_racing_nodes_that_are_killed_at_random_never_share_a_session_nor_
             running.kill(chance.choice(sorted(running.alive)))
             running.start(chance.randrange(2**31))
         running.end()
-    check(running.log)
-    await check_end(tmp_path, running.log)
+    check(running.log, claims=kills)
+    await check_end(tmp_path, place, running.log)
 
 
-def check(log: list[list[str]]) -> None:
+def check(log: list[list[str]], *, claims: int = 30) -> None:
     """Judge by what the nodes said, in the order in which they said it."""
     assert [words for words in log if words[0] == "failed"] == []
     epochs: dict[str, int] = defaultdict(int)
@@ -327,12 +343,12 @@ def check(log: list[list[str]]) -> None:
         if kind == "ack":
             assert version > acknowledged[session_id], "a write was applied to what came before it"
             acknowledged[session_id] = version
-    assert sum(1 for words in log if words[0] == "claim") > 30
+    assert sum(1 for words in log if words[0] == "claim") > claims
 
 
-async def check_end(folder: Path, log: list[list[str]]) -> None:
+async def check_end(folder: Path, place: str, log: list[list[str]]) -> None:
     """Nothing is left of the dead, and the database holds what was acknowledged."""
-    async with SQLStore.sqlite(folder) as store, started(store, folder) as node:
+    async with open_store(place) as store, started(store, folder) as node:
         with anyio.fail_after(10):
             while len(await store.nodes()) > 1:
                 await node.recover()

@@ -1,9 +1,10 @@
 """Nodes that claim sessions for all they are worth. Started by the tests of nodes, which kill them.
 
-    node_worker.py FOLDER SESSION...
+    node_worker.py FOLDER STORE SESSION...
 
-Each line on stdin starts one node, in a process forked from this one (which has loaded everything and holds nothing). What
-the nodes do is written to stdout, a line each, in the order in which it happened: a line is one write to the same pipe.
+STORE is the folder again, or the URL of a database. Each line on stdin starts one node, in a process forked from this one
+(which has loaded everything and holds nothing). What the nodes do is written to stdout, a line each, in the order in which
+it happened: a line is one write to the same pipe.
 """
 
 from __future__ import annotations
@@ -26,10 +27,15 @@ def say(*words: object) -> None:
     os.write(1, (" ".join(str(word) for word in words) + "\n").encode())
 
 
-async def serve(folder: Path, sessions: list[str], seed: int) -> None:
+async def serve(folder: Path, place: str, sessions: list[str], seed: int) -> None:
     chance = random.Random(seed)
+    opened = (
+        SQLStore.remote(place, busy_seconds=20.0)
+        if "://" in place
+        else SQLStore.sqlite(Path(place), busy_seconds=20.0)
+    )
     async with (
-        SQLStore.sqlite(folder, busy_seconds=20.0) as store,
+        opened as store,
         Node.start(store, folder, address=f"pid {os.getpid()}", clock=time.time) as node,
     ):
         say("up", os.getpid(), node.id)
@@ -59,12 +65,12 @@ async def use(store: SQLStore, node: str, loaded: Loaded, chance: random.Random)
 
 
 def main() -> None:
-    folder, sessions = Path(sys.argv[1]), sys.argv[2:]
+    folder, place, sessions = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:
         if os.fork() == 0:
             try:
-                anyio.run(serve, folder, sessions, int(line))
+                anyio.run(serve, folder, place, sessions, int(line))
             except BaseException as error:
                 say("failed", os.getpid(), type(error).__name__, repr(error).replace("\n", " "))
             finally:
