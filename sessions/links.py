@@ -285,7 +285,8 @@ class Links:
                     saved = await (connection.checkpoint() if light else connection.snapshot())
             return None if saved is None else packed(saved)
         except (SessionError, TimeoutError) as error:
-            logger.warning("session %s: %s not saved: %s", session.id, name, error)
+            why = str(error) or f"it took longer than {SNAPSHOT_BOUND:g} s"
+            logger.warning("session %s: %s not saved: %s", session.id, name, why)
         except Exception:
             logger.exception("session %s: %s not saved", session.id, name)
         return None

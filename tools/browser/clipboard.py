@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from .config import BrowserConfig
 
-TURN_SECONDS: Final = 25.0
+TURN_SECONDS: Final = 50.0
 """How long one may wait for the turns of other sessions."""
 HOLD_SECONDS: Final = 2.0
 KEEPER_SECONDS: Final = 5.0
