@@ -25,6 +25,7 @@ from .dialect import (
     conflicted,
     damaged,
     explain,
+    interrupt,
     lost,
     make_engine,
     use_wal,
@@ -38,6 +39,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 READERS = 2
+PATIENCE = 10.0
+"""How long closing waits for what runs, in seconds."""
 ATTEMPTS = 6
 """How often a transaction is run at most that others get in the way of."""
 
@@ -79,7 +82,7 @@ class KeptConnection:
                     return self._attempt(work)
                 except _Undone as undone:
                     # A connection that has just been opened is not lost for having been idle.
-                    if undone.lost and (fresh or attempt > 1):
+                    if undone.lost and (fresh or attempt > 1 or self._closed):
                         raise undone.cause from None
                 time.sleep(0.001 * 2**attempt)
             try:
@@ -120,11 +123,18 @@ class KeptConnection:
                 found.close()
 
     async def aclose(self) -> None:
-        """Close after what runs now. Idempotent."""
+        """Close after what runs now, for which it waits a while; then it is interrupted. Idempotent."""
         if self._closed:
             return
         self._closed = True
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._discard)
+        loop = asyncio.get_running_loop()
+        ended = loop.run_in_executor(self._thread, self._discard)
+        _, late = await asyncio.wait({ended}, timeout=PATIENCE)
+        if late and self._connection is not None:
+            # A server that answers nobody must not keep this process from ending.
+            with suppress(SQLAlchemyError, OSError, AttributeError):
+                interrupt(self._connection.connection.driver_connection)
+            await asyncio.wait({ended}, timeout=PATIENCE)
         self._thread.shutdown(wait=False)
 
 

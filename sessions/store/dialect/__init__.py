@@ -7,7 +7,7 @@ its own file; only that of SQLite is loaded before it is needed.
 from __future__ import annotations
 
 from .errors import blames_database, conflicted, explain, lost, violated
-from .remote import RemoteDatabase
+from .remote import RemoteDatabase, interrupt
 from .sqlite import FILE_NAME, WRITES, damaged, make_engine, use_wal
 from .statements import (
     accumulate,
@@ -38,6 +38,7 @@ __all__ = [
     "execute_many",
     "explain",
     "fetch",
+    "interrupt",
     "lost",
     "make_engine",
     "packed",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
@@ -92,6 +94,13 @@ def _held(own: Any, connection: Connection) -> Generator[None]:
         yield
     finally:
         own.unlock(connection)
+
+
+def interrupt(driver: Any) -> None:
+    """Shut a driver's connection to a server down, from another thread than the one that waits for it."""
+    number: int = driver.pgconn.socket if hasattr(driver, "pgconn") else driver._sock.fileno()
+    with socket.socket(fileno=os.dup(number)) as found:
+        found.shutdown(socket.SHUT_RDWR)
 
 
 def _parsed(url: str) -> URL:

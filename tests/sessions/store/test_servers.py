@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import traceback
 from collections.abc import Generator
 from contextlib import suppress
@@ -18,7 +19,7 @@ from store_making import NODE, OTHER, Sessions, node_record
 
 from statehold.sessions.errors import SessionLimit, StoreUnavailable
 from statehold.sessions.records import HistoryFilter, StateRecord
-from statehold.sessions.store import SQLStore, Write
+from statehold.sessions.store import SQLStore, Write, connections, sql
 from statehold.sessions.store import upgrade as upgrade_module
 from statehold.sessions.store.schema import HEAD
 
@@ -106,6 +107,30 @@ async def test_a_server_that_dies_is_told_and_nothing_acknowledged_is_lost(
         assert await _version(store) in (acknowledged, acknowledged + 1)
         await store.write(_state(acknowledged + 10))
         assert await _version(store) == acknowledged + 10
+
+
+async def test_closing_does_not_wait_for_ever_for_a_server_that_does_not_answer(
+    server: DatabaseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "PATIENCE", 0.2)
+    monkeypatch.setattr(sql, "CLOSE_SECONDS", 0.2)
+    sleeping = (
+        "SELECT pg_sleep(50)" if server.driver.startswith("postgresql") else "SELECT SLEEP(50)"
+    )
+
+    async def ask(store: SQLStore) -> None:
+        with suppress(StoreUnavailable):
+            await store._writer.submit(lambda connection: connection.exec_driver_sql(sleeping))  # pyright: ignore[reportPrivateUsage]
+
+    threads = threading.active_count()
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks, _store(server.emptied()) as store:
+            await store.join(node_record(NODE))
+            tasks.start_soon(ask, store)
+            await anyio.sleep(0.2)
+        while threading.active_count() > threads:  # noqa: ASYNC110 - a thread tells nobody
+            await anyio.sleep(0.01)
+    server.disconnect()
 
 
 async def test_transactions_that_get_in_each_others_way_are_run_again(
