@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, text
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.sql.dml import Insert
 
@@ -64,7 +67,36 @@ def make_engine(file: Path | None, busy_seconds: float) -> Engine:
 def _begin(connection: Connection) -> None:
     # A read is one statement and needs no transaction. A write that began as a read could fail when it is upgraded.
     if connection.get_execution_options().get(WRITES):
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        run(connection, "BEGIN IMMEDIATE", ())
+
+
+def run(connection: Connection, statement: str, values: Sequence[Any]) -> list[Any]:
+    """Run a statement as text and return its rows.
+
+    The driver is asked itself: SQLAlchemy takes several times as long as a small statement.
+    """
+    with _as_of_sqlalchemy(statement):
+        return _driver(connection).execute(statement, values).fetchall()
+
+
+def run_many(connection: Connection, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+    """Run a statement as text for each row; see run()."""
+    with _as_of_sqlalchemy(statement):
+        _driver(connection).executemany(statement, rows)
+
+
+def _driver(connection: Connection) -> sqlite3.Connection:
+    return cast("sqlite3.Connection", connection.connection.dbapi_connection)
+
+
+@contextmanager
+def _as_of_sqlalchemy(statement: str) -> Generator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise DBAPIError.instance(
+            statement, None, error, sqlite3.Error, hide_parameters=True
+        ) from error
 
 
 def upsert(table: Table, *, add: bool) -> Insert:

@@ -104,8 +104,10 @@ def execute_many(
         own.upsert_many(connection, statement.table, rows, add=statement.add)
     else:
         string, values = _run(connection, statement)
-        given = list(rows) if values is None else [values(row) for row in rows]
-        connection.exec_driver_sql(string, given)
+        if values is None:
+            connection.exec_driver_sql(string, list(rows))
+        else:
+            sqlite.run_many(connection, string, map(values, rows))
 
 
 def fetch(
@@ -113,8 +115,9 @@ def fetch(
 ) -> Sequence[Any]:
     """Run a statement with one parameter and return its rows; the rules of execute_many() hold."""
     string, positional = _run(connection, statement)
-    given = dict(values) if positional is None else tuple(values.values())
-    return connection.exec_driver_sql(string, given).all()
+    if positional is None:
+        return connection.exec_driver_sql(string, dict(values)).all()
+    return sqlite.run(connection, string, tuple(values.values()))
 
 
 class _Among(FunctionElement[bool]):
