@@ -40,10 +40,18 @@ def shell() -> str | None:
     return shutil.which("chromium-headless-shell")
 
 
+def whole() -> str | None:
+    """A whole Chromium, such as the peer starts unless told otherwise."""
+    names = ("google-chrome", "chromium", "chromium-browser")
+    return next(filter(None, map(shutil.which, names)), None)
+
+
 def possible(name: str) -> str | None:
     """Say why a way cannot be measured, None when it can."""
     if shell() is None:
         return "chromium-headless-shell is not installed"
+    if name == "peer http" and whole() is None:
+        return "neither Chrome nor Chromium is installed"
     if name.startswith("peer") and (not PEER.exists() or shutil.which("node") is None):
         return "@playwright/mcp is not installed: python tests/peers/install.py npm"
     return None
@@ -147,11 +155,11 @@ def statehold_command(folder: Path, port: int | None) -> list[str]:
     return statehold(folder / "data", config, *serve)
 
 
-def peer_command(settle: str | None, port: int | None) -> list[str]:
+def peer_command(settle: str | None, port: int | None, browser: str | None = None) -> list[str]:
     """Return the command that serves the peer's browser, with its own pause after an action unless told otherwise."""
     node = shutil.which("node") or "node"
     command = [node, str(PEER), "--headless", "--isolated", "--no-sandbox"]
-    command += ["--executable-path", shell() or ""]
+    command += ["--executable-path", browser or shell() or ""]
     if settle is not None:
         command += ["--timeout-settle", settle]
     return command if port is None else [*command, "--port", str(port)]

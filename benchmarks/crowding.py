@@ -16,7 +16,7 @@ from mcp.client.client import Client
 from playwright.async_api import Page, async_playwright
 
 from .asking import Asking
-from .browsers import peer_command, possible, shell, statehold_command
+from .browsers import peer_command, possible, shell, statehold_command, whole
 from .gateways import http_server
 from .plan import Plan
 from .processes import accepting, free_port, own_children, proportional
@@ -41,12 +41,15 @@ async def measure(plan: Plan) -> Table:
     with served() as site:
         ours = await _grown(table, "statehold http", plan, site, plan.browsers)
         peers: dict[int, float] = {}
-        if (reason := possible("peer http")) is None:
-            # One browser each: more of them say nothing new and do not fit every machine.
-            few = tuple(n for n in plan.browsers if n <= 10)
-            peers = await _grown(table, "peer http settle 0", plan, site, few)
-        else:
-            table.notes.append(f"left out: {reason}")
+        # More of them say nothing new and do not fit every machine.
+        few = tuple(n for n in plan.browsers if n <= 10)
+        for name in ("peer http", "peer http settle 0"):
+            if (reason := possible(name)) is not None:
+                table.notes.append(f"left out: {reason}")
+                continue
+            found = await _grown(table, name, plan, site, few)
+            if name == "peer http":
+                peers = found
         await _grown(table, "playwright", plan, site, plan.browsers)
     table.targets.extend(_targets(ours, peers))
     return table
@@ -107,6 +110,8 @@ Crowd = tuple[int, Callable[[int], Awaitable[None]], Evaluate]
 
 
 def _crowd(name: str, plan: Plan, site: str) -> AbstractAsyncContextManager[Crowd]:
+    if name == "peer http":
+        return _peers(plan, site, None, whole())
     crowds = {"statehold http": _ours, "playwright": _bare}
     return crowds.get(name, _peers)(plan, site)
 
@@ -140,9 +145,11 @@ async def serving(folder: Path) -> AsyncGenerator[tuple[int, Asking]]:
 
 
 @asynccontextmanager
-async def _peers(plan: Plan, site: str) -> AsyncGenerator[Crowd]:
+async def _peers(
+    plan: Plan, site: str, settle: str | None = "0", browser: str | None = None
+) -> AsyncGenerator[Crowd]:
     folder, port = plan.folder / "peer-crowd", free_port()
-    with http_server(peer_command("0", port), folder) as process:
+    with http_server(peer_command(settle, port, browser), folder) as process:
         await accepting(port, process)
         async with AsyncExitStack() as stack:
             clients: list[Client] = []

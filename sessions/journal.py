@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import orjson
 
 from .errors import SessionError
 from .records import JournalKind, JournalRecord
-from .redaction import Redactor
+from .redaction import SLACK, Redactor
 from .services import CallResult
 
 TEXT = 500
@@ -52,15 +52,26 @@ def _request(arguments: Mapping[str, Any], limit: int, redactor: Redactor) -> ob
 
 def brief(result: CallResult, redactor: Redactor) -> dict[str, Any]:
     """Return what the journal keeps of a result: its texts as far as they are short, and the kinds of the rest."""
+    return _clean(_beginnings(result), redactor)
+
+
+def _beginnings(result: CallResult) -> dict[str, Any]:
+    """Return what brief() keeps, as it is: secrets and all."""
     blocks = result.payload.get("content")
     kept: list[Any] = []
     for block in cast("list[Any]", blocks)[:20] if isinstance(blocks, list) else []:
         entry = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
         text = entry.get("text")
-        kept.append(
-            redactor.beginning(text, TEXT) if isinstance(text, str) else {"type": entry.get("type")}
-        )
+        kept.append(text[: TEXT + SLACK] if isinstance(text, str) else {"type": entry.get("type")})
     return {"content": kept, "is_error": result.is_error}
+
+
+def _clean(brief: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
+    content = [
+        redactor.beginning(kept, TEXT) if isinstance(kept, str) else kept
+        for kept in brief["content"]
+    ]
+    return {**brief, "content": content}
 
 
 def call_entry(
@@ -81,25 +92,58 @@ def call_entry(
     redactor: Redactor,
 ) -> JournalRecord:
     """Return the entry of a finished call, or of one that begins when there is no outcome."""
-    result = outcome if isinstance(outcome, CallResult) else None
-    return JournalRecord.model_construct(
+    return later_entry(
         session_id=session_id,
-        seq=seq,
-        kind=JournalKind.CALL,
         epoch=epoch,
+        seq=seq,
         service=service,
         tool=tool,
-        status=STARTED if outcome is None else status_of(outcome),
-        run=run,
-        role=None,
-        operation_id=operation_id,
-        started_at=started,
-        ended_at=ended,
+        arguments=arguments,
+        started=started,
+        ended=ended,
         generation=generation,
-        request=_request(arguments, limit, redactor),
-        result=None if result is None else capped(brief(result, redactor), limit),
-        error=redactor.text(outcome.message, limit) if isinstance(outcome, SessionError) else None,
-    )
+        outcome=outcome,
+        operation_id=operation_id,
+        run=run,
+        limit=limit,
+        redactor=redactor,
+    )()
+
+
+def later_entry(
+    *,
+    arguments: Mapping[str, Any],
+    started: float,
+    ended: float | None,
+    outcome: CallResult | BaseException | None,
+    run: str | None = None,
+    limit: int,
+    redactor: Redactor,
+    **known: Any,
+) -> Callable[[], JournalRecord]:
+    """Return what makes the entry of a call, as call_entry() does; in another thread, if that suits.
+
+    Most of the work is in what it makes. What it holds until then is small, but for the arguments.
+    """
+    status = STARTED if outcome is None else status_of(outcome)
+    result = _beginnings(outcome) if isinstance(outcome, CallResult) else None
+    error = outcome.message if isinstance(outcome, SessionError) else None
+
+    def make() -> JournalRecord:
+        return JournalRecord.model_construct(
+            **known,
+            kind=JournalKind.CALL,
+            status=status,
+            run=run,
+            role=None,
+            started_at=started,
+            ended_at=ended,
+            request=_request(arguments, limit, redactor),
+            result=None if result is None else capped(_clean(result, redactor), limit),
+            error=None if error is None else redactor.text(error, limit),
+        )
+
+    return make
 
 
 def transition_entry(
@@ -190,6 +234,7 @@ __all__ = [
     "brief",
     "call_entry",
     "capped",
+    "later_entry",
     "message_entry",
     "status_of",
     "transition_entry",

@@ -6,7 +6,7 @@ refuses only what a fence, a unique name or a missing row forbids.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -172,6 +172,10 @@ class Store(Protocol):
 
         At most `journal_backlog` entries wait (default 10,000); past that the oldest waiting ones are dropped and counted.
         """
+        ...
+
+    def append_later(self, make: Callable[[], JournalRecord], node: str) -> None:
+        """Write behind, as `append` does, the entry that `make` returns: it is called once, in whatever thread, soon."""
         ...
 
     def append_end(self, entry: JournalRecord, receipt: ReceiptRecord, node: str) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from sqlalchemy import (
     BindParameter,
@@ -32,7 +32,7 @@ from . import creation, schema
 from .compaction import Compactor
 from .creation import Creation
 from .dialect import among, blames_database, execute_many, fetch, packed, upsert, violated
-from .rows import Change, Row
+from .rows import Change, Later, Row
 
 Operation: TypeAlias = Callable[[Connection], Any]
 """A step of its own."""
@@ -42,7 +42,7 @@ Operation: TypeAlias = Callable[[Connection], Any]
 class Unit:
     """One thing to do, and what became of it. Nobody waits for a unit without a future."""
 
-    work: Change | Creation | Operation
+    work: Change | Creation | Operation | Later
     future: asyncio.Future[Any] | None = None
     value: Any = None
     error: Exception | None = None
@@ -53,6 +53,9 @@ def apply(connection: Connection, units: Sequence[Unit], compactor: Compactor) -
 
     Raises whatever a unit raised; then nothing of the transaction may be kept.
     """
+    for unit in units:
+        if isinstance(unit.work, Later):
+            unit.work = _made(unit.work)
     for kind, found in groupby(units, key=lambda unit: type(unit.work)):
         run = list(found)
         if kind is Change:
@@ -101,8 +104,20 @@ def name_taken(name: str | None) -> NameTaken:
     return NameTaken(f"There is an open session named {name!r} already.")
 
 
-def _name(work: Change | Creation | Operation) -> str | None:
+def _name(work: Change | Creation | Operation | Later) -> str | None:
     return work.session.get("name") if isinstance(work, Change | Creation) else None
+
+
+def _made(later: Later) -> Change | Operation:
+    try:
+        return later.made()
+    except Exception as error:
+        # It fails alone, as any unit that cannot be applied, and says nothing of what was in it.
+        return partial(_fail, InvalidArgument(f"It cannot be made ({type(error).__name__})."))
+
+
+def _fail(error: Exception, _: Connection) -> NoReturn:
+    raise error
 
 
 def _operate(connection: Connection, unit: Unit) -> None:

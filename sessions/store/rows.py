@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -193,6 +193,18 @@ class Change:
     receipts: Sequence[Row] = ()
     forget: Sequence[str] = ()
     summary: Row | None = None
+
+
+@dataclass(slots=True)
+class Later:
+    """A journal entry that is made where it is written, in the writer's thread: there many are made at once."""
+
+    make: Callable[[], JournalRecord]
+    node: str
+
+    def made(self) -> Change:
+        entry = self.make()
+        return Change(entry.session_id, self.node, entry.epoch, journal=(journal_row(entry),))
 
 
 def change(write: Write) -> Change:

@@ -32,7 +32,7 @@ from .connections import Connections, Place
 from .creation import Creation
 from .dialect import RemoteDatabase
 from .folder import DataFolder
-from .rows import Change
+from .rows import Change, Later
 from .writer import Writer
 
 T = TypeVar("T")
@@ -223,6 +223,9 @@ class SQLStore:
     def append(self, entry: JournalRecord, node: str) -> None:
         change = Change(entry.session_id, node, entry.epoch, journal=(rows.journal_row(entry),))
         self._writer.append(change)
+
+    def append_later(self, make: Callable[[], JournalRecord], node: str) -> None:
+        self._writer.append(Later(make, node))
 
     def append_end(self, entry: JournalRecord, receipt: ReceiptRecord, node: str) -> None:
         change = Change(

@@ -23,7 +23,7 @@ from .compaction import Compactor
 from .connections import Connections
 from .creation import Creation
 from .dialect import blames_database
-from .rows import Change
+from .rows import Change, Later
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,9 @@ BATCH = 1000
 
 LINGER = 0.04
 """How long entries that nobody waits for may collect, in seconds; writing them is to end within 0.05."""
+
+LATER = 200
+"""Entries that wait to be made at most: until then they hold on to all arguments of their calls."""
 
 RETRY = 1.0
 """How long such entries rest after the database failed, unless somebody asks for something meanwhile."""
@@ -52,6 +55,8 @@ class Writer:
         self._backlog = backlog
         self._waiting: OrderedDict[Unit, None] = OrderedDict()
         self._appended: deque[Unit] = deque()
+        self._later = 0
+        """Entries since the last batch that are still to be made."""
         self._some = asyncio.Event()
         self._urgent = asyncio.Event()
         self._ended = anyio.Event()
@@ -79,11 +84,15 @@ class Writer:
         self._urgent.set()
         return await future
 
-    def append(self, work: Change) -> None:
+    def append(self, work: Change | Later) -> None:
         """Have a change applied soon. Never blocks, and tells nobody what became of it."""
         if self._closing:
             self.dropped += 1
             return
+        if isinstance(work, Later):
+            self._later += 1
+            if self._later > LATER:
+                work = work.made()
         unit = Unit(work)
         self._waiting[unit] = None
         self._appended.append(unit)
@@ -125,6 +134,7 @@ class Writer:
 
     def _take(self) -> list[Unit]:
         taken: list[Unit] = []
+        self._later = 0
         while self._waiting and len(taken) < BATCH:
             unit, _ = self._waiting.popitem(last=False)
             if unit.future is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from store_making import NODE, MakeStore, Sessions, entry, node_record
 
 from statehold.sessions.errors import Fenced, InvalidArgument, NameTaken, StoreUnavailable
 from statehold.sessions.lifecycle import Status
-from statehold.sessions.records import BindingRecord, SnapshotRecord, StateRecord
+from statehold.sessions.records import BindingRecord, JournalRecord, SnapshotRecord, StateRecord
 from statehold.sessions.store import SQLStore, Store, Write
+from statehold.sessions.store.writer import LATER
 
 
 class Outcomes:
@@ -282,6 +283,54 @@ async def test_an_entry_that_cannot_be_stored_is_counted_and_leaves_the_others(
         assert store.dropped == 1
         assert [e.seq for e in await store.journal("sh_a")] == [1, 3]
     assert "secret" not in caplog.text
+
+
+async def test_entries_that_are_made_later_are_made_once_in_their_place_and_fail_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made: list[int] = []
+
+    def later(seq: int) -> Callable[[], JournalRecord]:
+        def make() -> JournalRecord:
+            made.append(seq)
+            if seq == 2:
+                raise KeyError("secret")
+            return entry("sh_a", seq)
+
+        return make
+
+    async with SQLStore.sqlite(tmp_path) as store:
+        await store.join(node_record(NODE))
+        await Sessions(store).make("sh_a")
+        store.append_later(later(1), NODE)
+        store.append_later(later(2), NODE)
+        store.append(entry("sh_a", 3), NODE)
+        store.append_later(later(4), NODE)
+        assert made == []
+        await store.flush()
+        # The batch that the second one spoilt was run again, with what was made.
+        assert sorted(made) == [1, 2, 4]
+        assert store.dropped == 1
+        assert [e.seq for e in await store.journal("sh_a")] == [1, 3, 4]
+    assert "KeyError" in caplog.text
+    assert "secret" not in caplog.text
+
+
+async def test_only_so_many_entries_hold_on_to_what_they_are_made_of(tmp_path: Path) -> None:
+    made: list[int] = []
+
+    def later(seq: int) -> Callable[[], JournalRecord]:
+        return lambda: made.append(seq) or entry("sh_a", seq)
+
+    async with SQLStore.sqlite(tmp_path) as store:
+        await store.join(node_record(NODE))
+        await Sessions(store).make("sh_a")
+        for seq in range(1, LATER + 11):
+            store.append_later(later(seq), NODE)
+        assert made == list(range(LATER + 1, LATER + 11))
+        await store.flush()
+        found = [e.seq for e in await store.journal("sh_a", last=LATER * 2)]
+        assert found == list(range(1, LATER + 11))
 
 
 async def test_closing_writes_what_was_written_behind(tmp_path: Path) -> None:
