@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import sqlite3
 import time
 from collections.abc import Callable, Generator
@@ -41,8 +42,10 @@ logger = logging.getLogger(__name__)
 READERS = 2
 PATIENCE = 10.0
 """How long closing waits for what runs, in seconds."""
-ATTEMPTS = 6
+ATTEMPTS = 12
 """How often a transaction is run at most that others get in the way of."""
+LONGEST_PAUSE = 0.1
+"""Seconds between two of these attempts."""
 
 
 class KeptConnection:
@@ -84,7 +87,8 @@ class KeptConnection:
                     # A connection that has just been opened is not lost for having been idle.
                     if undone.lost and (fresh or attempt > 1 or self._closed):
                         raise undone.cause from None
-                time.sleep(0.001 * 2**attempt)
+                # Not as long as the others, who would get in the way again.
+                time.sleep(random.uniform(0.5, 1.5) * min(0.001 * 2**attempt, LONGEST_PAUSE))
             try:
                 return self._attempt(work)
             except _Undone as undone:
