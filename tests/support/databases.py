@@ -47,6 +47,11 @@ class DatabaseServer:
         assert self._folder is not None, "it was not started"
         return self._folder
 
+    @property
+    def _environment(self) -> dict[str, str]:
+        # MariaDB, when it starts, removes the temporary tables of every other one that has the same folder for them.
+        return {**os.environ, "TMPDIR": str(self.folder)}
+
     @classmethod
     def installed(cls) -> bool:
         return _found(cls.program) is not None
@@ -57,7 +62,11 @@ class DatabaseServer:
             self._folder = Path(tempfile.mkdtemp(prefix="statehold-db-"))
             self._give_away(self._folder)
             made = subprocess.run(
-                self._as_account(self._making()), capture_output=True, cwd="/", check=False
+                self._as_account(self._making()),
+                capture_output=True,
+                cwd="/",
+                env=self._environment,
+                check=False,
             )
             assert made.returncode == 0, made.stdout.decode() + made.stderr.decode()
         if self._process is None:
@@ -71,6 +80,7 @@ class DatabaseServer:
                 stdout=log,
                 stderr=log,
                 cwd="/",
+                env=self._environment,
             )
         ends = time.monotonic() + START_SECONDS
         while True:
