@@ -43,10 +43,10 @@ def _request(arguments: Mapping[str, Any], limit: int, redactor: Redactor) -> ob
     try:
         size = len(orjson.dumps(given, option=orjson.OPT_NON_STR_KEYS))
     except (orjson.JSONEncodeError, RecursionError):
-        return capped(redactor.part(given, LARGE * limit), limit)
+        return capped(redactor.value(given, limit, room=LARGE * limit), limit)
     if size <= LARGE * limit:
         return capped(redactor.value(given, limit), limit)
-    text = orjson.dumps(redactor.part(given, limit), option=orjson.OPT_NON_STR_KEYS)
+    text = orjson.dumps(redactor.value(given, limit, room=limit), option=orjson.OPT_NON_STR_KEYS)
     return {"truncated": text[:limit].decode(errors="ignore"), "bytes": size}
 
 
@@ -90,40 +90,11 @@ def call_entry(
     run: str | None = None,
     limit: int,
     redactor: Redactor,
-) -> JournalRecord:
-    """Return the entry of a finished call, or of one that begins when there is no outcome."""
-    return later_entry(
-        session_id=session_id,
-        epoch=epoch,
-        seq=seq,
-        service=service,
-        tool=tool,
-        arguments=arguments,
-        started=started,
-        ended=ended,
-        generation=generation,
-        outcome=outcome,
-        operation_id=operation_id,
-        run=run,
-        limit=limit,
-        redactor=redactor,
-    )()
-
-
-def later_entry(
-    *,
-    arguments: Mapping[str, Any],
-    started: float,
-    ended: float | None,
-    outcome: CallResult | BaseException | None,
-    run: str | None = None,
-    limit: int,
-    redactor: Redactor,
-    **known: Any,
 ) -> Callable[[], JournalRecord]:
-    """Return what makes the entry of a call, as call_entry() does; in another thread, if that suits.
+    """Return what makes the entry of a finished call, or of one that begins when there is no outcome.
 
-    Most of the work is in what it makes. What it holds until then is small, but for the arguments.
+    Most of the work is in making it, which may be done in another thread. What is held until then is small, but for the
+    arguments.
     """
     status = STARTED if outcome is None else status_of(outcome)
     result = _beginnings(outcome) if isinstance(outcome, CallResult) else None
@@ -131,13 +102,19 @@ def later_entry(
 
     def make() -> JournalRecord:
         return JournalRecord.model_construct(
-            **known,
+            session_id=session_id,
+            seq=seq,
             kind=JournalKind.CALL,
+            epoch=epoch,
+            service=service,
+            tool=tool,
             status=status,
             run=run,
             role=None,
+            operation_id=operation_id,
             started_at=started,
             ended_at=ended,
+            generation=generation,
             request=_request(arguments, limit, redactor),
             result=None if result is None else capped(_clean(result, redactor), limit),
             error=None if error is None else redactor.text(error, limit),
@@ -234,7 +211,6 @@ __all__ = [
     "brief",
     "call_entry",
     "capped",
-    "later_entry",
     "message_entry",
     "status_of",
     "transition_entry",

@@ -181,7 +181,7 @@ class Operations:
             run=request.run,
             limit=self._registry.policy.journal_bytes,
             redactor=self._registry.redactor,
-        )
+        )()
 
 
 def _checked(operation_id: str | None) -> str:

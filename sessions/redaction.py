@@ -7,6 +7,7 @@ not pass through here.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -92,28 +93,18 @@ class Redactor:
         self._marks = _marks(given)
         self._assigned = _assignments(given)
 
-    def value(self, value: object, limit: int | None = None, levels: int = LEVELS) -> object:
+    def value(
+        self,
+        value: object,
+        limit: int | None = None,
+        levels: int = LEVELS,
+        room: float = math.inf,
+    ) -> object:
         """Return a copy of a JSON value without secrets.
 
         Of a text longer than `limit` only the beginning is kept, and how long it was. What is nested deeper than `levels`
-        becomes "...".
+        becomes "...". Members behind the first `room` characters are left out, unlooked at.
         """
-        if isinstance(value, str):
-            return self.text(value, limit)
-        if not isinstance(value, dict | list):
-            return value
-        if levels == 0:
-            return "..."
-        if isinstance(value, list):
-            return [self.value(item, limit, levels - 1) for item in cast("list[object]", value)]
-        return {
-            key: REDACTED if self._names_a_secret(key) else self.value(item, limit, levels - 1)
-            for key, item in cast("dict[str, object]", value).items()
-        }
-
-    def part(self, value: object, limit: int) -> object:
-        """Return a copy as value() does, of a large value: members behind the first `limit` characters are left out."""
-        room = limit
 
         def walk(item: object, levels: int) -> object:
             nonlocal room
@@ -126,15 +117,15 @@ class Redactor:
             if isinstance(item, list):
                 items = itertools.takewhile(lambda _: room > 0, cast("list[object]", item))
                 return [walk(one, levels - 1) for one in items]
-            kept: dict[str, object] = {}
-            for key, one in cast("dict[str, object]", item).items():
+            kept: dict[object, object] = {}
+            for key, one in cast("dict[object, object]", item).items():
                 if room <= 0:
                     break
-                room -= len(key)
+                room -= len(key) if isinstance(key, str) else 1
                 kept[key] = REDACTED if self._names_a_secret(key) else walk(one, levels - 1)
             return kept
 
-        return walk(value, LEVELS)
+        return walk(value, levels)
 
     def _names_a_secret(self, key: object) -> bool:
         return isinstance(key, str) and len(key) <= KEY_LENGTH and self._is_secret(key)

@@ -23,7 +23,7 @@ from .errors import (
     SessionError,
     StoreUnavailable,
 )
-from .journal import later_entry
+from .journal import call_entry
 from .operations import Operations
 from .patience import limited, until_closed
 from .records import Principal
@@ -181,7 +181,7 @@ class Router:
     ) -> None:
         policy = self._registry.policy
         try:
-            entry = later_entry(
+            make = call_entry(
                 session_id=session.id,
                 epoch=session.record.epoch,
                 seq=session.next_seq(),
@@ -197,7 +197,7 @@ class Router:
                 run=request.run,
                 redactor=self._registry.redactor,
             )
-            self._store.append_later(entry, self._node)
+            self._store.append_later(make, self._node)
         except Exception:
             # The call ran: an error now would have it run again.
             logger.exception("a call of %.100s was not journalled", request.tool)

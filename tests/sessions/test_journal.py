@@ -31,7 +31,7 @@ def entry(**changes: Any) -> Any:
         "limit": 200,
         "redactor": REDACTOR,
     }
-    return call_entry(**{**given, **changes})
+    return call_entry(**{**given, **changes})()
 
 
 def test_secrets_are_replaced_at_every_depth_and_in_any_case():

@@ -88,8 +88,8 @@ def test_no_secret_is_in_what_the_journal_writes(text: str, secret: str) -> None
     }
     result = CallResult({"content": [{"type": "text", "text": text}]})
     written = [
-        call_entry(**call, outcome=result),
-        call_entry(**call, outcome=ServiceUnavailable(f"It said: {text}")),
+        call_entry(**call, outcome=result)(),
+        call_entry(**call, outcome=ServiceUnavailable(f"It said: {text}"))(),
         transition_entry(
             **common, at=1.0, code="T14", event="lost", source="idle", target="error", cause=text
         ),
