@@ -8,7 +8,7 @@ import secrets
 import unicodedata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import anyio
 
@@ -112,7 +112,14 @@ class Creation:
     async def create(self, principal: Principal, wish: Wish, seed: Seed | None = None) -> Session:
         """Make a session and open its eager services; see Registry.create."""
         chosen = self._chosen(wish.services)
-        record = self._new_record(principal, wish)
+        record = new_record(
+            wish,
+            timeouts_of(self._policy, wish),
+            session_id=self._mint(),
+            owner=principal.key,
+            node=self._node,
+            now=self._clock.now(),
+        )
         record.parent = None if seed is None else seed.parent
         record.services = [service.name for service in chosen]
         session = Session(
@@ -133,28 +140,6 @@ class Creation:
             await self._open_failed(session, error)
             raise
         return session
-
-    def _new_record(self, principal: Principal, wish: Wish) -> SessionRecord:
-        now = self._clock.now()
-        times, labels = timeouts_of(self._policy, wish), checked_labels(wish.labels)
-        return SessionRecord(
-            id=self._mint(),
-            owner=principal.key,
-            namespace=checked_name(wish.namespace, "namespace") if wish.namespace else "",
-            name=checked_name(wish.name, "name") if wish.name is not None else None,
-            created_at=now,
-            used_at=now,
-            status_at=now,
-            timeouts=times,
-            lifetime_ends_at=now + times.lifetime if times.lifetime else None,
-            metadata=checked_metadata(wish.metadata or {}),
-            user_id=labels.get("user_id"),
-            agent_id=labels.get("agent_id"),
-            team_id=labels.get("team_id"),
-            workflow_id=labels.get("workflow_id"),
-            node=self._node,
-            epoch=1,
-        )
 
     def _chosen(self, names: Sequence[str] | None) -> list[Service]:
         if names is None:
@@ -267,6 +252,31 @@ class Creation:
             self._directory.forget(session)
 
 
+def new_record(
+    wish: Wish, times: Timeouts, *, session_id: str, owner: str, node: str, now: float
+) -> SessionRecord:
+    """Return the record of a session that begins now.
+
+    Raises:
+        InvalidArgument: a name, a label or the metadata is not what it may be.
+    """
+    return SessionRecord(
+        id=session_id,
+        owner=owner,
+        namespace=checked_name(wish.namespace, "namespace") if wish.namespace else "",
+        name=checked_name(wish.name, "name") if wish.name is not None else None,
+        created_at=now,
+        used_at=now,
+        status_at=now,
+        timeouts=times,
+        lifetime_ends_at=now + times.lifetime if times.lifetime else None,
+        metadata=checked_metadata(wish.metadata or {}),
+        node=node,
+        epoch=1,
+        **cast("dict[str, Any]", checked_labels(wish.labels)),
+    )
+
+
 def timeouts_of(policy: Policy, wish: Wish) -> Timeouts:
     """Return the times that a session gets.
 
@@ -360,4 +370,5 @@ __all__ = [
     "checked_metadata",
     "checked_name",
     "new_id",
+    "new_record",
 ]

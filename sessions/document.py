@@ -10,7 +10,7 @@ import base64
 import json
 import re
 from itertools import pairwise
-from typing import Annotated, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, Self, cast
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
@@ -37,6 +37,16 @@ Object = dict[str, JsonValue]
 
 class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
+
+    @classmethod
+    def of_record(cls, record: BaseModel, **others: Any) -> Self:
+        """Return the part with the fields of a record, unchecked, but for `others`."""
+        fields = {key: getattr(record, key) for key in cls.model_fields if key not in others}
+        return cls.model_construct(**fields, **others)
+
+    def values(self) -> dict[str, Any]:
+        """Return its fields by name, not copied."""
+        return {key: getattr(self, key) for key in type(self).model_fields}
 
 
 class Times(Part):

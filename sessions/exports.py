@@ -26,14 +26,12 @@ from .document import (
 from .errors import InvalidArgument
 from .forking import BASE
 from .records import (
-    LABELS,
     BindingRecord,
     HistoryFilter,
     JournalRecord,
     ReceiptRecord,
     SessionRecord,
     StateRecord,
-    SummaryRecord,
 )
 from .redaction import Redactor
 from .state import DEPTH, size_of
@@ -100,36 +98,19 @@ async def exported(
         version=1,
         exported_at=now,
         secrets=secrets,
-        session=_about(record),
-        fork=_fork(record, None if base is None else base.data),
-        state=State.model_construct(
-            version=state.version, value=state.value, json_schema=state.json_schema
+        session=About.of_record(
+            record, status=record.status.value, timeouts=Times.of_record(record.timeouts)
         ),
+        fork=_fork(record, None if base is None else base.data),
+        state=State.of_record(state),
         bindings=bindings,
         journal=journal,
         receipts=receipts,
-        summary=None if written is None else _summary(written),
+        summary=None if written is None else Summary.of_record(written),
     )
     if not secrets:
         await anyio.to_thread.run_sync(partial(_redact, document, redactor))
     return document
-
-
-def _about(record: SessionRecord) -> About:
-    times = record.timeouts
-    return About.model_construct(
-        id=record.id,
-        namespace=record.namespace,
-        name=record.name,
-        status=record.status.value,
-        reason=record.reason,
-        created_at=record.created_at,
-        used_at=record.used_at,
-        closed_at=record.closed_at,
-        timeouts=Times(idle=times.idle, paused=times.paused, lifetime=times.lifetime),
-        metadata=record.metadata,
-        **{label: getattr(record, label) for label in LABELS},
-    )
 
 
 def _fork(record: SessionRecord, base: bytes | None) -> Fork | None:
@@ -146,12 +127,7 @@ async def _bound(store: Store, binding: BindingRecord, room: _Room, *, secrets: 
     if found is not None:
         room.take(len(found.data) * 4 // 3)
         saved = Saved.of(found.data, found.taken_at)
-    return Bound.model_construct(
-        service=binding.service,
-        generation=binding.generation,
-        config_hash=binding.config_hash,
-        snapshot=saved,
-    )
+    return Bound.of_record(binding, snapshot=saved)
 
 
 def _receipt(receipt: ReceiptRecord, room: _Room, *, secrets: bool) -> Receipt:
@@ -159,17 +135,7 @@ def _receipt(receipt: ReceiptRecord, room: _Room, *, secrets: bool) -> Receipt:
     # What cannot be given back exactly is not given back: a repeat is told so.
     result = result if _is_exact(result) else None
     room.take(200 + size_of([result, error]))
-    return Receipt.model_construct(
-        operation_id=receipt.operation_id,
-        digest=receipt.digest,
-        status=receipt.status,
-        seq=receipt.seq,
-        started_at=receipt.started_at,
-        ended_at=receipt.ended_at,
-        bytes=receipt.bytes,
-        result=result,
-        error=error,
-    )
+    return Receipt.of_record(receipt, result=result, error=error)
 
 
 def _is_exact(value: object) -> bool:
@@ -199,23 +165,13 @@ def _entries(records: Sequence[JournalRecord]) -> list[tuple[Entry, int]]:
 
 
 def _entry(record: JournalRecord) -> tuple[Entry, int]:
-    values = {key: getattr(record, key) for key in Entry.model_fields}
-    values["kind"] = record.kind.value
-    if not _is_exact([values["request"], values["result"], values["error"]]):
+    entry = Entry.of_record(record, kind=record.kind.value)
+    if not _is_exact([entry.request, entry.result, entry.error]):
         # Half of a surrogate pair, which a text in a file cannot have.
         for key in ("request", "result", "error"):
-            text = json.dumps(values[key], ensure_ascii=False)
-            values[key] = json.loads(text.encode(errors="replace"))
-    return Entry.model_construct(**values), len(text_of(values))
-
-
-def _summary(record: SummaryRecord) -> Summary:
-    return Summary.model_construct(
-        text=record.text,
-        topics=record.topics,
-        updated_at=record.updated_at,
-        through_seq=record.through_seq,
-    )
+            text = json.dumps(getattr(entry, key), ensure_ascii=False)
+            setattr(entry, key, json.loads(text.encode(errors="replace")))
+    return entry, len(text_of(entry.values()))
 
 
 def _redact(document: Document, redactor: Redactor) -> None:

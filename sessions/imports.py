@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Final
 
 import anyio
 import anyio.to_thread
 from pydantic_core import to_json
 
 from .clock import Clock
-from .creation import Wish, checked_labels, checked_metadata, checked_name, state_of, timeouts_of
+from .creation import Wish, checked_name, new_record, state_of, timeouts_of
 from .document import Bound, Document, Entry, Receipt
 from .errors import InvalidArgument, NameTaken, OutcomeUnknown, SessionError, StoreUnavailable
 from .forking import BASE
@@ -20,7 +20,6 @@ from .journal import STARTED
 from .lifecycle import Event, Status
 from .policy import Policy
 from .records import (
-    LABELS,
     BindingRecord,
     BindingStatus,
     JournalKind,
@@ -31,6 +30,7 @@ from .records import (
     StateRecord,
     SummaryRecord,
     Timeouts,
+    labels_of,
 )
 from .redaction import Redactor
 from .session import Session
@@ -108,32 +108,30 @@ async def imported(
 def _record(
     place: Place, document: Document, owner: str, left_out: list[str], *, strict: bool
 ) -> SessionRecord:
-    about, now = document.session, place.clock.now()
-    metadata = checked_metadata(about.metadata)
-    labels = {label: getattr(about, label) for label in LABELS}
-    given = {label: value for label, value in labels.items() if value is not None}
-    times = _timeouts(place.policy, document, left_out, strict=strict)
-    return SessionRecord(
-        id=place.mint(),
-        owner=owner,
-        namespace=checked_name(about.namespace, "namespace") if about.namespace else "",
-        name=None if about.name is None else checked_name(about.name, "name"),
-        created_at=now,
-        used_at=now,
-        status_at=now,
-        timeouts=times,
-        lifetime_ends_at=now + times.lifetime if times.lifetime else None,
-        metadata={**metadata, IMPORTED_FROM: about.id},
-        parent=None if document.fork is None else document.fork.parent,
-        node=place.node,
-        epoch=1,
-        **cast("dict[str, Any]", checked_labels(given)),
+    about = document.session
+    wish = Wish(
+        name=about.name,
+        namespace=about.namespace,
+        metadata=about.metadata,
+        labels=labels_of(about),
+        idle=about.timeouts.idle,
+        paused=about.timeouts.paused,
+        lifetime=about.timeouts.lifetime,
     )
+    record = new_record(
+        wish,
+        _timeouts(place.policy, wish, left_out, strict=strict),
+        session_id=place.mint(),
+        owner=owner,
+        node=place.node,
+        now=place.clock.now(),
+    )
+    record.metadata = {**record.metadata, IMPORTED_FROM: about.id}
+    record.parent = None if document.fork is None else document.fork.parent
+    return record
 
 
-def _timeouts(policy: Policy, document: Document, left_out: list[str], *, strict: bool) -> Timeouts:
-    given = document.session.timeouts
-    wish = Wish(idle=given.idle, paused=given.paused, lifetime=given.lifetime)
+def _timeouts(policy: Policy, wish: Wish, left_out: list[str], *, strict: bool) -> Timeouts:
     try:
         return timeouts_of(policy, wish)
     except InvalidArgument as error:
@@ -190,7 +188,7 @@ def _journal(redactor: Redactor, document: Document, session_id: str) -> list[Jo
 
 
 def _entry(redactor: Redactor, entry: Entry, session_id: str) -> JournalRecord:
-    values = {key: getattr(entry, key) for key in Entry.model_fields}
+    values = entry.values()
     values["kind"] = JournalKind(entry.kind)
     if values["kind"] is not JournalKind.COMPACTED:
         # It was redacted when it was written, by the rules there; here are others, or somebody changed it.
@@ -291,7 +289,7 @@ def _snapshots(place: Place, session: Session, document: Document) -> list[Snaps
 
 
 def _receipt(receipt: Receipt, session_id: str) -> ReceiptRecord:
-    values = {key: getattr(receipt, key) for key in Receipt.model_fields}
+    values = receipt.values()
     if receipt.status == STARTED:
         values["status"] = OutcomeUnknown.code
     return ReceiptRecord.model_construct(session_id=session_id, epoch=1, **values)

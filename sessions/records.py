@@ -51,6 +51,13 @@ class Principal(BaseModel):
 LABELS: Final = ("user_id", "agent_id", "team_id", "workflow_id")
 """Whose work a session is, as the caller counts it: for finding it again. They give nobody any right."""
 
+
+def labels_of(holder: object) -> dict[str, str]:
+    """Return those of LABELS that a record, or whatever has attributes of their names, has."""
+    found = {label: getattr(holder, label) for label in LABELS}
+    return {label: value for label, value in found.items() if value is not None}
+
+
 LOCAL = Principal()
 """The caller on stdio and on an unauthenticated loopback address."""
 
@@ -103,8 +110,7 @@ class SessionRecord(Record):
     @property
     def labels(self) -> dict[str, str]:
         """Those of LABELS that it has."""
-        found = {label: getattr(self, label) for label in LABELS}
-        return {label: value for label, value in found.items() if value is not None}
+        return labels_of(self)
 
 
 class BindingStatus(StrEnum):

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, JsonValue
 from ..sessions.creation import Wish
 from ..sessions.life import SAME
 from ..sessions.lifecycle import Status
-from ..sessions.records import LABELS, SessionFilter
+from ..sessions.records import SessionFilter, labels_of
 from ..sessions.registry import Registry
 from ..sessions.router import notice
 from ..sessions.services import JSON
@@ -355,7 +355,7 @@ class SessionTools:
                 state=args.state,
                 state_schema=args.state_schema,
                 metadata=args.metadata,
-                labels=_labels(args),
+                labels=labels_of(args),
                 namespace=args.namespace or context.namespace,
                 idle=args.idle_seconds,
                 paused=args.paused_seconds,
@@ -371,7 +371,7 @@ class SessionTools:
             name_prefix=args.name,
             statuses=[Status(s) for s in statuses],
             updated_since=moment(args.updated_since, "updated_since"),
-            labels=_labels(args),
+            labels=labels_of(args),
             metadata=args.metadata,
             query=args.query,
             limit=args.limit,
@@ -433,11 +433,6 @@ class SessionTools:
             self._registry.links.save_soon(session, binding)
         notices = [] if told is None else [told]
         return Outcome(session.info(), session.summary(), notices)
-
-
-def _labels(args: Create | Listing) -> dict[str, str]:
-    given = {label: getattr(args, label) for label in LABELS}
-    return {label: value for label, value in given.items() if value is not None}
 
 
 def summary(info: JSON) -> JSON:
