@@ -11,15 +11,28 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping, Sequence
+from io import TextIOWrapper
+
+
+def asked(
+    address: str, arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]
+) -> tuple[socket.socket, TextIOWrapper, int]:
+    """Have a nursery run a program: the connection, what is told over it when it ends, and its pid.
+
+    The program is killed when the connection is closed before.
+    """
+    nursery = socket.socket(socket.AF_UNIX)
+    nursery.connect(address)
+    wish = {"arguments": arguments, "folder": os.getcwd(), "environment": dict(environment)}
+    socket.send_fds(nursery, [json.dumps(wish).encode() + b"\n"], streams)
+    told = nursery.makefile()
+    return nursery, told, int(told.readline())
 
 
 def main() -> int:
-    nursery = socket.socket(socket.AF_UNIX)
-    nursery.connect(sys.argv[1])
-    wish = {"arguments": sys.argv[2:], "folder": os.getcwd(), "environment": dict(os.environ)}
-    socket.send_fds(nursery, [json.dumps(wish).encode() + b"\n"], [0, 1, 2])
-    with nursery.makefile() as told:
-        pid = int(told.readline())
+    nursery, told, pid = asked(sys.argv[1], sys.argv[2:], os.environ, (0, 1, 2))
+    with nursery, told:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, _: os.kill(pid, number))
         nothing = os.open(os.devnull, os.O_RDWR)

@@ -24,6 +24,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, ClassVar, Final, Literal, NoReturn
 
+from born import asked
+
 HERE: Final = Path(__file__).resolve().parent
 PRELOADED: Final = (
     "anyio._backends._asyncio",
@@ -53,17 +55,13 @@ class Born:
     ) -> None:
         self.returncode: int | None = None
         self.args = arguments
-        self._nursery = socket.socket(socket.AF_UNIX)
-        self._nursery.connect(str(address))
-        self._told = self._nursery.makefile()
         given, self.stdin = self._pipe("wb") if piped else (os.open(os.devnull, os.O_RDONLY), None)
         out, self.stdout = self._pipe("rb") if piped else (os.open(os.devnull, os.O_WRONLY), None)
         error, self.stderr = (os.dup(2), None) if piped else self._pipe("rb")
-        wish = {"arguments": arguments, "folder": os.getcwd(), "environment": dict(env)}
-        socket.send_fds(self._nursery, [json.dumps(wish).encode() + b"\n"], [given, out, error])
-        for stream in (given, out, error):
+        streams = (given, out, error)
+        self._nursery, self._told, self.pid = asked(str(address), arguments, env, streams)
+        for stream in streams:
             os.close(stream)
-        self.pid = int(self._told.readline())
 
     @staticmethod
     def _pipe(mode: Literal["rb", "wb"]) -> tuple[int, IO[bytes]]:
