@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import anyio
+import commands
 import pytest
-from front import JSON, Way, opened_session, service, serving, toml
+from front import JSON, Way, opened_session, serving
 
-from statehold.server.cli import main
 from statehold.server.cli_parser import NOT_FOUND, OK, USAGE
 
 PASSWORD = "hunter2"
 
 
-class House:
-    """A data folder with its configuration, and the command line on it."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.data = folder / "data"
-        self.config = folder / "statehold.toml"
-        self.config.write_text(toml({"services": {"quick": service("quick")}}))
-        self._capsys = capsys
-
-    def run(self, *words: str) -> tuple[int, str, str]:
-        self._capsys.readouterr()
-        code = main(["sessions", *words, "--config", str(self.config), "--data", str(self.data)])
-        told = self._capsys.readouterr()
-        return code, told.out, told.err
-
-    def json(self, *words: str) -> Any:
-        code, out, err = self.run(*words, "--json")
-        assert code == OK, err
-        return json.loads(out)
+class House(commands.House):
+    """With a session that has a history."""
 
     async def fill(self, url: str) -> None:
         way = Way("http", "modern", self.config, self.data, url=url)

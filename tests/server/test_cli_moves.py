@@ -6,49 +6,23 @@ import io
 import json
 import stat
 import sys
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
+import commands
 import pytest
 from counting import Counting
-from front import JSON, Way, count, opened_session, service, serving, structured, toml
+from front import JSON, Way, count, opened_session, structured
 from house import house as in_process
 from mcp import Client
 
-from statehold.server.cli import main
 from statehold.server.cli_parser import FAILURE, NOT_FOUND, OK, USAGE
 
 
-class House:
-    """A data folder with its configuration, and the command line on it."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self.data = folder / "data"
-        self.config = folder / "statehold.toml"
-        self.config.write_text(toml({"services": {"quick": service("quick")}}))
-        self._capsys = capsys
-
-    def run(self, *words: str, configured: bool = True) -> tuple[int, str, str]:
-        self._capsys.readouterr()
-        flags = ["--config", str(self.config)] if configured else []
-        code = main(["sessions", *words, *flags, "--data", str(self.data)])
-        told = self._capsys.readouterr()
-        return code, told.out, told.err
-
-    def json(self, *words: str) -> Any:
-        code, out, err = self.run(*words, "--json")
-        assert code == OK, err
-        return json.loads(out)
-
-    @contextmanager
-    def serving(self) -> Generator[Way]:
-        with serving(self.config, self.data) as running:
-            yield Way("http", "modern", self.config, self.data, url=running.url)
-            assert running.stop() == 0
+class House(commands.House):
+    """With sessions that nobody holds, and calls to those that a server does."""
 
     def left(self, **wish: Any) -> str:
         """Make a session that no process holds afterwards."""

@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
+import commands
 import pytest
-from front import JSON, Way, opened_session, service, serving, structured, toml
+from front import JSON, Way, opened_session, structured
 
-from statehold.server.cli import main
 from statehold.server.cli_parser import FAILURE, NOT_FOUND, OK, USAGE
 
 SCHEMA: JSON = {"properties": {"n": {"type": "integer"}}}
 
 
-class House:
-    """A data folder with its configuration, and the command line on it."""
+class House(commands.House):
+    """`statehold sessions state`, and sessions that nobody holds."""
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.data = folder / "data"
-        self.config = folder / "statehold.toml"
-        self.config.write_text(toml({"services": {"quick": service("quick")}}))
-        self._capsys = capsys
-
-    def run(self, *words: str) -> tuple[int, str, str]:
-        self._capsys.readouterr()
-        flags = ["--config", str(self.config), "--data", str(self.data)]
-        code = main(["sessions", "state", *words, *flags])
-        told = self._capsys.readouterr()
-        return code, told.out, told.err
+    def run(self, *words: str, configured: bool = True) -> tuple[int, str, str]:
+        return super().run("state", *words, configured=configured)
 
     def value(self, *words: str) -> Any:
         code, out, err = self.run(*words)
@@ -48,12 +36,6 @@ class House:
         with anyio.fail_after(30):
             async with way.connect() as client:
                 return await opened_session(client, **arguments)
-
-    @contextmanager
-    def serving(self) -> Generator[Way]:
-        with serving(self.config, self.data) as running:
-            yield Way("http", "modern", self.config, self.data, url=running.url)
-            assert running.stop() == 0
 
 
 @pytest.fixture

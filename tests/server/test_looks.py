@@ -12,45 +12,30 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import commands
 import pytest
-from front import STATEHOLD, Running, Way, service, serving, text_of, toml
+from front import STATEHOLD, Running, Way, service, serving, text_of
 from screen import Screen
 
-from statehold.server.cli import main
 from statehold.server.cli_parser import BUSY, FAILURE, NOT_FOUND, OK, USAGE
 
 JSON = dict[str, Any]
 
 
-class House:
-    """A data folder with its configuration, and the command line on it."""
+class House(commands.House):
+    """With a browser."""
 
     def __init__(
         self, folder: Path, shell: str, capsys: pytest.CaptureFixture[str], **services: JSON
     ) -> None:
-        self.data = folder / "data"
-        self.config = folder / "statehold.toml"
         browser = {"executable": shell, "private": True, "keep_seconds": 0}
-        self.config.write_text(toml({"services": {"browser": browser, **services}}))
-        self._capsys = capsys
-
-    @property
-    def flags(self) -> list[str]:
-        return ["--config", str(self.config), "--data", str(self.data)]
-
-    def run(self, *words: str) -> tuple[int, str, str]:
-        self._capsys.readouterr()
-        code = main(["sessions", *words, *self.flags])
-        told = self._capsys.readouterr()
-        return code, told.out, told.err
+        super().__init__(folder, capsys, {"browser": browser, **services})
 
     def show(self, name: str = "work") -> JSON:
-        code, out, _ = self.run("show", name, "--json", "--last", "100")
-        assert code == OK
-        return json.loads(out)
+        return self.json("show", name, "--last", "100")
 
     @contextmanager
-    def serving(self) -> Generator[Caller]:
+    def calling(self) -> Generator[Caller]:
         with serving(self.config, self.data) as running:
             yield Caller(running, self.config, self.data)
 
@@ -91,7 +76,7 @@ def size_of(png: Path) -> tuple[int, int]:
 def test_screenshot_shows_the_page_and_leaves_no_trace(
     house: House, login_site: str, tmp_path: Path
 ) -> None:
-    with house.serving() as caller:
+    with house.calling() as caller:
         code, _, err = house.run("screenshot", "work", str(tmp_path / "none.png"))
         assert (code, "there is no session work" in err) == (NOT_FOUND, True)
         caller.log_in(login_site)
@@ -124,7 +109,7 @@ def test_screenshot_shows_the_page_and_leaves_no_trace(
 def test_screenshot_of_a_paused_session_leaves_it_paused(
     house: House, login_site: str, tmp_path: Path
 ) -> None:
-    with house.serving() as caller:
+    with house.calling() as caller:
         caller.log_in(login_site)
         assert house.run("pause", "work")[0] == OK
         before = house.show()
@@ -141,7 +126,7 @@ def test_screenshot_of_a_paused_session_leaves_it_paused(
 def test_screenshot_of_a_session_that_nobody_holds_is_taken_by_the_command(
     house: House, login_site: str, tmp_path: Path, process_leaks: Any
 ) -> None:
-    with house.serving() as caller:
+    with house.calling() as caller:
         caller.log_in(login_site)
     before = house.show()
     assert before["open_in"] is None
@@ -151,12 +136,12 @@ def test_screenshot_of_a_session_that_nobody_holds_is_taken_by_the_command(
     after = house.show()
     for key in ("status", "used_at", "expires_at", "open_in"):
         assert after[key] == before[key], key
-    with house.serving() as caller:
+    with house.calling() as caller:
         assert "Logged in as ada" in caller.call("browser_snapshot")
 
 
 def test_full_page_is_larger_than_the_view(house: House, lab_site: Any, tmp_path: Path) -> None:
-    with house.serving() as caller:
+    with house.calling() as caller:
         caller.call("browser_navigate", url=f"{lab_site.url}/form")
         file = tmp_path / "page.png"
         assert house.run("screenshot", "work", str(file), "--full-page")[0] == OK
@@ -167,7 +152,7 @@ def test_full_page_is_larger_than_the_view(house: House, lab_site: Any, tmp_path
 
 def test_what_cannot_be_shown_is_one_line(house: House, lab_site: Any, tmp_path: Path) -> None:
     file = str(tmp_path / "page.png")
-    with house.serving() as caller:
+    with house.calling() as caller:
         caller.call("browser_navigate", url=f"{lab_site.url}/form")
         for words, found, expected in (
             ((str(tmp_path / "page.gif"),), "a picture is one of .png, .jpg, .jpeg, .webp", USAGE),
@@ -236,7 +221,7 @@ def test_window_needs_a_display(
 ) -> None:
     for variable in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(variable, raising=False)
-    with house.serving() as caller:
+    with house.calling() as caller:
         caller.log_in(login_site)
         code, out, err = house.run("open", "work")
         assert (code, out, err.count("\n")) == (FAILURE, "", 1)
@@ -247,7 +232,7 @@ def test_window_needs_a_display(
 def test_person_logs_in_for_the_session_in_a_window(
     house: House, login_site: str, screen: Screen, lab_site: Any, tmp_path: Path
 ) -> None:
-    with house.serving() as caller:
+    with house.calling() as caller:
         caller.log_in(login_site)
         with window(house, screen.env) as process:
             told = caller.call("browser_snapshot")
@@ -272,7 +257,7 @@ def test_person_logs_in_for_the_session_in_a_window(
 def test_login_that_a_person_does_in_a_window_is_the_sessions(
     house: House, login_site: str, screen: Screen, tmp_path: Path
 ) -> None:
-    with house.serving() as caller:
+    with house.calling() as caller:
         caller.call("browser_navigate", url=f"{login_site}/login")
         with window(house, screen.env) as process:
             screen.focus()
@@ -305,7 +290,7 @@ def test_window_takes_no_memory_of_other_services_away(
 ) -> None:
     monkeypatch.setenv("DISPLAY", ":none")
     house = House(tmp_path, headless_shell, capsys, counter=service("counter"))
-    with house.serving() as caller:
+    with house.calling() as caller:
         caller.call("browser_navigate", url="about:blank")
         caller.call("inc")
         code, out, err = house.run("open", "work")
@@ -324,7 +309,7 @@ def test_window_takes_no_memory_of_other_services_away(
 def test_command_that_is_interrupted_gives_the_session_back(
     house: House, login_site: str, screen: Screen, number: signal.Signals
 ) -> None:
-    with house.serving() as caller:
+    with house.calling() as caller:
         caller.log_in(login_site)
         assert house.run("pause", "work")[0] == OK
         with window(house, screen.env) as process:
@@ -336,7 +321,7 @@ def test_command_that_is_interrupted_gives_the_session_back(
 def test_window_of_a_killed_command_leaves_the_session_to_others(
     house: House, login_site: str, screen: Screen
 ) -> None:
-    with house.serving() as caller:
+    with house.calling() as caller:
         caller.log_in(login_site)
         with window(house, screen.env) as process:
             process.kill()

@@ -1,0 +1,55 @@
+"""The command line on a data folder, run in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from front import JSON, Way, service, serving, toml
+
+from statehold.server.cli import main
+from statehold.server.cli_parser import OK
+
+
+class House:
+    """A data folder with its configuration, and `statehold sessions` on it."""
+
+    def __init__(
+        self, folder: Path, capsys: pytest.CaptureFixture[str], services: JSON | None = None
+    ) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.config = folder / "statehold.toml"
+        self.config.write_text(toml({"services": services or {"quick": service("quick")}}))
+        self._capsys = capsys
+
+    @property
+    def flags(self) -> list[str]:
+        return ["--config", str(self.config), "--data", str(self.data)]
+
+    def run(self, *words: str, configured: bool = True) -> tuple[int, str, str]:
+        """Return the exit code and what was said on both streams."""
+        self._capsys.readouterr()
+        code = main(["sessions", *words, *self.flags[0 if configured else 2 :]])
+        told = self._capsys.readouterr()
+        return code, told.out, told.err
+
+    def json(self, *words: str) -> Any:
+        """Return what a command that has to succeed says as JSON."""
+        code, out, err = self.run(*words, "--json")
+        assert code == OK, err
+        return json.loads(out)
+
+    @contextmanager
+    def serving(self) -> Generator[Way]:
+        """Have a server beside it, which has to end in order."""
+        with serving(self.config, self.data) as running:
+            yield Way("http", "modern", self.config, self.data, url=running.url)
+            assert running.stop() == 0
+
+
+__all__ = ["House"]
