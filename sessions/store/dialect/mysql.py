@@ -16,7 +16,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 from sqlalchemy.sql.dml import Insert
 
-from .values import Packed, Violated
+from .values import Packed, Violated, overwriting
 
 _UPGRADE_SECONDS: Final = 30
 
@@ -56,12 +56,7 @@ def options(url: URL, busy_seconds: float) -> dict[str, Any]:
 def upsert(table: Table, *, add: bool) -> Insert:
     """Return an insert that overwrites the row of the same primary key, or adds its numbers to it."""
     statement = insert(table)
-    keys = [item.name for item in table.primary_key]
-    new = statement.inserted
-    values = {
-        c.name: c + new[c.name] if add else new[c.name] for c in table.c if c.name not in keys
-    }
-    return statement.on_duplicate_key_update(values)
+    return statement.on_duplicate_key_update(overwriting(table, statement.inserted, add=add))
 
 
 _NAME: Final = "SHA1(CONCAT('statehold ', DATABASE()))"

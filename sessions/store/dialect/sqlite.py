@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy.sql.dml import Insert
 
 from ...errors import StoreUnavailable
-from .values import Packed, Violated
+from .values import Packed, Violated, overwriting
 
 FILE_NAME: Final = "statehold.db"
 DIALECT: Final = SQLiteDialect_pysqlite()
@@ -102,12 +102,10 @@ def _as_of_sqlalchemy(statement: str) -> Generator[None]:
 def upsert(table: Table, *, add: bool) -> Insert:
     """Return an insert that overwrites the row of the same primary key, or adds its numbers to it."""
     statement = insert(table)
-    keys = [item.name for item in table.primary_key]
-    new = statement.excluded
-    values = {
-        c.name: c + new[c.name] if add else new[c.name] for c in table.c if c.name not in keys
-    }
-    return statement.on_conflict_do_update(index_elements=keys, set_=values)
+    return statement.on_conflict_do_update(
+        index_elements=[item.name for item in table.primary_key],
+        set_=overwriting(table, statement.excluded, add=add),
+    )
 
 
 def use_wal(connection: Connection) -> None:

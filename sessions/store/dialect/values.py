@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, Table
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 Violated = Literal["name", "id", "other"]
 """Which unique constraint a refused row ran into."""
+
+
+def overwriting(
+    table: Table, new: ReadOnlyColumnCollection[str, Any], *, add: bool
+) -> dict[str, ColumnElement[Any]]:
+    """Return what an insert sets in the row of the same primary key: the new values, or the sums of both."""
+    keys = table.primary_key.columns
+    return {
+        item.name: item + new[item.name] if add else new[item.name]
+        for item in table.c
+        if item.name not in keys
+    }
 
 
 class Packed(list[str]):

@@ -62,4 +62,11 @@ class Sessions:
         return record
 
 
+async def version_of(store: Store, session_id: str = "sh_a") -> int:
+    """Return the version of a state that there has to be."""
+    state = await store.state(session_id)
+    assert state is not None
+    return state.version
+
+
 MakeStore = Callable[..., SQLStore]

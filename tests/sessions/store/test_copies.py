@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
-from store_making import NODE, OTHER, Sessions, entry, node_record
+from store_making import NODE, OTHER, Sessions, entry, node_record, version_of
 
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.records import StateRecord
@@ -35,12 +35,6 @@ async def _prepare(store: SQLStore) -> None:
 
 def _names(folder: Path, pattern: str = "*") -> list[str]:
     return sorted(path.name for path in folder.glob(pattern))
-
-
-async def _version(store: SQLStore) -> int:
-    state = await store.state("sh_a")
-    assert state is not None
-    return state.version
 
 
 # Copies.
@@ -86,7 +80,7 @@ async def test_a_copy_is_of_one_moment_while_others_write_and_opens_as_it_is(
     copy.rename(tmp_path / "restored" / "statehold.db")
     async with SQLStore.sqlite(tmp_path / "restored") as again:
         assert await again.check() == []
-        version = await _version(again)
+        version = await version_of(again)
         assert began <= version <= ended + 1
         assert [e.seq for e in await again.journal("sh_a", last=100_000)][-1] == version
         assert await again.nodes() == []
@@ -208,11 +202,11 @@ async def test_a_full_disk_loses_nothing_acknowledged_and_is_over_when_there_is_
             for _ in range(3):
                 with pytest.raises(StoreUnavailable):
                     await store.write(_state(acknowledged + 1, 2_000_000))
-                assert await _version(store) == acknowledged
+                assert await version_of(store) == acknowledged
         await store.flush()
         assert [e.seq for e in await store.journal("sh_a")] == [1, 2, 3]
         assert store.dropped == 0
         await store.write(_state(acknowledged + 1, 2_000_000))
     async with SQLStore.sqlite(tmp_path) as again:
         assert await again.check() == []
-        assert await _version(again) == acknowledged + 1
+        assert await version_of(again) == acknowledged + 1

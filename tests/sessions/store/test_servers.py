@@ -15,7 +15,7 @@ import anyio
 import pytest
 from databases import DatabaseServer, MariaDB, PostgreSQL
 from sqlalchemy import Connection, text
-from store_making import NODE, OTHER, Sessions, node_record
+from store_making import NODE, OTHER, Sessions, node_record, version_of
 
 from statehold.sessions.errors import SessionLimit, StoreUnavailable
 from statehold.sessions.records import HistoryFilter, StateRecord
@@ -59,12 +59,6 @@ def _state(version: int) -> Write:
     return Write("sh_a", NODE, 1, state=carried)
 
 
-async def _version(store: SQLStore) -> int:
-    state = await store.state("sh_a")
-    assert state is not None
-    return state.version
-
-
 async def test_connections_that_were_closed_while_idle_are_opened_again(
     server: DatabaseServer,
 ) -> None:
@@ -74,7 +68,7 @@ async def test_connections_that_were_closed_while_idle_are_opened_again(
         for version in (1, 2):
             server.disconnect()
             await store.write(_state(version))
-            assert await _version(store) == version
+            assert await version_of(store) == version
 
 
 async def test_a_server_that_dies_is_told_and_nothing_acknowledged_is_lost(
@@ -104,9 +98,9 @@ async def test_a_server_that_dies_is_told_and_nothing_acknowledged_is_lost(
             await store.write(_state(acknowledged + 5))
         server.start()
         # The last one may have been kept without its having been said.
-        assert await _version(store) in (acknowledged, acknowledged + 1)
+        assert await version_of(store) in (acknowledged, acknowledged + 1)
         await store.write(_state(acknowledged + 10))
-        assert await _version(store) == acknowledged + 10
+        assert await version_of(store) == acknowledged + 10
 
 
 async def test_closing_does_not_wait_for_ever_for_a_server_that_does_not_answer(
@@ -237,7 +231,7 @@ async def test_a_database_of_an_earlier_schema_is_upgraded(
     async with _store(url) as store:
         found = await store.find("local", "", "work")
         assert found is not None
-        assert (found.id, await _version(store)) == ("sh_a", 3)
+        assert (found.id, await version_of(store)) == ("sh_a", 3)
         assert await store.check() == []
         assert upgrade_module.HEAD == HEAD
 
