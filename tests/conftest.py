@@ -22,6 +22,10 @@ from listening import listening
 from nursery import Nursery
 from screen import Screen
 
+# Many processes run here, and all of them would compile the same modules again where the environment keeps bytecode out.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 TESTS = Path(__file__).resolve().parent
 UPSTREAMS = TESTS / "upstreams"
 PEERS = TESTS / "peers"
