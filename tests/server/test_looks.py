@@ -6,7 +6,7 @@ import json
 import signal
 import struct
 import subprocess
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from typing import Any
 import anyio
 import commands
 import pytest
-from front import STATEHOLD, Running, Way, service, serving, text_of
+from front import MODULE, STATEHOLD, UPSTREAMS, Running, Way, serving, text_of, toml
+from nursery import Nursery
 from screen import Screen
 
 from statehold.server.cli_parser import BUSY, FAILURE, NOT_FOUND, OK, USAGE
@@ -22,35 +23,48 @@ from statehold.server.cli_parser import BUSY, FAILURE, NOT_FOUND, OK, USAGE
 JSON = dict[str, Any]
 
 
+def browser(shell: str) -> JSON:
+    return {"executable": shell, "private": True}
+
+
 class House(commands.House):
-    """With a browser."""
+    """With a browser, and one session that a test works on."""
 
     def __init__(
-        self, folder: Path, shell: str, capsys: pytest.CaptureFixture[str], **services: JSON
+        self,
+        folder: Path,
+        shell: str,
+        capsys: pytest.CaptureFixture[str],
+        name: str = "work",
+        **services: JSON,
     ) -> None:
-        browser = {"executable": shell, "private": True, "keep_seconds": 0}
-        super().__init__(folder, capsys, {"browser": browser, **services})
+        super().__init__(folder, capsys, {"browser": browser(shell), **services})
+        self.name = name
 
-    def show(self, name: str = "work") -> JSON:
-        return self.json("show", name, "--last", "100")
+    def on(self, command: str, *words: str) -> tuple[int, str, str]:
+        """Run a command on the session."""
+        return self.run(command, self.name, *words)
+
+    def show(self) -> JSON:
+        return self.json("show", self.name, "--last", "100")
 
     @contextmanager
     def calling(self) -> Generator[Caller]:
         with serving(self.config, self.data) as running:
-            yield Caller(running, self.config, self.data)
+            yield Caller(running, self)
 
 
 class Caller:
     """A client of a running server, with a connection for each call."""
 
-    def __init__(self, running: Running, config: Path, data: Path) -> None:
-        self.running = running
-        self._way = Way("http", "modern", config, data, url=running.url)
+    def __init__(self, running: Running, house: House) -> None:
+        self._way = Way("http", "modern", house.config, house.data, url=running.url)
+        self._path = f"/s/{house.name}/mcp"
 
     def call(self, tool: str, **arguments: Any) -> str:
         async def run() -> str:
             with anyio.fail_after(50):
-                async with self._way.connect("/s/work/mcp") as client:
+                async with self._way.connect(self._path) as client:
                     return text_of(await client.call_tool(tool, arguments))
 
         return anyio.run(run)
@@ -62,9 +76,33 @@ class Caller:
         assert "Logged in as ada" in self.call("browser_snapshot")
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("looks")
+
+
+@pytest.fixture(scope="module")
+def running(folder: Path, headless_shell: str) -> Generator[Running]:
+    """The server of all tests that do not need it to end."""
+    config = folder / "statehold.toml"
+    config.write_text(toml({"services": {"browser": browser(headless_shell)}}))
+    with serving(config, folder / "data") as found:
+        yield found
+
+
 @pytest.fixture
-def house(tmp_path: Path, headless_shell: str, capsys: pytest.CaptureFixture[str]) -> House:
-    return House(tmp_path, headless_shell, capsys)
+def house(
+    folder: Path, headless_shell: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> House:
+    """Where that server works, and a session of the test's own."""
+    return House(folder, headless_shell, capsys, tmp_path.name)
+
+
+@pytest.fixture
+def caller(running: Running, house: House) -> Generator[Caller]:
+    """A client of that server, whose session is closed at the end."""
+    yield Caller(running, house)
+    house.on("close", "--force")
 
 
 def size_of(png: Path) -> tuple[int, int]:
@@ -74,63 +112,66 @@ def size_of(png: Path) -> tuple[int, int]:
 
 
 def test_screenshot_shows_the_page_and_leaves_no_trace(
-    house: House, login_site: str, tmp_path: Path
+    house: House, caller: Caller, login_site: str, tmp_path: Path
 ) -> None:
-    with house.calling() as caller:
-        code, _, err = house.run("screenshot", "work", str(tmp_path / "none.png"))
-        assert (code, "there is no session work" in err) == (NOT_FOUND, True)
-        caller.log_in(login_site)
-        before = house.show()
-        code, out, _ = house.run("screenshot", "work", str(tmp_path / "page.png"))
-        assert (code, out) == (
-            OK,
-            f"{tmp_path}/page.png shows Your berth - Harbour ({login_site}/me)\n",
-        )
-        assert size_of(tmp_path / "page.png") == (1280, 720)
-        code, out, _ = house.run("screenshot", "work", str(tmp_path / "page.jpg"), "--json")
-        assert json.loads(out) | {"session_id": ""} == {
-            "session_id": "",
-            "name": "work",
-            "file": f"{tmp_path}/page.jpg",
-            "url": f"{login_site}/me",
-            "title": "Your berth - Harbour",
-        }
-        assert (tmp_path / "page.jpg").read_bytes().startswith(b"\xff\xd8")
-        after = house.show()
-        # The journal is written behind: of the last call it may not have known before.
-        del before["journal"]
-        called = [entry["tool"] for entry in after.pop("journal") if entry["kind"] == "call"]
-        assert called == ["browser_navigate", *["browser_type"] * 2, "browser_snapshot"]
-        assert after == before
-        # The caller is told nothing, and its refs hold.
-        assert "### Events" not in caller.call("browser_snapshot")
+    code, _, err = house.on("screenshot", str(tmp_path / "none.png"))
+    assert (code, f"there is no session {house.name}" in err) == (NOT_FOUND, True)
+    caller.log_in(login_site)
+    before = house.show()
+    code, out, _ = house.on("screenshot", str(tmp_path / "page.png"))
+    assert (code, out) == (
+        OK,
+        f"{tmp_path}/page.png shows Your berth - Harbour ({login_site}/me)\n",
+    )
+    assert size_of(tmp_path / "page.png") == (1280, 720)
+    code, out, _ = house.on("screenshot", str(tmp_path / "page.jpg"), "--json")
+    assert json.loads(out) | {"session_id": ""} == {
+        "session_id": "",
+        "name": house.name,
+        "file": f"{tmp_path}/page.jpg",
+        "url": f"{login_site}/me",
+        "title": "Your berth - Harbour",
+    }
+    assert (tmp_path / "page.jpg").read_bytes().startswith(b"\xff\xd8")
+    after = house.show()
+    # The journal is written behind: of the last call it may not have known before.
+    del before["journal"]
+    called = [entry["tool"] for entry in after.pop("journal") if entry["kind"] == "call"]
+    assert called == ["browser_navigate", *["browser_type"] * 2, "browser_snapshot"]
+    assert after == before
+    # The caller is told nothing, and its refs hold.
+    assert "### Events" not in caller.call("browser_snapshot")
 
 
 def test_screenshot_of_a_paused_session_leaves_it_paused(
-    house: House, login_site: str, tmp_path: Path
+    house: House, caller: Caller, login_site: str, tmp_path: Path
 ) -> None:
-    with house.calling() as caller:
-        caller.log_in(login_site)
-        assert house.run("pause", "work")[0] == OK
-        before = house.show()
-        assert house.run("screenshot", "work", str(tmp_path / "page.png"))[0] == OK
-        after = house.show()
-        assert (after["status"], after["open_in"]) == ("paused", None)
-        assert after["used_at"] == before["used_at"]
-        steps = [(e["request"]["code"], e["request"]["cause"]) for e in after["journal"][-2:]]
-        assert steps == [("T09", "screenshot"), ("T08", "screenshot")]
-        told = caller.call("browser_snapshot")
-        assert "Logged in as ada" in told
+    caller.log_in(login_site)
+    assert house.on("pause")[0] == OK
+    before = house.show()
+    assert house.on("screenshot", str(tmp_path / "page.png"))[0] == OK
+    after = house.show()
+    assert (after["status"], after["open_in"]) == ("paused", None)
+    assert after["used_at"] == before["used_at"]
+    steps = [(e["request"]["code"], e["request"]["cause"]) for e in after["journal"][-2:]]
+    assert steps == [("T09", "screenshot"), ("T08", "screenshot")]
+    told = caller.call("browser_snapshot")
+    assert "Logged in as ada" in told
 
 
 def test_screenshot_of_a_session_that_nobody_holds_is_taken_by_the_command(
-    house: House, login_site: str, tmp_path: Path, process_leaks: Any
+    headless_shell: str,
+    capsys: pytest.CaptureFixture[str],
+    login_site: str,
+    tmp_path: Path,
+    process_leaks: Any,
 ) -> None:
+    house = House(tmp_path, headless_shell, capsys)
     with house.calling() as caller:
         caller.log_in(login_site)
     before = house.show()
     assert before["open_in"] is None
-    assert house.run("screenshot", "work", str(tmp_path / "page.png"))[0] == OK
+    assert house.on("screenshot", str(tmp_path / "page.png"))[0] == OK
     assert size_of(tmp_path / "page.png") == (1280, 720)
     process_leaks.check_now()
     after = house.show()
@@ -140,36 +181,38 @@ def test_screenshot_of_a_session_that_nobody_holds_is_taken_by_the_command(
         assert "Logged in as ada" in caller.call("browser_snapshot")
 
 
-def test_full_page_is_larger_than_the_view(house: House, lab_site: Any, tmp_path: Path) -> None:
-    with house.calling() as caller:
-        caller.call("browser_navigate", url=f"{lab_site.url}/form")
-        file = tmp_path / "page.png"
-        assert house.run("screenshot", "work", str(file), "--full-page")[0] == OK
-        width, height = size_of(file)
-        assert width == 1280
-        assert height > 720
+def test_full_page_is_larger_than_the_view(
+    house: House, caller: Caller, lab_site: Any, tmp_path: Path
+) -> None:
+    caller.call("browser_navigate", url=f"{lab_site.url}/form")
+    file = tmp_path / "page.png"
+    assert house.on("screenshot", str(file), "--full-page")[0] == OK
+    width, height = size_of(file)
+    assert width == 1280
+    assert height > 720
 
 
-def test_what_cannot_be_shown_is_one_line(house: House, lab_site: Any, tmp_path: Path) -> None:
+def test_what_cannot_be_shown_is_one_line(
+    house: House, caller: Caller, lab_site: Any, tmp_path: Path
+) -> None:
     file = str(tmp_path / "page.png")
-    with house.calling() as caller:
-        caller.call("browser_navigate", url=f"{lab_site.url}/form")
-        for words, found, expected in (
-            ((str(tmp_path / "page.gif"),), "a picture is one of .png, .jpg, .jpeg, .webp", USAGE),
-            ((str(tmp_path / "no" / "page.png"),), "there is no folder", USAGE),
-            ((str(tmp_path),), "a picture is one of", USAGE),
-        ):
-            code, out, err = house.run("screenshot", "work", *words)
-            assert (code, out, err.count("\n")) == (expected, "", 1)
-            assert found in err
-        caller.call("browser_close")
-        code, _, err = house.run("screenshot", "work", file)
-        assert code == FAILURE
-        assert "has no page open. Go to one first, with browser_navigate." in err
-        assert house.run("close", "work")[0] == OK
-        code, _, err = house.run("screenshot", "work", file)
-        assert code == FAILURE
-        assert "is closed" in err
+    caller.call("browser_navigate", url=f"{lab_site.url}/form")
+    for words, found, expected in (
+        ((str(tmp_path / "page.gif"),), "a picture is one of .png, .jpg, .jpeg, .webp", USAGE),
+        ((str(tmp_path / "no" / "page.png"),), "there is no folder", USAGE),
+        ((str(tmp_path),), "a picture is one of", USAGE),
+    ):
+        code, out, err = house.on("screenshot", *words)
+        assert (code, out, err.count("\n")) == (expected, "", 1)
+        assert found in err
+    caller.call("browser_close")
+    code, _, err = house.on("screenshot", file)
+    assert code == FAILURE
+    assert "has no page open. Go to one first, with browser_navigate." in err
+    assert house.on("close")[0] == OK
+    code, _, err = house.on("screenshot", file)
+    assert code == FAILURE
+    assert "is closed" in err
     assert not Path(file).exists()
 
 
@@ -177,10 +220,12 @@ def test_what_cannot_be_shown_is_one_line(house: House, lab_site: Any, tmp_path:
 
 
 @contextmanager
-def window(house: House, env: dict[str, str]) -> Generator[subprocess.Popen[str]]:
+def window(
+    house: House, command: Sequence[str], env: dict[str, str]
+) -> Generator[subprocess.Popen[str]]:
     """Run `sessions open` and wait until there is a window."""
     with subprocess.Popen(
-        [*STATEHOLD, "sessions", "open", "work", *house.flags],
+        [*command, "sessions", "open", house.name, *house.flags],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -190,11 +235,16 @@ def window(house: House, env: dict[str, str]) -> Generator[subprocess.Popen[str]
         try:
             assert process.stderr is not None
             assert process.stderr.readline() == (
-                "statehold: work is open in a window; close the window to give it back\n"
+                f"statehold: {house.name} is open in a window; close the window to give it back\n"
             )
             yield process
         finally:
             process.kill()
+
+
+@pytest.fixture
+def statehold(nursery: Nursery) -> list[str]:
+    return nursery.command(*MODULE)
 
 
 def ended(process: subprocess.Popen[str]) -> str:
@@ -202,14 +252,14 @@ def ended(process: subprocess.Popen[str]) -> str:
     assert process.stderr is not None
     out = process.stdout.read()
     assert process.wait(30) == OK, process.stderr.read()
-    return out.partition(" (work) is ")[2].strip()
+    return out.partition(") is ")[2].strip()
 
 
 def until_shown(house: House, url: str, file: Path) -> None:
     """Look at the window from outside until it shows a page."""
     out = ""
     for _ in range(20):
-        code, out, err = house.run("screenshot", "work", str(file), "--json")
+        code, out, err = house.on("screenshot", str(file), "--json")
         assert code == OK, err
         if json.loads(out)["url"] == url:
             return
@@ -217,68 +267,70 @@ def until_shown(house: House, url: str, file: Path) -> None:
 
 
 def test_window_needs_a_display(
-    house: House, login_site: str, monkeypatch: pytest.MonkeyPatch
+    house: House, caller: Caller, login_site: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(variable, raising=False)
-    with house.calling() as caller:
-        caller.log_in(login_site)
-        code, out, err = house.run("open", "work")
-        assert (code, out, err.count("\n")) == (FAILURE, "", 1)
-        assert "there is no display for a window: run this where one is (DISPLAY)" in err
-        assert house.show()["status"] == "idle"
+    caller.log_in(login_site)
+    code, out, err = house.on("open")
+    assert (code, out, err.count("\n")) == (FAILURE, "", 1)
+    assert "there is no display for a window: run this where one is (DISPLAY)" in err
+    assert house.show()["status"] == "idle"
 
 
 def test_person_logs_in_for_the_session_in_a_window(
-    house: House, login_site: str, screen: Screen, lab_site: Any, tmp_path: Path
+    house: House, caller: Caller, login_site: str, screen: Screen, lab_site: Any, tmp_path: Path
 ) -> None:
-    with house.calling() as caller:
-        caller.log_in(login_site)
-        with window(house, screen.env) as process:
-            told = caller.call("browser_snapshot")
-            assert told.startswith("session_busy: The session is open in another process (a window")
-            code, _, err = house.run("pause", "work")
-            assert code == BUSY
-            assert "Close the window first." in err
-            assert house.show()["open_in"] == f"a window that a person works in, pid {process.pid}"
-            screen.focus()
-            screen.keys("ctrl+t")
-            screen.go(f"{lab_site.url}/counter")
-            until_shown(house, f"{lab_site.url}/counter", tmp_path / "page.png")
-            screen.keys("ctrl+shift+w")
-            # Who held it goes on with it.
-            assert ended(process) == "idle"
-        told = caller.call("browser_tabs", action="list")
-        assert f"- 1: (current) [Counter - Lab]({lab_site.url}/counter)" in told
-        caller.call("browser_tabs", action="select", index=0)
-        assert "Logged in as ada" in caller.call("browser_snapshot")
+    caller.log_in(login_site)
+    with window(house, STATEHOLD, screen.env) as process:
+        told = caller.call("browser_snapshot")
+        assert told.startswith("session_busy: The session is open in another process (a window")
+        code, _, err = house.on("pause")
+        assert code == BUSY
+        assert "Close the window first." in err
+        assert house.show()["open_in"] == f"a window that a person works in, pid {process.pid}"
+        screen.focus()
+        screen.keys("ctrl+t")
+        screen.go(f"{lab_site.url}/counter")
+        until_shown(house, f"{lab_site.url}/counter", tmp_path / "page.png")
+        screen.keys("ctrl+shift+w")
+        # Who held it goes on with it.
+        assert ended(process) == "idle"
+    told = caller.call("browser_tabs", action="list")
+    assert f"- 1: (current) [Counter - Lab]({lab_site.url}/counter)" in told
+    caller.call("browser_tabs", action="select", index=0)
+    assert "Logged in as ada" in caller.call("browser_snapshot")
 
 
 def test_login_that_a_person_does_in_a_window_is_the_sessions(
-    house: House, login_site: str, screen: Screen, tmp_path: Path
+    house: House,
+    caller: Caller,
+    login_site: str,
+    screen: Screen,
+    statehold: list[str],
+    tmp_path: Path,
 ) -> None:
-    with house.calling() as caller:
-        caller.call("browser_navigate", url=f"{login_site}/login")
-        with window(house, screen.env) as process:
-            screen.focus()
-            until_shown(house, f"{login_site}/login", tmp_path / "before.png")
-            # Beside the form, so that the next key leads to its first field.
-            screen.click(60, 500)
-            screen.keys("Tab")
-            screen.type("ada")
-            screen.keys("Tab")
-            screen.type("open sesame")
-            screen.keys("Return")
-            until_shown(house, f"{login_site}/me", tmp_path / "me.png")
-            told = caller.call("browser_snapshot")
-            assert told.startswith("session_busy: The session is open in another process (a window")
-            screen.keys("ctrl+shift+w")
-            assert ended(process) == "idle"
+    caller.call("browser_navigate", url=f"{login_site}/login")
+    with window(house, statehold, screen.env) as process:
+        screen.focus()
+        until_shown(house, f"{login_site}/login", tmp_path / "before.png")
+        # Beside the form, so that the next key leads to its first field.
+        screen.click(60, 500)
+        screen.keys("Tab")
+        screen.type("ada")
+        screen.keys("Tab")
+        screen.type("open sesame")
+        screen.keys("Return")
+        until_shown(house, f"{login_site}/me", tmp_path / "me.png")
         told = caller.call("browser_snapshot")
-        assert "Logged in as ada" in told
-        assert "note of ada" in told
-        assert house.run("pause", "work")[0] == OK
-        assert "Logged in as ada" in caller.call("browser_snapshot")
+        assert told.startswith("session_busy: The session is open in another process (a window")
+        screen.keys("ctrl+shift+w")
+        assert ended(process) == "idle"
+    told = caller.call("browser_snapshot")
+    assert "Logged in as ada" in told
+    assert "note of ada" in told
+    assert house.on("pause")[0] == OK
+    assert "Logged in as ada" in caller.call("browser_snapshot")
 
 
 def test_window_takes_no_memory_of_other_services_away(
@@ -287,43 +339,38 @@ def test_window_takes_no_memory_of_other_services_away(
     chromium: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    nursery: Nursery,
 ) -> None:
     monkeypatch.setenv("DISPLAY", ":none")
-    house = House(tmp_path, headless_shell, capsys, counter=service("counter"))
+    house = House(
+        tmp_path, headless_shell, capsys, counter=nursery.service(UPSTREAMS / "counter.py")
+    )
     with house.calling() as caller:
         caller.call("browser_navigate", url="about:blank")
         caller.call("inc")
-        code, out, err = house.run("open", "work")
+        code, out, err = house.on("open")
         assert (code, out, err.count("\n")) == (BUSY, "", 1)
         assert "which would be lost; --force gives that up" in err
         assert house.show()["status"] == "idle"
         assert caller.call("inc") == "2"
         # Forced it gets as far as the screen, which is none, and leaves the session to its next call.
-        code, out, err = house.run("open", "work", "--force")
+        code, out, err = house.on("open", "--force")
         assert (code, out) == (FAILURE, "")
         assert "The browser did not start" in err
         assert caller.call("inc") == "1"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_command_that_is_interrupted_gives_the_session_back(
-    house: House, login_site: str, screen: Screen, number: signal.Signals
+def test_command_that_is_interrupted_or_killed_gives_the_session_back(
+    house: House, caller: Caller, login_site: str, screen: Screen, statehold: list[str]
 ) -> None:
-    with house.calling() as caller:
-        caller.log_in(login_site)
-        assert house.run("pause", "work")[0] == OK
-        with window(house, screen.env) as process:
+    caller.log_in(login_site)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        assert house.on("pause")[0] == OK
+        with window(house, statehold, screen.env) as process:
             process.send_signal(number)
             assert ended(process) == "paused"
         assert "Logged in as ada" in caller.call("browser_snapshot")
-
-
-def test_window_of_a_killed_command_leaves_the_session_to_others(
-    house: House, login_site: str, screen: Screen
-) -> None:
-    with house.calling() as caller:
-        caller.log_in(login_site)
-        with window(house, screen.env) as process:
-            process.kill()
-            process.wait(10)
-        assert "Logged in as ada" in caller.call("browser_snapshot")
+    with window(house, statehold, screen.env) as process:
+        process.kill()
+        process.wait(10)
+    assert "Logged in as ada" in caller.call("browser_snapshot")
