@@ -16,6 +16,7 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 from front import (
     JSON,
+    MODULE,
     STATEHOLD,
     Era,
     Running,
@@ -30,7 +31,7 @@ from front import (
     text_of,
     toml,
 )
-from nursery import Born
+from nursery import Born, Nursery
 
 HTTP: list[tuple[Transport, Era]] = [
     ("http", "modern"),
@@ -38,6 +39,8 @@ HTTP: list[tuple[Transport, Era]] = [
     ("sse", "modern"),
     ("sse", "legacy"),
 ]
+AS_INSTALLED = ("http", "modern")
+"""The way on which it is seen that a server ends so as it is installed; elsewhere the processes come out of the nursery."""
 
 
 @pytest.fixture
@@ -88,7 +91,9 @@ def way_to(running: Running, transport: Transport, era: Era, config: Path, data:
 async def test_a_call_in_flight_is_answered_after_sigterm(
     config: Path, log: Path, tmp_path: Path, transport: Transport, era: Era
 ) -> None:
-    with serving(config, tmp_path / "data", as_installed=True) as running:
+    with serving(
+        config, tmp_path / "data", as_installed=(transport, era) == AS_INSTALLED
+    ) as running:
         found: list[str] = []
         children: list[psutil.Process] = []
         async with way_to(running, transport, era, config, tmp_path).connect() as client:
@@ -120,7 +125,7 @@ async def test_a_call_in_flight_is_answered_after_sigterm(
 async def test_open_streams_do_not_keep_the_process_from_ending(
     config: Path, tmp_path: Path, era: Era
 ) -> None:
-    with serving(config, tmp_path / "data", as_installed=True) as running:
+    with serving(config, tmp_path / "data") as running:
         async with AsyncExitStack() as stack:
             for transport in ("http", "sse"):
                 way = way_to(running, transport, era, config, tmp_path)
@@ -141,7 +146,7 @@ async def test_a_call_that_does_not_end_is_cancelled_after_the_grace(
     config = tmp_path / "statehold.toml"
     services = {"quick": service("quick", "--log", str(log))}
     config.write_text(toml({"timeouts": {"close_grace": 0.2}, "services": services}))
-    with serving(config, tmp_path / "data", as_installed=True) as running:
+    with serving(config, tmp_path / "data") as running:
         way = way_to(running, "http", "modern", config, tmp_path)
         found: list[str] = []
         async with way.connect() as client:
@@ -157,7 +162,7 @@ async def test_a_call_that_does_not_end_is_cancelled_after_the_grace(
             assert found == ["session_closed"]
             assert await ended(running.process) == 0
         assert entries(log)[-1]["event"] == "cancelled"
-    with serving(config, tmp_path / "data", as_installed=True) as running:
+    with serving(config, tmp_path / "data") as running:
         async with way_to(running, "http", "modern", config, tmp_path).connect() as client:
             listed = structured(await client.call_tool("session_list", {}))["sessions"]
             assert [(s["session_id"], s["status"]) for s in listed] == [(session, "paused")]
@@ -166,7 +171,7 @@ async def test_a_call_that_does_not_end_is_cancelled_after_the_grace(
 async def test_a_killed_process_leaves_no_child_and_every_session(
     config: Path, tmp_path: Path
 ) -> None:
-    with serving(config, tmp_path / "data", as_installed=True) as running:
+    with serving(config, tmp_path / "data") as running:
         async with way_to(running, "http", "modern", config, tmp_path).connect() as client:
             sessions = [
                 await opened_session(client, name=f"s{n}", metadata={"n": n}) for n in range(3)
@@ -180,7 +185,7 @@ async def test_a_killed_process_leaves_no_child_and_every_session(
         running.process.kill()
         assert await ended(running.process) == -signal.SIGKILL
         await gone(children)
-    with serving(config, tmp_path / "data", as_installed=True) as running:
+    with serving(config, tmp_path / "data") as running:
         async with way_to(running, "http", "legacy", config, tmp_path).connect() as client:
             listed = structured(await client.call_tool("session_list", {}))["sessions"]
             assert {s["session_id"]: s["status"] for s in listed} == dict.fromkeys(
@@ -238,6 +243,18 @@ class Pipes:
                     return found
 
 
+def statehold() -> list[str]:
+    assert Nursery.current is not None
+    return Nursery.current.command(*MODULE)
+
+
+def family_of(upstream: int) -> list[psutil.Process]:
+    """All that the Statehold has started which started this one."""
+    parent = psutil.Process(upstream).parent()
+    assert parent is not None
+    return parent.children(recursive=True)
+
+
 def tool_call(number: int, tool: str, /, **arguments: Any) -> JSON:
     return {
         "id": number,
@@ -261,9 +278,10 @@ HELLO: list[JSON] = [
 
 
 @asynccontextmanager
-async def piped(config: Path, data: Path, *options: str) -> AsyncGenerator[Pipes]:
+async def piped(config: Path, data: Path, *, as_installed: bool = False) -> AsyncGenerator[Pipes]:
     """Run a stdio Statehold that said hello."""
-    command = [*STATEHOLD, "--config", str(config), "--data", str(data), *options]
+    command = STATEHOLD if as_installed else statehold()
+    command = [*command, "--config", str(config), "--data", str(data)]
     async with await anyio.open_process(command, stderr=subprocess.PIPE) as process:
         try:
             pipes = Pipes(process)
@@ -279,12 +297,11 @@ async def piped(config: Path, data: Path, *options: str) -> AsyncGenerator[Pipes
 async def test_a_stdio_call_in_flight_is_answered_before_the_end(
     config: Path, log: Path, tmp_path: Path, how: str
 ) -> None:
-    async with piped(config, tmp_path / "data") as pipes:
+    async with piped(config, tmp_path / "data", as_installed=how == "sigterm") as pipes:
         created = await pipes.tool(1, "session_create", state={"a": 1})
         session = created["structuredContent"]["session_id"]
         await pipes.send(tool_call(2, "slow", session_id=session, seconds=0.5))
-        await arrived(log, "slow")
-        children = psutil.Process(pipes.process.pid).children(recursive=True)
+        children = family_of((await arrived(log, "slow"))["pid"])
         assert children
         if how == "closed":
             await pipes.stdin.aclose()
@@ -306,7 +323,7 @@ async def test_requests_from_a_file_are_answered_to_a_file(config: Path, tmp_pat
     lines = [*HELLO, tool_call(1, "session_create", name="from a file")]
     lines.append(tool_call(2, "session_list"))
     given.write_text("".join(json.dumps({"jsonrpc": "2.0", **line}) + "\n" for line in lines))
-    command = [*STATEHOLD, "--config", str(config), "--data", str(tmp_path / "data")]
+    command = [*statehold(), "--config", str(config), "--data", str(tmp_path / "data")]
     with given.open("rb") as stdin, (tmp_path / "answers").open("wb") as stdout:
         done = await anyio.run_process(command, stdin=stdin, stdout=stdout, stderr=None)
     assert done.returncode == 0
@@ -364,8 +381,7 @@ async def test_a_client_that_is_gone_ends_the_process(
         created = await pipes.tool(1, "session_create")
         session = created["structuredContent"]["session_id"]
         await pipes.send(tool_call(2, "slow", session_id=session, seconds=0.3))
-        await arrived(log, "slow")
-        children = psutil.Process(pipes.process.pid).children(recursive=True)
+        children = family_of((await arrived(log, "slow"))["pid"])
         assert children
         await pipes.stdin.aclose()
         await pipes.out.aclose()
@@ -380,12 +396,13 @@ async def test_two_processes_share_a_data_folder_but_not_an_open_session(
     async with piped(config, tmp_path / "data") as one, piped(config, tmp_path / "data") as two:
         created = await one.tool(1, "session_create", name="shared")
         session = created["structuredContent"]["session_id"]
-        assert (await one.tool(2, "inc", session_id=session))["structuredContent"]["count"] == 1
+        first = (await one.tool(2, "inc", session_id=session))["structuredContent"]
+        assert first["count"] == 1
         listed = await two.tool(1, "session_list")
         assert [s["session_id"] for s in listed["structuredContent"]["sessions"]] == [session]
         refused = await two.tool(2, "inc", session_id=session)
         assert refused["content"][0]["text"].startswith("session_busy: ")
-        assert f"pid {one.process.pid}" in refused["content"][0]["text"]
+        assert f"pid {psutil.Process(first['pid']).ppid()}" in refused["content"][0]["text"]
         await one.stdin.aclose()
         with anyio.fail_after(20):
             assert await one.process.wait() == 0
@@ -400,12 +417,12 @@ async def test_the_command_line_changes_the_sessions_that_a_server_holds(
     data = tmp_path / "data"
 
     async def sessions(*action: str) -> Any:
-        command = [*STATEHOLD, "sessions", *action, "--json", "--data", str(data)]
+        command = [*statehold(), "sessions", *action, "--json", "--data", str(data)]
         done = await anyio.run_process([*command, "--config", str(config)], check=False)
         assert done.returncode == 0, done.stderr.decode()
         return json.loads(done.stdout)
 
-    with serving(config, data, as_installed=True) as running:
+    with serving(config, data) as running:
         async with way_to(running, "http", "modern", config, tmp_path).connect() as client:
             session = await opened_session(client, name="desk")
             assert await count(client, session) == 1
