@@ -6,7 +6,8 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from front import JSON, STATEHOLD, Running, Way, serving, toml
+from front import JSON, Running, Way, serving, statehold, toml
+from nursery import Nursery
 
 WAYS = [
     ("http", "modern"),
@@ -16,6 +17,11 @@ WAYS = [
     ("stdio", "modern"),
     ("stdio", "legacy"),
 ]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nursery(nursery: Nursery) -> None:
+    """What these tests start, they start again and again."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +49,7 @@ def config_file(settings: JSON, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture(scope="module")
 def server(config_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
     """A `statehold serve` for the whole module."""
-    with serving(config_file, tmp_path_factory.mktemp("data"), as_installed=True) as running:
+    with serving(config_file, tmp_path_factory.mktemp("data")) as running:
         yield running
 
 
@@ -69,6 +75,6 @@ def older(
     """How a client on mcp 1.30 connects, for each transport."""
     if request.param == "stdio":
         data = tmp_path_factory.mktemp("stdio")
-        return {"command": [*STATEHOLD, "--config", str(config_file), "--data", str(data)]}
+        return {"command": [*statehold(), "--config", str(config_file), "--data", str(data)]}
     path = "/mcp" if request.param == "http" else "/sse"
     return {"url": server.url + path, "transport": request.param}

@@ -189,7 +189,7 @@ async def test_two_agents_stay_logged_in_when_statehold_is_killed(
         running.process.wait(10)
         await all_gone(children)
 
-    with serving(config_file, data, as_installed=True) as running:
+    with serving(config_file, data) as running:
         async with anyio.create_task_group() as tasks:
             for name, agent in agents(running.url).items():
                 tasks.start_soon(second, name, agent)

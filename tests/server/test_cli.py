@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import front
 import pytest
 from nursery import Born, Nursery
 
@@ -29,7 +30,6 @@ from statehold.sessions.registry import Registry
 from statehold.sessions.store import SQLStore
 
 HOLDER = Path(__file__).parent / "holder.py"
-STATEHOLD = [sys.executable, "-m", "statehold.server"]
 
 
 @dataclass
@@ -151,7 +151,9 @@ def test_version_and_help_import_nothing_heavy(words: list[str]) -> None:
 
 
 def test_module_is_the_command() -> None:
-    told = subprocess.run([*STATEHOLD, "--version"], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [*front.STATEHOLD, "--version"], capture_output=True, text=True, check=True
+    )
     assert told.stdout.startswith("statehold 0.")
 
 
@@ -200,7 +202,7 @@ def test_mistake_is_one_line_and_exit_code_2(statehold: Run, words: list[str], f
 def test_mistake_of_a_real_process_is_one_line_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("[timeouts]\nidel = 3\n")
     told = subprocess.run(
-        [*STATEHOLD, "serve", "--config", "c.toml"],
+        [*front.STATEHOLD, "serve", "--config", "c.toml"],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -214,7 +216,7 @@ def test_mistake_of_a_real_process_is_one_line_without_a_traceback(tmp_path: Pat
 
 def test_reader_that_has_seen_enough_is_no_error(data: Path) -> None:
     with subprocess.Popen(
-        [*STATEHOLD, "sessions", "list", "--data", str(data)],
+        [*front.statehold(), "sessions", "list", "--data", str(data)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -228,7 +230,7 @@ def test_reader_that_has_seen_enough_is_no_error(data: Path) -> None:
 
 def test_serve_listens_and_stops_on_sigterm(data: Path) -> None:
     with subprocess.Popen(
-        [*STATEHOLD, "serve", "--port", "0", "--data", str(data)],
+        [*front.STATEHOLD, "serve", "--port", "0", "--data", str(data)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -253,7 +255,7 @@ def test_serve_listens_and_stops_on_sigterm(data: Path) -> None:
 
 def test_stdio_ends_with_its_client_and_writes_nothing_else(data: Path) -> None:
     told = subprocess.run(
-        [*STATEHOLD, "--data", str(data)],
+        [*front.statehold(), "--data", str(data)],
         input="",
         capture_output=True,
         text=True,

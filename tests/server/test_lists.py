@@ -12,11 +12,11 @@ import pytest
 from front import (
     FEW_WAYS,
     JSON,
-    STATEHOLD,
     Way,
     count,
     opened_session,
     service,
+    statehold,
     structured,
     text_of,
     toml,
@@ -193,7 +193,7 @@ def started(tmp_path: Path) -> Any:
         with subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE) as silent:
             try:
                 return subprocess.run(
-                    [*STATEHOLD, *command, *options],
+                    [*statehold(), *command, *options],
                     stdin=silent.stdout,
                     capture_output=True,
                     text=True,

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import commands
 import pytest
-from front import MODULE, STATEHOLD, UPSTREAMS, Running, Way, serving, text_of, toml
+from front import STATEHOLD, UPSTREAMS, Running, Way, serving, statehold, text_of, toml
 from nursery import Nursery
 from screen import Screen
 
@@ -242,11 +242,6 @@ def window(
             process.kill()
 
 
-@pytest.fixture
-def statehold(nursery: Nursery) -> list[str]:
-    return nursery.command(*MODULE)
-
-
 def ended(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     assert process.stderr is not None
@@ -307,11 +302,10 @@ def test_login_that_a_person_does_in_a_window_is_the_sessions(
     caller: Caller,
     login_site: str,
     screen: Screen,
-    statehold: list[str],
     tmp_path: Path,
 ) -> None:
     caller.call("browser_navigate", url=f"{login_site}/login")
-    with window(house, statehold, screen.env) as process:
+    with window(house, statehold(), screen.env) as process:
         screen.focus()
         until_shown(house, f"{login_site}/login", tmp_path / "before.png")
         # Beside the form, so that the next key leads to its first field.
@@ -361,16 +355,16 @@ def test_window_takes_no_memory_of_other_services_away(
 
 
 def test_command_that_is_interrupted_or_killed_gives_the_session_back(
-    house: House, caller: Caller, login_site: str, screen: Screen, statehold: list[str]
+    house: House, caller: Caller, login_site: str, screen: Screen
 ) -> None:
     caller.log_in(login_site)
     for number in (signal.SIGINT, signal.SIGTERM):
         assert house.on("pause")[0] == OK
-        with window(house, statehold, screen.env) as process:
+        with window(house, statehold(), screen.env) as process:
             process.send_signal(number)
             assert ended(process) == "paused"
         assert "Logged in as ada" in caller.call("browser_snapshot")
-    with window(house, statehold, screen.env) as process:
+    with window(house, statehold(), screen.env) as process:
         process.kill()
         process.wait(10)
     assert "Logged in as ada" in caller.call("browser_snapshot")

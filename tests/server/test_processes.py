@@ -16,7 +16,6 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 from front import (
     JSON,
-    MODULE,
     STATEHOLD,
     Era,
     Running,
@@ -27,11 +26,12 @@ from front import (
     opened_session,
     service,
     serving,
+    statehold,
     structured,
     text_of,
     toml,
 )
-from nursery import Born, Nursery
+from nursery import Born
 
 HTTP: list[tuple[Transport, Era]] = [
     ("http", "modern"),
@@ -241,11 +241,6 @@ class Pipes:
                 except anyio.IncompleteRead:
                     assert not self.out.buffer
                     return found
-
-
-def statehold() -> list[str]:
-    assert Nursery.current is not None
-    return Nursery.current.command(*MODULE)
 
 
 def family_of(upstream: int) -> list[psutil.Process]:

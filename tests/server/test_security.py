@@ -15,7 +15,6 @@ import psutil
 import pytest
 from front import (
     JSON,
-    STATEHOLD,
     Running,
     Way,
     code_of,
@@ -24,6 +23,7 @@ from front import (
     opened_session,
     service,
     serving,
+    statehold,
     structured,
     text_of,
     toml,
@@ -196,7 +196,7 @@ async def test_without_a_good_token_nothing_is_answered(
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
 def test_listening_beyond_this_machine_without_tokens_is_refused(tmp_path: Path, host: str) -> None:
-    command = [*STATEHOLD, "serve", "--data", str(tmp_path), "--port", "0", "--host", host]
+    command = [*statehold(), "serve", "--data", str(tmp_path), "--port", "0", "--host", host]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
     assert "--token-file" in done.stderr

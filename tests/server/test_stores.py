@@ -52,7 +52,7 @@ async def test_sessions_in_postgresql_survive_the_death_of_the_process(
 ) -> None:
     config, data = tmp_path / "statehold.toml", tmp_path / "data"
     url = postgresql.fresh().replace("statehold@", "statehold:${SECRET}@")
-    counter = {"counter": service("counter")}
+    counter = {"counter": service("quick")}
     config.write_text(toml({"store": {"url": url}, "services": counter}))
     env, said = {"SECRET": SECRET}, ""
 
@@ -70,7 +70,7 @@ async def test_sessions_in_postgresql_survive_the_death_of_the_process(
     assert not list(data.glob("statehold.db*"))
     assert data.stat().st_mode & 0o777 == 0o700
 
-    with serving(config, data, env=env, as_installed=True) as running:
+    with serving(config, data, env=env) as running:
         way = Way("http", "legacy", config, data, url=running.url)
         async with way.connect() as client:
             found = structured(await client.call_tool("state_get", {"session_id": "work"}))

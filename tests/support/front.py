@@ -53,6 +53,11 @@ FEW_WAYS: list[tuple[Transport, Era]] = [
 """Each transport and each era, for what no pair of them changes. A module that is content with them says so: `WAYS`."""
 
 
+def statehold() -> list[str]:
+    """Return what starts Statehold: out of a nursery, where there is one, whose command line it then has."""
+    return STATEHOLD if Nursery.current is None else Nursery.current.command(*MODULE)
+
+
 def toml(document: Mapping[str, Any], table: str = "") -> str:
     """Write settings as TOML: tables of strings, numbers, booleans and lists."""
     plain = {k: v for k, v in document.items() if not isinstance(v, Mapping)}
@@ -165,7 +170,7 @@ class Way:
     url: str = ""
     options: Sequence[str] = ()
     """More options of the command line, for stdio."""
-    program: Sequence[str] = tuple(STATEHOLD)
+    program: Sequence[str] = field(default_factory=statehold)
     """What is started, for stdio."""
 
     @property
