@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
-import anyio.from_thread
 import anyio.lowlevel
 import pytest
 from counting import Counting
@@ -21,6 +21,8 @@ from statehold.sessions.errors import SessionError
 from statehold.sessions.lifecycle import TABLE, Event, Status
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, JournalKind, Timeouts
+
+T = TypeVar("T")
 
 IDLE, PAUSED, LIFETIME = 60.0, 200.0, 2000.0
 BACKOFF = (0.2, 1.0, 5.0)
@@ -56,21 +58,38 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.models: dict[str, Model] = {}
-        self.portal_context = anyio.from_thread.start_blocking_portal()
-        self.portal = self.portal_context.__enter__()
+        # In this thread, and running only while it is asked to: a change of threads costs more than a step.
+        self.runner = asyncio.Runner()
+        self.loop = self.runner.get_loop()
         # As many calls of one session may be held as the steps like.
         self.counter = Counting(concurrency=1000)
-        context: AbstractAsyncContextManager[House] = house(self.counter, policy=POLICY)
-        self.opened = self.portal.wrap_async_context_manager(context)
-        self.house = self.opened.__enter__()
+        self.opened: asyncio.Future[House] = self.loop.create_future()
+        self.over = asyncio.Event()
+        self.held = set[asyncio.Task[str]]()
+        self.life = self.loop.create_task(self.live())
+        self.house = self.run(self.opened)
+
+    async def live(self) -> None:
+        try:
+            async with house(self.counter, policy=POLICY) as found:
+                self.opened.set_result(found)
+                await self.over.wait()
+        except BaseException as problem:
+            if self.opened.done():
+                raise
+            self.opened.set_exception(problem)
+
+    def run(self, what: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
+        return self.loop.run_until_complete(what)
 
     def teardown(self) -> None:
         try:
-            self.portal.call(self.check_journals)
-            self.portal.call(self.release_all)
+            self.run(self.check_journals())
+            self.run(self.release_all())
         finally:
-            self.opened.__exit__(None, None, None)
-            self.portal_context.__exit__(None, None, None)
+            self.over.set()
+            self.run(self.life)
+            self.runner.close()
         assert self.counter.open_now == 0
 
     @property
@@ -86,14 +105,14 @@ class Machine(RuleBasedStateMachine):
         return self.made()
 
     def made(self) -> str:
-        session = self.portal.call(self.house.create)
+        session = self.run(self.house.create())
         self.models[session.id] = Model("idle", self.now, self.now)
         return session.id
 
     @rule(session=sessions)
     def call(self, session: str) -> None:
         model = self.models[session]
-        outcome = self.portal.call(self.attempt, session, "inc")
+        outcome = self.run(self.attempt(session, "inc"))
         if model.status == "closed":
             assert outcome in ("session_closed", "session_expired", "session_failed")
             return
@@ -108,15 +127,17 @@ class Machine(RuleBasedStateMachine):
         if model.status == "closed":
             return
         self.counter.holding = anyio.Event()
-        self.portal.start_task_soon(self.attempt, session, "hold")
-        self.portal.call(self.counter.holding.wait)
+        call = self.loop.create_task(self.attempt(session, "hold"))
+        self.held.add(call)
+        call.add_done_callback(self.held.discard)
+        self.run(self.holding())
         model.held += 1
         model.connected = True
         model.to("active", self.now)
 
     @rule()
     def let_go(self) -> None:
-        self.portal.call(self.release_all)
+        self.run(self.release_all())
         for model in self.models.values():
             if model.held:
                 model.held, model.answered, model.losses = 0, True, 0
@@ -125,7 +146,7 @@ class Machine(RuleBasedStateMachine):
     @rule(session=sessions)
     def pause(self, session: str) -> None:
         model = self.models[session]
-        outcome = self.portal.call(self.change, "pause", session)
+        outcome = self.run(self.change("pause", session))
         if model.status == "idle":
             assert outcome == "ok"
             model.to("paused", self.now)
@@ -135,14 +156,14 @@ class Machine(RuleBasedStateMachine):
     @rule(session=sessions)
     def resume(self, session: str) -> None:
         model = self.models[session]
-        outcome = self.portal.call(self.change, "resume", session)
+        outcome = self.run(self.change("resume", session))
         assert (outcome == "ok") == (model.status != "closed")
         if model.status == "paused":
             model.to("idle", self.now)
 
     @rule(session=sessions, force=st.booleans())
     def close(self, session: str, force: bool) -> None:
-        self.portal.call(self.end, session, force)
+        self.run(self.end(session, force))
         self.closed(session)
 
     @rule(session=sessions)
@@ -151,7 +172,7 @@ class Machine(RuleBasedStateMachine):
         model = self.models[session]
         if model.status == "closed" or not model.connected:
             return
-        self.portal.call(self.die, session)
+        self.run(self.die(session))
         model.held = 0
         model.losses = 0 if model.answered else model.losses + 1
         model.answered = False
@@ -167,7 +188,7 @@ class Machine(RuleBasedStateMachine):
         self.elapse(seconds)
 
     def elapse(self, seconds: float, besides: str | None = None) -> None:
-        self.portal.call(self.house.clock.advance, seconds)
+        self.run(self.pass_by(seconds))
         for session, model in self.models.items():
             if session != besides:
                 self.expire_one(session, model)
@@ -189,7 +210,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def every_session_is_where_it_should_be(self) -> None:
-        self.portal.call(self.settled)
+        self.run(self.settled())
 
     async def settled(self) -> None:
         async def same() -> dict[str, tuple[str, str]]:
@@ -240,6 +261,12 @@ class Machine(RuleBasedStateMachine):
         [connection] = [c for c in self.counter.live if c.view.id == session]
         connection.die("killed")
         await self.house.until(lambda: connection.closed)
+
+    async def holding(self) -> None:
+        await self.counter.holding.wait()
+
+    async def pass_by(self, seconds: float) -> None:
+        self.house.clock.advance(seconds)
 
     async def release_all(self) -> None:
         self.counter.let_go.set()
