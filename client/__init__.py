@@ -1,1 +1,68 @@
-"""The Python client of Statehold. Empty for now: it comes with a later release."""
+"""The Python client: sessions of a Statehold, over HTTP, over stdio, or embedded in this process.
+
+    async with connect("http://127.0.0.1:8931") as hub:
+        async with hub.session("checkout", services=["browser"]) as s:
+            await s.call("browser_navigate", url="http://shop.test/")
+            await s.state.update({"step": 2})
+
+`statehold.client.sync` is the same without `await`. Importing this imports neither the MCP SDK nor the server; connect()
+imports what its way in needs.
+"""
+
+from __future__ import annotations
+
+from . import errors
+from .automatic import AutoSession
+from .block import SessionBlock
+from .channel import Progress
+from .connect import connect
+from .hub import Hub
+from .questions import Answer, Elicitation, Question
+from .results import (
+    CallResult,
+    Conflict,
+    Entry,
+    History,
+    Image,
+    Merged,
+    ResourceContent,
+    ServiceInfo,
+    ServiceStatus,
+    SessionBrief,
+    SessionInfo,
+    StateValue,
+    Stats,
+    Summary,
+    Tool,
+)
+from .session import Session
+from .state import State
+
+__all__ = [
+    "connect",
+    "Hub",
+    "Session",
+    "SessionBlock",
+    "AutoSession",
+    "State",
+    "CallResult",
+    "errors",
+    "Answer",
+    "Conflict",
+    "Elicitation",
+    "Entry",
+    "History",
+    "Image",
+    "Merged",
+    "Progress",
+    "Question",
+    "ResourceContent",
+    "ServiceInfo",
+    "ServiceStatus",
+    "SessionBrief",
+    "SessionInfo",
+    "StateValue",
+    "Stats",
+    "Summary",
+    "Tool",
+]

@@ -16,6 +16,8 @@ from .caller import OUR_STATE
 
 SESSION_META = "statehold/session"
 ERROR_META = "statehold/error"
+NOTICE_META = "statehold/notice"
+"""Says again what the first text block says when that is ours, so that a client can tell it from the tool's own."""
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 SCHEME = "session://"
 _KNOWN = frozenset({"text", "image", "audio", "resource", "resource_link"})
@@ -36,9 +38,12 @@ def forwarded(answer: Answer, *, service: str, modern: bool, info: JSON) -> JSON
         found["requestState"] = OUR_STATE + (found.get("requestState") or "")
         return _stamped(found, answer.session, modern, info)
     content = [_linked(block, answer.session["id"], service) for block in found.get("content", ())]
+    meta = dict(found.get("_meta") or {})
+    meta.pop(NOTICE_META, None)
     if answer.notice is not None:
         content.insert(0, text_block(answer.notice))
-    found["content"] = content
+        meta[NOTICE_META] = answer.notice
+    found["content"], found["_meta"] = content, meta
     if modern:
         found["resultType"] = "complete"
     else:

@@ -28,6 +28,9 @@ SESSION_ARGUMENT = "session_id"
 OTHER_ARGUMENT = "statehold_session_id"
 """What ours is called where a tool has a `session_id` of its own."""
 
+SERVICE_META = "statehold/service"
+"""Where the list says of which service a tool is."""
+
 _NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
 
 
@@ -98,6 +101,7 @@ class Catalog:
         definition = sanitised({**spec.definition, "name": name}, offer.service)
         if definition is None:
             return
+        definition["_meta"] = {**(definition.get("_meta") or {}), SERVICE_META: offer.service}
         taken = self.entries.get(name)
         if taken is not None or name in self.own:
             other = taken.service if taken is not None else "Statehold itself"

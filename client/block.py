@@ -1,0 +1,96 @@
+"""The blocks in which a session is the current one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from .errors import SessionError, SessionNotFound
+from .session import Session
+
+if TYPE_CHECKING:
+    from .hub import Hub
+
+logger = logging.getLogger("statehold.client")
+
+CLOSE_SECONDS: Final = 15.0
+"""How long the end of a block waits for its session to be closed; the server closes it all the same."""
+
+
+class SessionBlock:
+    """`async with` it: the session is opened, or attached to, and is the current one of this task inside of the block.
+
+    At the end, however it comes, a session that the block made is closed, and with it the children it forked; one that it
+    attached to is left. What the block raises is raised as it is.
+    """
+
+    def __init__(
+        self, hub: Hub, find: Callable[[], Awaitable[Session]], *, keep: bool | None
+    ) -> None:
+        self._hub = hub
+        self.find = find
+        self._keep = keep
+        self._session: Session | None = None
+        self._outer: Any = ()
+
+    async def __aenter__(self) -> Session:
+        if self._session is not None:
+            raise RuntimeError("this block was entered before; ask the hub for another one")
+        session = self._session = await self.find()
+        if self._closes(session):
+            session.children = []
+        self._outer = self._hub.current.enter(self._hub.key, session)
+        return session
+
+    def _closes(self, session: Session) -> bool:
+        return not (session.attached if self._keep is None else self._keep)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        session = self._session
+        assert session is not None
+        self._hub.current.leave(self._outer)
+        if self._closes(session):
+            await ended(session)
+
+
+async def ended(session: Session) -> None:
+    """Close a session and the children it forked, within a bound, also when the caller is cancelled.
+
+    It must not take the place of what the block raised, so it raises nothing.
+    """
+    children, session.children = session.children or [], None
+    with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+        async with anyio.create_task_group() as tasks:
+            for each in _family(session, children):
+                tasks.start_soon(_closed, each)
+
+
+def _family(session: Session, children: list[Session]) -> list[Session]:
+    found = [session]
+    for child in children:
+        found += _family(child, child.children or [])
+    return found
+
+
+async def _closed(session: Session) -> None:
+    if not session.is_open:
+        return
+    try:
+        await session.hub.calls.run(session.id, "session_close", {}, patient=False)
+    except SessionNotFound:
+        pass
+    except SessionError as error:
+        logger.warning("session %s was not closed: %s", session.id, error)
+    session.mark_closed()
+
+
+__all__ = ["SessionBlock", "ended"]

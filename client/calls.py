@@ -1,0 +1,126 @@
+"""How a tool is called: with which session, and what becomes of its answer."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from .channel import INVALID_PARAMS, Progress
+from .errors import RequestRefused, SessionNotFound, ToolFailed, UnknownTool
+from .line import Again, Line, failure
+from .results import JSON, CallResult, session_argument
+
+SESSION: Final = "session_id"
+_OTHER: Final = "statehold_session_id"
+NEAR: Final = 5
+"""Names that an unknown tool is told of."""
+
+_HARMLESS: Final[Mapping[str, Again]] = dict.fromkeys(
+    (
+        *("session_list", "session_info", "session_close", "session_pause", "session_resume"),
+        *("session_rename", "session_bind", "session_unbind", "session_history"),
+        *("session_summary", "session_merge", "session_export", "state_get"),
+        *("service_list", "server_stats"),
+    ),
+    "always",
+)
+_ONCE: Final[Mapping[str, Again]] = dict.fromkeys(
+    (
+        *("session_create", "session_extend", "session_restart", "session_note"),
+        *("session_fork", "session_delete", "session_import", "state_update"),
+    ),
+    "never",
+)
+OWN: Final[Mapping[str, Again]] = {**_HARMLESS, **_ONCE}
+"""Statehold's own tools, and whether one that may have been sent is asked again."""
+WITHOUT_SESSION: Final = frozenset(
+    ("session_create", "session_list", "session_import", "service_list", "server_stats")
+)
+
+
+class Calls:
+    """Calls tools over one line. It knows which argument of a tool names the session, where that is not the usual one."""
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self._arguments: dict[str, str] = {}
+
+    async def run(
+        self,
+        session_id: str | None,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        timeout_seconds: float | None = None,
+        progress: Progress | None = None,
+        operation_id: str | None = None,
+        run_id: str | None = None,
+        check: bool = True,
+        patient: bool = True,
+    ) -> CallResult:
+        """Call a tool in a session and return its result.
+
+        Raises:
+            SessionError: the tree of errors.py; ToolFailed only with `check`.
+        """
+        operation = operation_id or self.line.operation()
+        again: Again = OWN.get(tool) or ("never" if operation is None else "operation")
+        meta: JSON = {} if operation is None else {"statehold/operation_id": operation}
+        if run_id is not None:
+            meta["statehold/run_id"] = run_id
+        given = await self._given(session_id, tool, arguments)
+        for retry in (True, False):
+            try:
+                payload = await self.line.call(
+                    tool,
+                    given,
+                    again=again,
+                    meta=meta,
+                    timeout_seconds=timeout_seconds,
+                    progress=progress,
+                    patient=patient,
+                )
+            except RequestRefused as refused:
+                raise await self._known(refused, tool) from None
+            if payload.get("isError") is not True:
+                return CallResult(payload)
+            error = failure(payload)
+            if error is None:
+                result = CallResult(payload)
+                if check:
+                    raise ToolFailed(tool, result)
+                return result
+            if not (retry and isinstance(error, SessionNotFound) and _names_another(error)):
+                raise error
+            # The tool has a session_id of its own. Nothing ran: no session was named.
+            await self._learn(tool)
+            given = await self._given(session_id, tool, arguments)
+        raise AssertionError("unreachable")
+
+    async def _given(self, session_id: str | None, tool: str, arguments: Mapping[str, Any]) -> JSON:
+        if session_id is None:
+            return dict(arguments)
+        name = self._arguments.get(tool, SESSION)
+        if name in arguments and tool not in self._arguments:
+            await self._learn(tool)
+            name = self._arguments.get(tool, SESSION)
+        return {**arguments, name: session_id}
+
+    async def _learn(self, tool: str) -> None:
+        for found in await self.line.tools():
+            self._arguments[found["name"]] = session_argument(found["inputSchema"]) or SESSION
+
+    async def _known(self, refused: RequestRefused, tool: str) -> RequestRefused:
+        if refused.rpc_code != INVALID_PARAMS or not refused.message.startswith("Unknown tool"):
+            return refused
+        names = [found["name"] for found in await self.line.tools()]
+        near = difflib.get_close_matches(tool, names, NEAR, 0.4)
+        return UnknownTool(refused.rpc_code, tool, near)
+
+
+def _names_another(error: SessionNotFound) -> bool:
+    return error.message.startswith(_OTHER) and " is missing" in error.message
+
+
+__all__ = ["OWN", "SESSION", "WITHOUT_SESSION", "Calls"]

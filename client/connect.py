@@ -1,0 +1,110 @@
+"""connect(): the three ways in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+from .channel import Channel
+from .hub import Hub
+from .line import Line, Patience
+from .questions import Elicitation, Questions
+
+if TYPE_CHECKING:
+    from ..server.config import Config
+
+Path = str | os.PathLike[str]
+
+
+def connect(
+    url: str | None = None,
+    *,
+    stdio: Sequence[str] | None = None,
+    config: Config | Path | None = None,
+    services: Mapping[str, Any] | Path | None = None,
+    data: Path | None = None,
+    headers: Mapping[str, str] | None = None,
+    token: str | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    namespace: str = "",
+    elicitation: Elicitation | None = None,
+    retry_seconds: float = 60.0,
+) -> Hub:
+    """Return a hub; `async with` it to connect.
+
+    With a `url` it is the Statehold that serves there. With `stdio` it is the one that this command starts; it ends with
+    the hub. With neither it is a whole Statehold in this process, without a port or a process of its own: of `config`
+    (a Config or a TOML file) and `services` (a client's `mcpServers` table or file), and kept in the folder `data`, or
+    nowhere on disk without one.
+
+    `headers` and a bearer `token` go with every request to a `url`; `env` and `cwd` are those of the `stdio` process.
+    `elicitation` answers what tools ask. A server that is gone is looked for again for `retry_seconds`.
+
+    Raises:
+        ConfigError: `config` or `services` are wrong.
+        TypeError: something was given that does not go with this way in.
+    """
+    _together(
+        ("url", url is not None, {"headers": headers, "token": token}),
+        ("stdio", stdio is not None, {"env": env, "cwd": cwd}),
+        ("", url is None and stdio is None, {"config": config, "services": services, "data": data}),
+    )
+    channel: Channel
+    if url is not None:
+        from .http import HttpChannel
+
+        channel = HttpChannel(_endpoint(url), _headers(headers, token))
+    elif stdio is not None:
+        from .piped import PipedChannel
+
+        channel = PipedChannel(stdio, env=env, cwd=None if cwd is None else os.fspath(cwd))
+    else:
+        from .embedded import EmbeddedChannel, configured
+
+        channel = EmbeddedChannel(configured(config, services, data))
+    questions = None if elicitation is None else Questions(elicitation)
+    line = Line(channel, patience=Patience(retry_seconds), questions=questions)
+    hub = Hub(channel, line)
+    return hub.namespace(namespace) if namespace else hub
+
+
+def _together(*ways: tuple[str, bool, Mapping[str, object]]) -> None:
+    taken = [name for name, chosen, _ in ways if chosen]
+    if len(taken) > 1:
+        raise TypeError("connect() takes a url or stdio, not both")
+    for name, chosen, options in ways:
+        wrong = [option for option, value in options.items() if value is not None]
+        if wrong and not chosen:
+            needed = (
+                f"needs {name}" if name else "is for an embedded Statehold, without url and stdio"
+            )
+            raise TypeError(f"{wrong[0]} {needed}")
+
+
+def _endpoint(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(
+            f"{url!r} is no address of a server; it should look like http://127.0.0.1:8931"
+        )
+    path = parts.path.rstrip("/")
+    if path.startswith("/s/"):
+        raise ValueError(
+            "a session's own URL is for clients that know no sessions; give the server's"
+        )
+    return urlunsplit(
+        (*parts[:2], path if path.endswith("/mcp") else f"{path}/mcp", parts.query, "")
+    )
+
+
+def _headers(headers: Mapping[str, str] | None, token: str | None) -> dict[str, str]:
+    found = dict(headers or {})
+    if token is not None:
+        found["authorization"] = f"Bearer {token}"
+    return found
+
+
+__all__ = ["connect"]

@@ -1,0 +1,151 @@
+"""Everything a call can fail with: one tree, in which the server's codes are the same classes as on its own side.
+
+SessionError                    code, message, retryable, recovery, session_id, retry_after
+ ├── SessionNotFound, SessionExpired, SessionClosed, SessionPaused, SessionFailed, SessionBusy, SessionLimit
+ ├── ServiceUnavailable, ServiceNotBound
+ ├── CallTimedOut               also when `timeout_seconds` of the caller ran out
+ ├── ConnectionLost
+ │    └── ServerUnreachable     Statehold itself cannot be reached; nothing was sent
+ ├── OutcomeUnknown             the call may or may not have run, and is never sent again by itself
+ ├── StateConflict, StateInvalid, NameTaken
+ ├── InvalidArgument
+ │    └── RequestRefused        a JSON-RPC error: rpc_code, data
+ │         └── UnknownTool      with the names that are nearest
+ ├── NotAllowed
+ ├── ToolFailed                 the tool itself answered with an error: `result` is what it said
+ └── NoCurrentSession           a call that names no session, outside of every block
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ..sessions.errors import (
+    CallTimedOut,
+    ConnectionLost,
+    InvalidArgument,
+    NameTaken,
+    NotAllowed,
+    OutcomeUnknown,
+    RequestRefused,
+    ServiceNotBound,
+    ServiceUnavailable,
+    SessionBusy,
+    SessionClosed,
+    SessionError,
+    SessionExpired,
+    SessionFailed,
+    SessionLimit,
+    SessionNotFound,
+    SessionPaused,
+    StateConflict,
+    StateInvalid,
+)
+
+if TYPE_CHECKING:
+    from .results import CallResult
+
+ErrorT = TypeVar("ErrorT", bound=SessionError)
+
+
+class ServerUnreachable(ConnectionLost):
+    """Raised when Statehold cannot be reached; the request was not sent."""
+
+    recovery = "See that the server runs (`statehold serve`) and that the address is right, then try again."
+
+
+class UnknownTool(RequestRefused):
+    """Raised when there is no tool of that name; says which names are near."""
+
+    recovery = "Call one of the tools that there are: `await hub.tools()` lists them."
+
+    def __init__(self, rpc_code: int, tool: str, near: Sequence[str]) -> None:
+        hint = f" The nearest: {', '.join(near)}." if near else ""
+        super().__init__(rpc_code, f"There is no tool {tool[:128]!r}.{hint}")
+        self.near = list(near)
+
+
+class ToolFailed(SessionError):
+    """Raised when a tool answered with an error of its own. The session is as it was."""
+
+    code = "tool_failed"
+    recovery = "Read what the tool said; `result` holds all of it."
+
+    def __init__(self, tool: str, result: CallResult) -> None:
+        super().__init__(result.text or f"{tool} failed and did not say why.")
+        self.tool = tool
+        self.result = result
+        if result.session is not None:
+            self.session_id = result.session.id
+
+
+class NoCurrentSession(SessionError):
+    """Raised when a call names no session and none is open around it, in this task or thread."""
+
+    code = "no_current_session"
+    recovery = "Call it inside `with hub.session():`, on a session, or after `hub.auto_session()`."
+
+    def __init__(self, tool: str) -> None:
+        super().__init__(f"{tool} needs a session, and there is no current one here.")
+
+
+CODES: Final[Mapping[str, type[SessionError]]] = {
+    kind.code: kind
+    for kind in (
+        *(SessionNotFound, SessionExpired, SessionClosed, SessionPaused, SessionFailed),
+        *(SessionBusy, SessionLimit, ServiceUnavailable, ServiceNotBound, CallTimedOut),
+        *(ConnectionLost, OutcomeUnknown, StateConflict, StateInvalid, NameTaken),
+        *(InvalidArgument, NotAllowed),
+    )
+}
+"""The class of each code of a result."""
+
+
+def of_wire(details: Mapping[str, Any], text: str) -> SessionError:
+    """Return the error that a result stands for: `details` are its `_meta`, `text` begins with `code: message`."""
+    code = str(details.get("code"))
+    message = text.partition("\n")[0].removeprefix(f"{code}: ")
+    error = made(CODES.get(code, SessionError), message)
+    if error.code != code:
+        error.code = code
+    session_id, recovery = details.get("session_id"), details.get("recovery")
+    error.session_id = session_id if isinstance(session_id, str) else None
+    error.recovery = recovery if isinstance(recovery, str) else error.recovery
+    error.retryable = bool(details.get("retryable"))
+    error.retry_after = details.get("retry_after_seconds")
+    return error
+
+
+def made(kind: type[ErrorT], message: str) -> ErrorT:
+    """Return an error of a kind with this message, whatever its constructor asks for."""
+    error = kind.__new__(kind)
+    SessionError.__init__(error, message)
+    return error
+
+
+__all__ = [
+    "SessionError",
+    "SessionNotFound",
+    "SessionExpired",
+    "SessionClosed",
+    "SessionPaused",
+    "SessionFailed",
+    "SessionBusy",
+    "SessionLimit",
+    "ServiceUnavailable",
+    "ServiceNotBound",
+    "CallTimedOut",
+    "ConnectionLost",
+    "ServerUnreachable",
+    "OutcomeUnknown",
+    "StateConflict",
+    "StateInvalid",
+    "NameTaken",
+    "InvalidArgument",
+    "RequestRefused",
+    "UnknownTool",
+    "NotAllowed",
+    "ToolFailed",
+    "NoCurrentSession",
+]

@@ -1,0 +1,184 @@
+"""Streamable HTTP as a channel: each request is one POST, so there is no connection that could be lost between them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Final, cast
+
+import anyio
+import httpx2
+import orjson
+
+from .channel import NAMED_BY, VERSION, Broken, Denied, Progress, Refused
+from .results import JSON, table
+
+logger = logging.getLogger("statehold.client")
+
+CONNECT_SECONDS: Final = 10.0
+READ_SECONDS: Final = 60.0
+"""Silence after which a server is given up. One that works says so every 15 seconds."""
+KEEP_SECONDS: Final = 30.0
+"""How long an unused connection is kept: less than the server keeps it, which must not close it under a request."""
+
+_NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+_BASE: Final = {
+    "content-type": "application/json",
+    "accept": "application/json, text/event-stream",
+    "mcp-protocol-version": VERSION,
+}
+
+
+class HttpChannel:
+    """A way in over HTTP. `headers` go with every request."""
+
+    breaks = True
+
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        self.url = url
+        self._numbers = itertools.count(1)
+        self._http = httpx2.AsyncClient(
+            headers={**headers, **_BASE},
+            timeout=httpx2.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
+            limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEEP_SECONDS),
+        )
+
+    async def open(self) -> None:
+        """Nothing is to be done: the first request connects."""
+
+    async def aclose(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await self._http.aclose()
+
+    async def request(
+        self,
+        method: str,
+        params: JSON,
+        *,
+        headers: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> JSON:
+        number = next(self._numbers)
+        if progress is not None:
+            params["_meta"]["progressToken"] = number
+        body = encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        given = {"mcp-method": method}
+        if method in NAMED_BY:
+            given["mcp-name"] = _header(params[NAMED_BY[method]])
+        if headers:
+            given.update(headers)
+        request = self._http.build_request("POST", self.url, content=body, headers=given)
+        try:
+            response = await self._http.send(request, stream=True)
+            try:
+                return await self._answer(response, number, progress)
+            finally:
+                await response.aclose()
+        except _NOT_SENT as error:
+            raise Broken(_said(error), sent=False) from error
+        except (httpx2.TransportError, httpx2.StreamError) as error:
+            raise Broken(_said(error), sent=True) from error
+
+    async def _answer(
+        self, response: httpx2.Response, number: int, progress: Progress | None
+    ) -> JSON:
+        kind = response.headers.get("content-type", "")
+        if kind.startswith("text/event-stream"):
+            return await self._streamed(response, number, progress)
+        body = await response.aread()
+        message = _message(body) if kind.startswith("application/json") else None
+        if response.status_code in (401, 403):
+            raise Denied(_refusal(response, message))
+        if message is None or not ("result" in message or "error" in message):
+            # A proxy in between speaks so, and nobody knows how far the request came.
+            raise Broken(f"status {response.status_code} instead of an answer", sent=True)
+        return result_of(message)
+
+    async def _streamed(
+        self, response: httpx2.Response, number: int, progress: Progress | None
+    ) -> JSON:
+        answer: JSON | None = None
+        # To its end, although the answer is the last message: the connection is used again then.
+        async for message in _messages(response):
+            if message.get("id") == number and "method" not in message:
+                answer = message
+            elif progress is not None and message.get("method") == "notifications/progress":
+                await told(progress, message.get("params"))
+        if answer is None:
+            raise Broken("the stream ended without an answer", sent=True)
+        return result_of(answer)
+
+
+async def _messages(response: httpx2.Response) -> AsyncGenerator[JSON]:
+    data: list[str] = []
+    async for line in response.aiter_lines():
+        if line.startswith("data:"):
+            data.append(line[5:].removeprefix(" "))
+        elif not line and data:
+            message = _message("\n".join(data).encode())
+            data.clear()
+            if message is not None:
+                yield message
+
+
+def result_of(message: JSON) -> JSON:
+    """Return the result of an answer, or raise Refused."""
+    error = message.get("error")
+    if error is None:
+        return message["result"]
+    raise Refused(int(error.get("code", 0)), str(error.get("message", "")), error.get("data"))
+
+
+async def told(progress: Progress, params: object) -> None:
+    """Tell a caller of progress; what goes wrong there is not the call's fault."""
+    if not isinstance(params, dict):
+        return
+    found = cast("JSON", params)
+    try:
+        await progress(found.get("progress", 0), found.get("total"), found.get("message"))
+    except Exception:
+        logger.exception("a progress callback failed")
+
+
+def encode(message: JSON) -> bytes:
+    """Return a message as JSON.
+
+    Raises:
+        TypeError, ValueError: something in it is not JSON.
+    """
+    try:
+        return orjson.dumps(message)
+    except TypeError:
+        # Integers beyond 64 bits, which JSON knows and orjson does not.
+        return json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _message(body: bytes) -> JSON | None:
+    try:
+        # Not orjson, which would turn an integer beyond 64 bits into a float.
+        found: Any = json.loads(body)
+    except ValueError:
+        return None
+    return cast("JSON", found) if isinstance(found, dict) else None
+
+
+def _header(value: str) -> str:
+    if value.isascii() and value.isprintable() and value == value.strip():
+        return value
+    from mcp.shared.inbound import encode_header_value
+
+    return encode_header_value(value)
+
+
+def _refusal(response: httpx2.Response, message: JSON | None) -> str:
+    said = str(table(table(message).get("error")).get("message") or response.reason_phrase)
+    return f"The server answered with status {response.status_code}: {said}"
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+__all__ = ["HttpChannel", "encode", "result_of", "told"]

@@ -1,0 +1,81 @@
+"""A context manager that is entered and left in a task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from contextlib import AbstractAsyncContextManager
+from typing import Generic, TypeVar, cast
+
+import anyio
+
+T = TypeVar("T")
+
+
+class Owner(Generic[T]):
+    """Holds a context manager open from start() to stop(), which may be called in different tasks, inside any scope.
+
+    A task group that is entered in the caller's block would cancel the caller when it fails, and turn what the caller
+    raises into a group of exceptions. This one does neither. The context of the task is empty, so that nothing of the
+    caller's lives as long as what is opened.
+    """
+
+    def __init__(self, manager: AbstractAsyncContextManager[T]) -> None:
+        self._manager = manager
+        self._settled = anyio.Event()
+        self._ending = anyio.Event()
+        self._ended = anyio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._value: list[T] = []
+        self._failure: BaseException | None = None
+
+    async def start(self) -> T:
+        """Enter it and return what it gives. When that fails or is cancelled, nothing is left behind."""
+        loop = asyncio.get_running_loop()
+        self._task = contextvars.Context().run(loop.create_task, self._own())
+        try:
+            await self._settled.wait()
+        except BaseException:
+            self._task.cancel()
+            await self.stop()
+            raise
+        if not self._value:
+            await self.stop()
+            assert self._failure is not None
+            raise self._failure
+        return self._value[0]
+
+    async def stop(self) -> None:
+        """Leave it, and wait until that is done even when the caller is cancelled. May be called twice."""
+        self._ending.set()
+        if self._task is not None:
+            with anyio.CancelScope(shield=True):
+                await self._ended.wait()
+
+    async def _own(self) -> None:
+        try:
+            async with self._manager as value:
+                self._value.append(value)
+                self._settled.set()
+                await self._ending.wait()
+        except BaseException as error:
+            self._failure = _flat(error)
+            if not isinstance(error, Exception) and not self._ending.is_set():
+                raise
+        finally:
+            self._settled.set()
+            self._ended.set()
+
+
+def _flat(error: BaseException) -> BaseException:
+    """Return the only exception of a group."""
+    found: BaseException = error
+    while isinstance(found, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", found)
+        if len(group.exceptions) != 1:
+            return group
+        found = group.exceptions[0]
+    return found
+
+
+__all__ = ["Owner"]

@@ -1,0 +1,354 @@
+"""What the client returns: values, made of the JSON of an answer."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+
+if TYPE_CHECKING:
+    from mcp_types import ContentBlock
+
+JSON: TypeAlias = dict[str, Any]
+T = TypeVar("T")
+
+SESSION_META: Final = "statehold/session"
+ERROR_META: Final = "statehold/error"
+NOTICE_META: Final = "statehold/notice"
+
+
+def taken(kind: type[T], found: Mapping[str, Any]) -> T:
+    """Return a value of a dataclass with what an answer has of its fields."""
+    names = (each.name for each in fields(kind))  # pyright: ignore[reportArgumentType]
+    return kind(**{name: found[name] for name in names if name in found})
+
+
+def table(value: object) -> JSON:
+    """Return a JSON object as it is, an empty one for anything else."""
+    return cast("JSON", value) if isinstance(value, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBrief:
+    """What each result says of its session."""
+
+    id: str
+    name: str | None = None
+    status: str = "idle"
+    generation: int = 0
+    expires_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image in a result."""
+
+    data: bytes
+    mime_type: str
+
+
+class CallResult:
+    """What a tool answered. `payload` is all of it as it came: the JSON of an MCP `CallToolResult`."""
+
+    def __init__(self, payload: JSON) -> None:
+        self.payload = payload
+
+    def __repr__(self) -> str:
+        return f"<CallResult {'error ' if self.is_error else ''}{self.text[:80]!r}>"
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the tool says that it failed. A call raises then, unless it was asked not to."""
+        return self.payload.get("isError") is True
+
+    @property
+    def meta(self) -> JSON:
+        return table(self.payload.get("_meta"))
+
+    @property
+    def session(self) -> SessionBrief | None:
+        """The session after the call."""
+        found = self.meta.get(SESSION_META)
+        return taken(SessionBrief, cast("JSON", found)) if isinstance(found, dict) else None
+
+    @property
+    def notice(self) -> str | None:
+        """What was restored or lost when a connection was replaced before this call; None when none was."""
+        found = self.meta.get(NOTICE_META)
+        return found if isinstance(found, str) else None
+
+    @property
+    def blocks(self) -> list[JSON]:
+        """The content blocks as they came, without the notice."""
+        found: list[JSON] = self.payload.get("content") or []
+        return found[1:] if self.notice is not None else found
+
+    @cached_property
+    def content(self) -> list[ContentBlock]:
+        """The content blocks as `mcp_types` has them, without the notice."""
+        from mcp_types import ContentBlock
+        from pydantic import TypeAdapter
+
+        adapter: TypeAdapter[list[ContentBlock]] = TypeAdapter(list[ContentBlock])
+        return adapter.validate_python(self.blocks, by_name=False)
+
+    @property
+    def text(self) -> str:
+        """All text blocks, joined by line ends."""
+        return "\n".join(block["text"] for block in self.blocks if block.get("type") == "text")
+
+    @property
+    def structured(self) -> JSON | None:
+        """The structured content, None where the tool has none."""
+        found = self.payload.get("structuredContent")
+        if found is None or isinstance(found, dict):
+            return cast("JSON | None", found)
+        return {"result": found}
+
+    @property
+    def images(self) -> list[Image]:
+        return [
+            Image(base64.b64decode(block["data"]), block["mimeType"])
+            for block in self.blocks
+            if block.get("type") == "image"
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool as the list shows it. `arguments` is the schema of what its caller gives: without the session."""
+
+    name: str
+    description: str
+    arguments: JSON
+    input_schema: JSON
+    output_schema: JSON | None = None
+    title: str | None = None
+    annotations: JSON = field(default_factory=dict[str, Any])
+    service: str | None = None
+    """The service it belongs to; None for Statehold's own tools."""
+    session_argument: str | None = None
+    """The argument that names the session; None for a tool that needs none."""
+
+    @classmethod
+    def of(cls, found: JSON) -> Tool:
+        schema: JSON = found["inputSchema"]
+        service = table(found.get("_meta")).get("statehold/service")
+        argument = session_argument(schema)
+        return cls(
+            name=found["name"],
+            description=found.get("description") or "",
+            arguments=_without(schema, argument),
+            input_schema=schema,
+            output_schema=found.get("outputSchema"),
+            title=found.get("title"),
+            annotations=found.get("annotations") or {},
+            service=service,
+            session_argument=argument,
+        )
+
+
+def session_argument(schema: JSON) -> str | None:
+    """Return the name of Statehold's own argument, which comes first, in the schema of a tool."""
+    first = next(iter(table(schema.get("properties"))), "")
+    return first if first == "session_id" or first.startswith("statehold_session_id") else None
+
+
+def _without(schema: JSON, argument: str | None) -> JSON:
+    if argument is None:
+        return schema
+    properties = {k: v for k, v in schema["properties"].items() if k != argument}
+    found = {**schema, "properties": properties}
+    required = [name for name in schema.get("required", ()) if name != argument]
+    if required:
+        found["required"] = required
+    else:
+        found.pop("required", None)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceInfo:
+    """How a session stands with one service."""
+
+    service: str
+    status: str
+    connected: bool
+    generation: int
+    last_error: str | None = None
+    since: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """All there is to say of a session. Times are ISO 8601 in UTC.
+
+    In a list, what is not known without opening it is left at its default.
+    """
+
+    session_id: str
+    name: str | None
+    namespace: str
+    status: str
+    reason: str | None
+    created_at: str
+    used_at: str
+    expires_at: str | None
+    metadata: JSON
+    user_id: str | None = None
+    agent_id: str | None = None
+    team_id: str | None = None
+    workflow_id: str | None = None
+    closed_at: str | None = None
+    idle_seconds: float = 0.0
+    paused_seconds: float = 0.0
+    lifetime_seconds: float = 0.0
+    parent: str | None = None
+    in_flight: int = 0
+    generation: int = 0
+    state_version: int = 0
+    services: list[ServiceInfo] = field(default_factory=list[ServiceInfo])
+
+    @classmethod
+    def of(cls, found: JSON) -> SessionInfo:
+        services = [taken(ServiceInfo, service) for service in found.get("services", ())]
+        return taken(cls, {**found, "services": services})
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatus:
+    """How a configured service stands."""
+
+    service: str
+    status: str
+    problem: str | None
+    tools: int | None
+    scope: str
+    pause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What the server counts: sessions of everybody by status, and what is live in its process."""
+
+    started_at: str
+    sessions: dict[str, int]
+    here: dict[str, int]
+    journal_dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateValue:
+    """What a state held when it was read."""
+
+    found: bool
+    value: Any
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a history."""
+
+    seq: int
+    kind: str
+    at: str
+    service: str | None = None
+    tool: str | None = None
+    status: str | None = None
+    role: str | None = None
+    run_id: str | None = None
+    operation_id: str | None = None
+    arguments: Any = None
+    result: Any = None
+    error: str | None = None
+    duration_ms: float | None = None
+    generation: int | None = None
+    content: str | None = None
+    more: JSON = field(default_factory=dict[str, Any])
+    """What else the entry says, such as the statuses of a transition."""
+
+    @classmethod
+    def of(cls, found: JSON) -> Entry:
+        known = {each.name for each in fields(cls)}
+        more = {name: value for name, value in found.items() if name not in known}
+        return taken(cls, {**found, "more": more})
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A page of a history, the newest last. `next_cursor` leads to older entries; None: there are none."""
+
+    entries: list[Entry]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What sums up a session: the digest made of its history, and what a client wrote last."""
+
+    digest: JSON
+    written: JSON | None
+
+    @property
+    def text(self) -> str:
+        return (self.written or self.digest)["text"]
+
+    @property
+    def topics(self) -> list[str]:
+        return (self.written or self.digest)["topics"]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A place where a merge had to choose."""
+
+    path: str
+    source: str
+    taken: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The outcome of a merge."""
+
+    version: int
+    conflicts: list[Conflict]
+    conflict_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceContent:
+    """One part of what was read: text, or bytes."""
+
+    uri: str
+    mime_type: str | None
+    text: str | None
+    data: bytes | None
+
+    @classmethod
+    def of(cls, found: JSON) -> ResourceContent:
+        blob = found.get("blob")
+        data = None if blob is None else base64.b64decode(blob)
+        return cls(found["uri"], found.get("mimeType"), found.get("text"), data)
+
+
+__all__ = [
+    "CallResult",
+    "Conflict",
+    "Entry",
+    "History",
+    "Image",
+    "Merged",
+    "ResourceContent",
+    "ServiceInfo",
+    "ServiceStatus",
+    "SessionBrief",
+    "SessionInfo",
+    "StateValue",
+    "Stats",
+    "Summary",
+    "Tool",
+]

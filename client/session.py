@@ -1,0 +1,329 @@
+"""One session, as its user holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from urllib.parse import quote
+
+from .channel import Progress
+from .errors import SessionClosed, SessionError, SessionExpired, SessionNotFound
+from .results import (
+    JSON,
+    CallResult,
+    Conflict,
+    Entry,
+    History,
+    Merged,
+    ResourceContent,
+    SessionBrief,
+    SessionInfo,
+    Summary,
+    Tool,
+    taken,
+)
+from .state import State
+
+if TYPE_CHECKING:
+    from .hub import Hub
+
+MergePolicy: TypeAlias = Literal["last_wins", "first_wins", "fail"]
+Words: TypeAlias = str | Sequence[str]
+
+
+class Session:
+    """A handle to a session. Any task may use it, and several handles may lead to the same session.
+
+    `status`, `generation` and `expires_at` are what the server said last; info() asks. Letting go of a handle does
+    nothing to the session: close() ends it, or the block that made it.
+    """
+
+    def __init__(
+        self, hub: Hub, brief: SessionBrief, *, attached: bool = False, namespace: str = ""
+    ) -> None:
+        self.hub = hub
+        self.id = brief.id
+        self.attached = attached
+        """Whether it was there before: found by its name or id, not made by this handle."""
+        self.namespace = namespace
+        self.state = State(self)
+        self.last_error: SessionError | None = None
+        """What the last call that failed failed with."""
+        self.children: list[Session] | None = None
+        """Children that end together with the block around; None outside of one."""
+        self._brief = brief
+
+    def __repr__(self) -> str:
+        name = "" if self.name is None else f" {self.name!r}"
+        return f"<Session {self.id}{name} {self.status}>"
+
+    @property
+    def name(self) -> str | None:
+        return self._brief.name
+
+    @property
+    def status(self) -> str:
+        return self._brief.status
+
+    @property
+    def generation(self) -> int:
+        """Rises whenever one of its live connections was replaced."""
+        return self._brief.generation
+
+    @property
+    def expires_at(self) -> str | None:
+        return self._brief.expires_at
+
+    @property
+    def is_open(self) -> bool:
+        return self.status not in ("closing", "closed")
+
+    @contextmanager
+    def use(self) -> Generator[Session]:
+        """Make it the current session of this task inside of a `with` block, which leaves it as it is."""
+        outer = self.hub.current.enter(self.hub.key, self)
+        try:
+            yield self
+        finally:
+            self.hub.current.leave(outer)
+
+    # Calls.
+
+    async def call(
+        self, tool: str, given: Mapping[str, Any] | None = None, /, **arguments: Any
+    ) -> CallResult:
+        """Call a tool in this session. Arguments are keywords, or a mapping, or both.
+
+        Raises:
+            ToolFailed: the tool answered with an error.
+            OutcomeUnknown: the connection broke, and nobody knows whether it ran.
+            SessionError: everything else, see statehold.client.errors.
+        """
+        return await self.call_tool(tool, {**given, **arguments} if given else arguments)
+
+    async def call_tool(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_seconds: float | None = None,
+        progress: Progress | None = None,
+        operation_id: str | None = None,
+        run_id: str | None = None,
+        check: bool = True,
+    ) -> CallResult:
+        """Call a tool, with more to say about the call.
+
+        `operation_id`: the server runs at most one call of an id in a session, whoever asks, and returns to every other what
+        the first one got; without one each call gets a new one. `run_id` groups calls in the history. With `check=False` an
+        error of the tool is returned, not raised.
+        """
+        try:
+            result = await self.hub.calls.run(
+                self.id,
+                tool,
+                arguments or {},
+                timeout_seconds=timeout_seconds,
+                progress=progress,
+                operation_id=operation_id,
+                run_id=run_id,
+                check=check,
+            )
+        except SessionError as error:
+            self._failed(error)
+            raise
+        self._seen(result)
+        return result
+
+    async def own(self, tool: str, arguments: Mapping[str, Any] | None = None) -> JSON:
+        """Call one of Statehold's own tools about this session and return its structured content."""
+        result = await self.call_tool(tool, arguments)
+        return result.structured or {}
+
+    def _seen(self, result: CallResult) -> None:
+        brief = result.session
+        if brief is not None and brief.id == self.id:
+            self._brief = brief
+
+    def _failed(self, error: SessionError) -> None:
+        self.last_error = error
+        if isinstance(error, SessionClosed | SessionExpired | SessionNotFound):
+            self.mark_closed()
+        elif getattr(error, "result", None) is not None:
+            self._seen(getattr(error, "result"))  # noqa: B009 only ToolFailed has one
+
+    def mark_closed(self) -> None:
+        """Remember that it is over. Sends nothing."""
+        brief = self._brief
+        self._brief = SessionBrief(
+            self.id, brief.name, "closed", brief.generation, brief.expires_at
+        )
+
+    # What it is.
+
+    async def info(self) -> SessionInfo:
+        """Ask the server for everything about it. Looking does not count as use."""
+        return await self._told("session_info")
+
+    async def tools(self) -> list[Tool]:
+        """Return the tools of the services that it uses."""
+        used = {service.service for service in (await self.info()).services}
+        return [tool for tool in await self.hub.tools() if tool.service in used]
+
+    async def read(self, uri: str, *, service: str | None = None) -> list[ResourceContent]:
+        """Read a resource: `session://...` as a result shows it, or a service's own address of one and that service."""
+        if service is not None:
+            safe = "" if ":" in uri else "/"
+            uri = f"session://{self.id}/{quote(service, safe='')}/{quote(uri, safe=safe)}"
+        elif "://" not in uri:
+            uri = f"session://{self.id}/{uri}"
+        found = await self.hub.calls.line.request("resources/read", {"uri": uri})
+        return [ResourceContent.of(part) for part in found["contents"]]
+
+    async def _told(self, tool: str, **arguments: Any) -> SessionInfo:
+        given = {name: value for name, value in arguments.items() if value is not None}
+        return SessionInfo.of(await self.own(tool, given))
+
+    # Its life.
+
+    async def pause(self) -> SessionInfo:
+        """Save what its services can save and let go of their connections. The next call resumes it."""
+        return await self._told("session_pause")
+
+    async def resume(self) -> SessionInfo:
+        return await self._told("session_resume")
+
+    async def extend(self, seconds: float = 3600.0) -> SessionInfo:
+        """Let it live longer than its lifetime says; negative seconds: shorter."""
+        return await self._told("session_extend", seconds=seconds)
+
+    async def restart(self, services: Sequence[str] | None = None) -> SessionInfo:
+        """Replace its live connections, all or those of some services; what they held in memory is lost."""
+        return await self._told(
+            "session_restart", services=None if services is None else list(services)
+        )
+
+    async def rename(
+        self, name: str | None = None, *, metadata: Mapping[str, Any] | None = None
+    ) -> SessionInfo:
+        """Give it another name, or merge something into its metadata. With neither it loses its name."""
+        return await self._told(
+            "session_rename", name=name, metadata=None if metadata is None else dict(metadata)
+        )
+
+    async def bind(self, service: str) -> SessionInfo:
+        """Let it use another service. Binding what is bound does nothing."""
+        return await self._told("session_bind", service=service)
+
+    async def unbind(self, service: str) -> SessionInfo:
+        """End its use of a service; what was saved of it is deleted."""
+        return await self._told("session_unbind", service=service)
+
+    async def close(self, *, force: bool = False) -> None:
+        """End it and everything it keeps open; `force` does not wait for running calls. Closing it twice does no harm."""
+        await self.own("session_close", {"force": True} if force else {})
+        self.mark_closed()
+
+    async def delete(self, *, force: bool = False) -> None:
+        """Close it and remove all that is kept of it. Needs the toolset `admin`."""
+        await self.own("session_delete", {"force": True} if force else {})
+        self.mark_closed()
+
+    async def export(self, *, secrets: bool = False) -> JSON:
+        """Return all that is kept of it as one document, for Hub.import_session. Needs the toolset `admin`."""
+        found = await self.own("session_export", {"secrets": True} if secrets else {})
+        return found["document"]
+
+    # Its history.
+
+    async def history(
+        self,
+        last: int = 50,
+        *,
+        kind: Words | None = None,
+        tool: Words | None = None,
+        skip_tools: Words | None = None,
+        status: Words | None = None,
+        run: Words | None = None,
+        last_runs: int | None = None,
+        role: Words | None = None,
+        skip_roles: Words | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        cursor: str | None = None,
+    ) -> History:
+        """Return its newest entries that fit: calls, messages, and changes of its status."""
+        wanted = {
+            "kind": kind,
+            "tool": tool,
+            "skip_tools": skip_tools,
+            "status": status,
+            "run": run,
+            "last_runs": last_runs,
+            "role": role,
+            "skip_roles": skip_roles,
+            "since": since,
+            "until": until,
+            "cursor": cursor,
+        }
+        given: JSON = {"last": last}
+        for name, value in wanted.items():
+            if value is not None:
+                given[name] = value if isinstance(value, str | int) else list(value)
+        found = await self.own("session_history", given)
+        return History([Entry.of(entry) for entry in found["entries"]], found["next_cursor"])
+
+    async def note(self, role: str, content: str, *, run_id: str | None = None) -> Entry:
+        """Add a message to its history."""
+        given: JSON = {"role": role, "content": content}
+        if run_id is not None:
+            given["run_id"] = run_id
+        return Entry.of((await self.own("session_note", given))["entry"])
+
+    async def summary(
+        self, text: str | None = None, *, topics: Sequence[str] | None = None
+    ) -> Summary:
+        """Return what sums it up; with a text: keep that as its summary."""
+        given: JSON = {} if text is None else {"text": text}
+        if topics is not None:
+            given["topics"] = list(topics)
+        found = await self.own("session_summary", given)
+        return Summary(found["digest"], found["summary"])
+
+    # Its children.
+
+    async def fork(
+        self, count: int = 1, *, names: Sequence[str] | None = None, keep: bool | None = None
+    ) -> list[Session]:
+        """Make children that start from a copy of its state and of what its services can save.
+
+        Children of a session whose block is still open are closed with that block, unless `keep`.
+        """
+        given: JSON = {"count": count}
+        if names is not None:
+            given["names"] = list(names)
+        found = await self.own("session_fork", given)
+        children = [
+            Session(
+                self.hub, SessionBrief(child["session_id"], child["name"]), namespace=self.namespace
+            )
+            for child in found["children"]
+        ]
+        if self.children is not None and not keep:
+            for child in children:
+                child.children = []
+            self.children += children
+        return children
+
+    async def merge(
+        self, sources: Sequence[Session | str], *, policy: MergePolicy = "last_wins"
+    ) -> Merged:
+        """Bring what its children changed in their states into its own."""
+        ids = [source if isinstance(source, str) else source.id for source in sources]
+        found = await self.own("session_merge", {"sources": ids, "policy": policy})
+        conflicts = [taken(Conflict, each) for each in found["conflicts"]]
+        return Merged(found["version"], conflicts, found["conflict_count"])
+
+
+__all__ = ["MergePolicy", "Session"]

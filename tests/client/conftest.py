@@ -1,0 +1,76 @@
+"""One Statehold per test module, reached by the client in its three ways."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from front import JSON, MODULE, Running, service, serving, toml
+from nursery import Nursery
+
+from statehold.client import Hub, connect
+
+Connect: TypeAlias = Callable[..., Hub]
+"""`connect` of the client with the way in filled in."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nursery(nursery: Nursery) -> None:
+    """What these tests start, they start again and again."""
+
+
+@pytest.fixture(scope="module")
+def settings() -> JSON:
+    return {
+        "toolsets": ["core", "lifecycle", "state", "history", "branch", "admin"],
+        "services": {"quick": service("asking"), "other": service("asking", prefix="other_")},
+    }
+
+
+@pytest.fixture(scope="module")
+def config_file(settings: JSON, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("config") / "statehold.toml"
+    path.write_text(toml(settings))
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(config_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
+    with serving(config_file, tmp_path_factory.mktemp("http")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=["http", "stdio", "embedded"])
+def way(
+    request: pytest.FixtureRequest,
+    config_file: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    nursery: Nursery,
+) -> Connect:
+    """Every way in, one after the other."""
+
+    def connected(**options: Any) -> Hub:
+        if request.param == "http":
+            return connect(request.getfixturevalue("server").url, **options)
+        if request.param == "embedded":
+            return connect(config=config_file, **options)
+        given = ["--config", str(config_file), "--data", str(tmp_path_factory.mktemp("stdio"))]
+        return connect(stdio=[*nursery.command(*MODULE), *given], **options)
+
+    return connected
+
+
+@pytest.fixture(scope="module")
+async def hub(way: Connect) -> AsyncGenerator[Hub]:
+    """A connection over this way that all tests of the module share."""
+    async with way() as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module")
+async def embedded(config_file: Path) -> AsyncGenerator[Hub]:
+    """A Statehold in this process."""
+    async with connect(config=config_file) as connected:
+        yield connected
