@@ -1,0 +1,69 @@
+"""The blocks in which a session is the current one, for programs that block."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from .. import automatic, block
+from .session import Session
+
+if TYPE_CHECKING:
+    from .hub import Hub
+
+
+class SessionBlock:
+    """`with` it: the session is opened, or attached to, and is the current one of this thread inside of the block.
+
+    At the end, however it comes, a session that the block made is closed, and with it the children it forked; one that it
+    attached to is left.
+    """
+
+    def __init__(self, hub: Hub, inner: block.SessionBlock) -> None:
+        self._hub = hub
+        self._inner = inner
+        self._outer: Any = ()
+
+    def __enter__(self) -> Session:
+        session = Session(self._hub, self._hub.run(self._inner.__aenter__))
+        self._outer = self._hub.current.enter(self._hub.key, session)
+        return session
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._hub.current.leave(self._outer)
+        self._hub.run(self._inner.__aexit__, None, None, None)
+
+
+class AutoSession:
+    """The session that calls outside of every block share, from auto_session() until end() or the end of its block."""
+
+    def __init__(self, hub: Hub, inner: automatic.AutoSession) -> None:
+        self._hub = hub
+        self._inner = inner
+
+    def session(self) -> Session:
+        """Return the session, making it when there is none."""
+        return Session(self._hub, self._hub.run(self._inner.session))
+
+    def end(self, *, close: bool = True) -> None:
+        """Go back to calls that need a block; `close` closes the session when it was made here. May be called twice."""
+        self._hub.run(self._inner.end, close=close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.end()
+
+
+__all__ = ["AutoSession", "SessionBlock"]

@@ -1,0 +1,294 @@
+"""The connection to one Statehold, for programs that block."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from .. import automatic, hub
+from ..calls import WITHOUT_SESSION
+from ..current import Current
+from ..results import CallResult, ServiceStatus, SessionInfo, Stats, Tool
+from .block import AutoSession, SessionBlock
+from .portal import Portal, in_thread
+from .session import Progress, Session
+
+T = TypeVar("T")
+
+_current: Current[Session] = Current("statehold.client.sync.session")
+
+
+class Hub:
+    """A connection to one Statehold: `with connect(...) as hub`. Any thread may use it while it is open.
+
+    Leaving it ends the connection, not the sessions on a server: blocks close theirs, others stay for whoever knows their
+    name. An embedded Statehold, and one that was started over stdio, end with it. What is still open when the program ends
+    is closed then.
+    """
+
+    current = _current
+
+    def __init__(self, inner: hub.Hub, portal: Portal | None = None) -> None:
+        self.inner = inner
+        """The same connection of the async client, whose event loop is in another thread."""
+        self._portal = portal or Portal()
+
+    def __repr__(self) -> str:
+        return repr(self.inner)
+
+    def __enter__(self) -> Self:
+        """Connect.
+
+        Raises:
+            ServerUnreachable: nobody answers there, or it is no Statehold.
+        """
+        self._portal.start(self)
+        try:
+            self.run(self.inner.__aenter__)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection, and the sessions that auto_session() made. May be called twice."""
+        if self._portal.is_started:
+            try:
+                self.run(self.inner.aclose)
+            finally:
+                self._portal.stop(self)
+
+    def run(self, function: Callable[..., Awaitable[T]], /, *args: Any, **options: Any) -> T:
+        """Run something of the async client, in its thread, and return what it returns."""
+        return self._portal.run(function, *args, **options)
+
+    @property
+    def is_open(self) -> bool:
+        return self.inner.is_open
+
+    @property
+    def key(self) -> object:
+        """What the current sessions of this connection and namespace are known by."""
+        return self.inner.key
+
+    @property
+    def scope(self) -> str:
+        """The namespace of its sessions."""
+        return self.inner.scope
+
+    def namespace(self, name: str) -> Hub:
+        """Return a view of this connection whose sessions have names of their own. It needs no closing."""
+        return Hub(self.inner.namespace(name), self._portal)
+
+    # Sessions.
+
+    def session(
+        self,
+        name: str | None = None,
+        *,
+        services: Sequence[str] | None = None,
+        keep: bool | None = None,
+        state: Mapping[str, Any] | None = None,
+        state_schema: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        team_id: str | None = None,
+        workflow_id: str | None = None,
+        idle_seconds: float | None = None,
+        paused_seconds: float | None = None,
+        lifetime_seconds: float | None = None,
+    ) -> SessionBlock:
+        """Return a block with a session: a new one, or the open one of that name, which stays as it is.
+
+        At its end a session that it made is closed, one that it attached to is left. `keep=True` leaves it in any case,
+        `keep=False` closes it in any case.
+        """
+        block = self.inner.session(
+            name,
+            services=services,
+            keep=keep,
+            state=state,
+            state_schema=state_schema,
+            metadata=metadata,
+            user_id=user_id,
+            agent_id=agent_id,
+            team_id=team_id,
+            workflow_id=workflow_id,
+            idle_seconds=idle_seconds,
+            paused_seconds=paused_seconds,
+            lifetime_seconds=lifetime_seconds,
+        )
+        return SessionBlock(self, block)
+
+    def create(
+        self,
+        name: str | None = None,
+        *,
+        services: Sequence[str] | None = None,
+        state: Mapping[str, Any] | None = None,
+        state_schema: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        team_id: str | None = None,
+        workflow_id: str | None = None,
+        idle_seconds: float | None = None,
+        paused_seconds: float | None = None,
+        lifetime_seconds: float | None = None,
+    ) -> Session:
+        """Make a session that stays until somebody closes it, or its times run out.
+
+        Raises:
+            NameTaken: an open session has that name.
+        """
+        made = self.run(
+            self.inner.create,
+            name,
+            services=services,
+            state=state,
+            state_schema=state_schema,
+            metadata=metadata,
+            user_id=user_id,
+            agent_id=agent_id,
+            team_id=team_id,
+            workflow_id=workflow_id,
+            idle_seconds=idle_seconds,
+            paused_seconds=paused_seconds,
+            lifetime_seconds=lifetime_seconds,
+        )
+        return Session(self, made)
+
+    def get(self, ref: str) -> Session:
+        """Return the open session with this id, or with this name in the namespace.
+
+        Raises:
+            SessionNotFound: there is none.
+        """
+        return Session(self, self.run(self.inner.get, ref))
+
+    def sessions(
+        self,
+        *,
+        name: str | None = None,
+        statuses: Sequence[str] | None = None,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        team_id: str | None = None,
+        workflow_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        updated_since: str | None = None,
+        query: str | None = None,
+    ) -> list[SessionInfo]:
+        """Return all sessions that fit, those of the namespace when this is a view of one. `name` is how names begin."""
+        return self.run(
+            self.inner.sessions,
+            name=name,
+            statuses=statuses,
+            user_id=user_id,
+            agent_id=agent_id,
+            team_id=team_id,
+            workflow_id=workflow_id,
+            metadata=metadata,
+            updated_since=updated_since,
+            query=query,
+        )
+
+    def import_session(
+        self, document: Mapping[str, Any], *, name: str | None = None, strict: bool = True
+    ) -> Session:
+        """Make a session of what Session.export() returned. Needs the toolset `admin`."""
+        return Session(
+            self, self.run(self.inner.import_session, document, name=name, strict=strict)
+        )
+
+    # Calls.
+
+    def call(
+        self, tool: str, given: Mapping[str, Any] | None = None, /, **arguments: Any
+    ) -> CallResult:
+        """Call a tool in the current session: that of the innermost block, in this thread, of this hub.
+
+        Raises:
+            NoCurrentSession: there is none.
+        """
+        return self.call_tool(tool, {**given, **arguments} if given else arguments)
+
+    def call_tool(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_seconds: float | None = None,
+        progress: Progress | None = None,
+        operation_id: str | None = None,
+        run_id: str | None = None,
+        check: bool = True,
+    ) -> CallResult:
+        """Call a tool in the current session, as Session.call_tool does."""
+        given = arguments or {}
+        session = self.current_session
+        named = tool in WITHOUT_SESSION or "session_id" in given
+        call = self.inner.call_tool if session is None or named else session.inner.call_tool
+        return self.run(
+            call,
+            tool,
+            given,
+            timeout_seconds=timeout_seconds,
+            progress=None if progress is None else in_thread(progress),
+            operation_id=operation_id,
+            run_id=run_id,
+            check=check,
+        )
+
+    @property
+    def current_session(self) -> Session | None:
+        """The session of the innermost block of this hub around the running code, in this thread."""
+        return self.current.find(self.key)
+
+    def auto_session(self, name: str | None = None, **options: Any) -> AutoSession:
+        """From now on, let calls outside of every block share one session, made by the first of them.
+
+        `with` what this returns to end that at the end of a block; manual_session() ends it anywhere, and the end of the
+        hub does. The options are those of session().
+        """
+        auto: automatic.AutoSession = self.inner.auto_session(name, **options)
+        return AutoSession(self, auto)
+
+    def manual_session(self, *, close: bool = True) -> None:
+        """End what auto_session() began; `close=False` leaves its session."""
+        self.run(self.inner.manual_session, close=close)
+
+    # The server.
+
+    def tools(self) -> list[Tool]:
+        """Return all tools, Statehold's own first."""
+        return self.run(self.inner.tools)
+
+    def services(self) -> list[ServiceStatus]:
+        """Return the configured services and how each stands. Needs the toolset `admin`."""
+        return self.run(self.inner.services)
+
+    def stats(self) -> Stats:
+        """Return what the server counts. Needs the toolset `admin`."""
+        return self.run(self.inner.stats)
+
+    def wait_service(self, name: str, timeout_seconds: float = 30.0) -> ServiceStatus:
+        """Wait until a service is available. Needs the toolset `admin`.
+
+        Raises:
+            ServiceUnavailable: it is not, in time, and why; at once when there is no such service.
+        """
+        return self.run(self.inner.wait_service, name, timeout_seconds)
+
+
+__all__ = ["Hub"]

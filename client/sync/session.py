@@ -1,0 +1,259 @@
+"""One session, for programs that block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .. import session
+from ..errors import SessionError
+from ..results import (
+    JSON,
+    CallResult,
+    Entry,
+    History,
+    Merged,
+    ResourceContent,
+    SessionInfo,
+    Summary,
+    Tool,
+)
+from ..session import MergePolicy, Words
+from .portal import in_thread
+from .state import State
+
+if TYPE_CHECKING:
+    from .hub import Hub
+
+Progress: TypeAlias = Callable[[float, float | None, str | None], None]
+"""Told how far a call is, in a thread of its own: how much is done, of how much, and what is being done."""
+
+
+class Session:
+    """A handle to a session. Any thread may use it, and several handles may lead to the same session.
+
+    `status`, `generation` and `expires_at` are what the server said last; info() asks. Letting go of a handle does
+    nothing to the session: close() ends it, or the block that made it.
+    """
+
+    def __init__(self, hub: Hub, inner: session.Session) -> None:
+        self.hub = hub
+        self.inner = inner
+        """The same handle of the async client."""
+        self.state = State(inner.state, hub.run)
+
+    def __repr__(self) -> str:
+        return repr(self.inner)
+
+    @property
+    def id(self) -> str:
+        return self.inner.id
+
+    @property
+    def name(self) -> str | None:
+        return self.inner.name
+
+    @property
+    def namespace(self) -> str:
+        return self.inner.namespace
+
+    @property
+    def attached(self) -> bool:
+        """Whether it was there before: found by its name or id, not made by this handle."""
+        return self.inner.attached
+
+    @property
+    def status(self) -> str:
+        return self.inner.status
+
+    @property
+    def generation(self) -> int:
+        """Rises whenever one of its live connections was replaced."""
+        return self.inner.generation
+
+    @property
+    def expires_at(self) -> str | None:
+        return self.inner.expires_at
+
+    @property
+    def is_open(self) -> bool:
+        return self.inner.is_open
+
+    @property
+    def last_error(self) -> SessionError | None:
+        """What the last call that failed failed with."""
+        return self.inner.last_error
+
+    @contextmanager
+    def use(self) -> Generator[Session]:
+        """Make it the current session of this thread inside of a `with` block, which leaves it as it is."""
+        outer = self.hub.current.enter(self.hub.key, self)
+        try:
+            yield self
+        finally:
+            self.hub.current.leave(outer)
+
+    # Calls.
+
+    def call(
+        self, tool: str, given: Mapping[str, Any] | None = None, /, **arguments: Any
+    ) -> CallResult:
+        """Call a tool in this session. Arguments are keywords, or a mapping, or both.
+
+        Raises:
+            ToolFailed: the tool answered with an error.
+            OutcomeUnknown: the connection broke, and nobody knows whether it ran.
+            SessionError: everything else, see statehold.client.errors.
+        """
+        return self.call_tool(tool, {**given, **arguments} if given else arguments)
+
+    def call_tool(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_seconds: float | None = None,
+        progress: Progress | None = None,
+        operation_id: str | None = None,
+        run_id: str | None = None,
+        check: bool = True,
+    ) -> CallResult:
+        """Call a tool, with more to say about the call.
+
+        `operation_id`: the server runs at most one call of an id in a session, whoever asks, and returns to every other what
+        the first one got; without one each call gets a new one. `run_id` groups calls in the history. With `check=False` an
+        error of the tool is returned, not raised.
+        """
+        return self.hub.run(
+            self.inner.call_tool,
+            tool,
+            arguments,
+            timeout_seconds=timeout_seconds,
+            progress=None if progress is None else in_thread(progress),
+            operation_id=operation_id,
+            run_id=run_id,
+            check=check,
+        )
+
+    # What it is.
+
+    def info(self) -> SessionInfo:
+        """Ask the server for everything about it. Looking does not count as use."""
+        return self.hub.run(self.inner.info)
+
+    def tools(self) -> list[Tool]:
+        """Return the tools of the services that it uses."""
+        return self.hub.run(self.inner.tools)
+
+    def read(self, uri: str, *, service: str | None = None) -> list[ResourceContent]:
+        """Read a resource: `session://...` as a result shows it, or a service's own address of one and that service."""
+        return self.hub.run(self.inner.read, uri, service=service)
+
+    # Its life.
+
+    def pause(self) -> SessionInfo:
+        """Save what its services can save and let go of their connections. The next call resumes it."""
+        return self.hub.run(self.inner.pause)
+
+    def resume(self) -> SessionInfo:
+        return self.hub.run(self.inner.resume)
+
+    def extend(self, seconds: float = 3600.0) -> SessionInfo:
+        """Let it live longer than its lifetime says; negative seconds: shorter."""
+        return self.hub.run(self.inner.extend, seconds)
+
+    def restart(self, services: Sequence[str] | None = None) -> SessionInfo:
+        """Replace its live connections, all or those of some services; what they held in memory is lost."""
+        return self.hub.run(self.inner.restart, services)
+
+    def rename(
+        self, name: str | None = None, *, metadata: Mapping[str, Any] | None = None
+    ) -> SessionInfo:
+        """Give it another name, or merge something into its metadata. With neither it loses its name."""
+        return self.hub.run(self.inner.rename, name, metadata=metadata)
+
+    def bind(self, service: str) -> SessionInfo:
+        """Let it use another service. Binding what is bound does nothing."""
+        return self.hub.run(self.inner.bind, service)
+
+    def unbind(self, service: str) -> SessionInfo:
+        """End its use of a service; what was saved of it is deleted."""
+        return self.hub.run(self.inner.unbind, service)
+
+    def close(self, *, force: bool = False) -> None:
+        """End it and everything it keeps open; `force` does not wait for running calls. Closing it twice does no harm."""
+        self.hub.run(self.inner.close, force=force)
+
+    def delete(self, *, force: bool = False) -> None:
+        """Close it and remove all that is kept of it. Needs the toolset `admin`."""
+        self.hub.run(self.inner.delete, force=force)
+
+    def export(self, *, secrets: bool = False) -> JSON:
+        """Return all that is kept of it as one document, for Hub.import_session. Needs the toolset `admin`."""
+        return self.hub.run(self.inner.export, secrets=secrets)
+
+    # Its history.
+
+    def history(
+        self,
+        last: int = 50,
+        *,
+        kind: Words | None = None,
+        tool: Words | None = None,
+        skip_tools: Words | None = None,
+        status: Words | None = None,
+        run: Words | None = None,
+        last_runs: int | None = None,
+        role: Words | None = None,
+        skip_roles: Words | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        cursor: str | None = None,
+    ) -> History:
+        """Return its newest entries that fit: calls, messages, and changes of its status."""
+        return self.hub.run(
+            self.inner.history,
+            last,
+            kind=kind,
+            tool=tool,
+            skip_tools=skip_tools,
+            status=status,
+            run=run,
+            last_runs=last_runs,
+            role=role,
+            skip_roles=skip_roles,
+            since=since,
+            until=until,
+            cursor=cursor,
+        )
+
+    def note(self, role: str, content: str, *, run_id: str | None = None) -> Entry:
+        """Add a message to its history."""
+        return self.hub.run(self.inner.note, role, content, run_id=run_id)
+
+    def summary(self, text: str | None = None, *, topics: Sequence[str] | None = None) -> Summary:
+        """Return what sums it up; with a text: keep that as its summary."""
+        return self.hub.run(self.inner.summary, text, topics=topics)
+
+    # Its children.
+
+    def fork(
+        self, count: int = 1, *, names: Sequence[str] | None = None, keep: bool | None = None
+    ) -> list[Session]:
+        """Make children that start from a copy of its state and of what its services can save.
+
+        Children of a session whose block is still open are closed with that block, unless `keep`.
+        """
+        found = self.hub.run(self.inner.fork, count, names=names, keep=keep)
+        return [Session(self.hub, child) for child in found]
+
+    def merge(
+        self, sources: Sequence[Session | str], *, policy: MergePolicy = "last_wins"
+    ) -> Merged:
+        """Bring what its children changed in their states into its own."""
+        ids = [source if isinstance(source, str) else source.id for source in sources]
+        return self.hub.run(self.inner.merge, ids, policy=policy)
+
+
+__all__ = ["Progress", "Session"]

@@ -1,0 +1,124 @@
+"""The blocking client: the same over every way in, in threads, and at the end of a program."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from front import MODULE, Running
+from nursery import Nursery
+
+from statehold import client
+from statehold.client import Question, sync
+from statehold.client.errors import CallTimedOut, NoCurrentSession, SessionClosed, ToolFailed
+from statehold.client.sync import Hub, connect
+
+
+@pytest.fixture(scope="module", params=["http", "stdio", "embedded"])
+def way(
+    request: pytest.FixtureRequest,
+    config_file: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    nursery: Nursery,
+) -> Callable[..., Hub]:
+    def connected(**options: Any) -> Hub:
+        if request.param == "http":
+            return connect(request.getfixturevalue("server").url, **options)
+        if request.param == "embedded":
+            return connect(config=config_file, **options)
+        given = ["--config", str(config_file), "--data", str(tmp_path_factory.mktemp("stdio"))]
+        return connect(stdio=[*nursery.command(*MODULE), *given], **options)
+
+    return connected
+
+
+@pytest.fixture(scope="module")
+def hub(way: Callable[..., Hub]) -> Generator[Hub]:
+    with way() as connected:
+        yield connected
+
+
+def test_a_session_is_used_without_await(hub: Hub) -> None:
+    with hub.session("shop", services=["quick"], state={"n": 1}) as s:
+        assert (s.name, s.attached, s.is_open, hub.current_session) == ("shop", False, True, s)
+        assert [s.call("inc").text, hub.call("inc").text] == ["1", "2"]
+        assert (s.state.get("/n"), s.state.update({"n": 2}), s.state.version) == (1, 1, 1)
+        with hub.session("shop") as again:
+            assert (again.id, again.attached) == (s.id, True)
+        left, right = s.fork(2)
+        left.state.replace({"n": 5})
+        assert s.merge([left, right]).version == 2
+        with left.use():
+            assert hub.current_session is left
+        assert s.pause().status == "paused"
+        assert s.resume().status == "idle"
+        assert {tool.name for tool in s.tools()} >= {"inc", "get"}
+        with pytest.raises(ToolFailed):
+            s.call("fail")
+        with pytest.raises(CallTimedOut):
+            s.call_tool("hang", timeout_seconds=0.1)
+        assert s.note("user", "hello").content == "hello"
+        assert [entry.tool for entry in s.history(kind="call", tool="fail").entries] == ["fail"]
+    with pytest.raises(SessionClosed):
+        s.call("inc")
+    assert not left.is_open
+    with pytest.raises(NoCurrentSession):
+        hub.call("inc")
+    with hub.auto_session() as auto:
+        assert [hub.call("inc").text for _ in range(2)] == ["1", "2"]
+        assert auto.session().is_open
+
+
+def test_threads_never_meet_in_one_session(server: Running) -> None:
+    def work(number: int) -> list[str]:
+        with hub.session(services=["quick"]):
+            return [hub.call("inc").text for _ in range(50)]
+
+    with connect(server.url) as hub, ThreadPoolExecutor(20) as threads:
+        counted = [str(number) for number in range(1, 51)]
+        assert list(threads.map(work, range(20))) == [counted] * 20
+
+
+def test_callbacks_may_block(way: Callable[..., Hub]) -> None:
+    asked: list[Question] = []
+    told: list[float] = []
+
+    def answer(question: Question) -> dict[str, Any]:
+        asked.append(question)
+        assert threading.current_thread() is not threading.main_thread()
+        return {"answer": "42"}
+
+    def progress(done: float, total: float | None, message: str | None) -> None:
+        told.append(done)
+
+    with way(elicitation=answer) as hub, hub.session(services=["quick"]) as s:
+        assert "42" in s.call("ask").text
+        s.call_tool("slow", {"seconds": 0.01}, progress=progress)
+    assert asked[0].message == "What is the answer?"
+    assert told
+
+
+@pytest.mark.parametrize("name", ["Hub", "Session", "State", "SessionBlock", "AutoSession"])
+def test_both_clients_have_the_same_methods(name: str) -> None:
+    def methods(kind: type) -> dict[str, list[str]]:
+        found = inspect.getmembers(kind, inspect.isfunction)
+        return {
+            method: list(inspect.signature(function).parameters)
+            for method, function in found
+            if not method.startswith("_")
+        }
+
+    def renamed(found: dict[str, list[str]]) -> dict[str, list[str]]:
+        return {{"aclose": "close"}.get(k, k) if name == "Hub" else k: v for k, v in found.items()}
+
+    ours = methods(getattr(sync, name))
+    theirs = renamed(methods(getattr(client, name)))
+    inner = {"run", "own", "mark_closed", "find"}
+    assert {k: v for k, v in ours.items() if k not in inner} == {
+        k: v for k, v in theirs.items() if k not in inner
+    }
