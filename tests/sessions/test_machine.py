@@ -227,7 +227,7 @@ class Machine(RuleBasedStateMachine):
                 model.seen_closed = status == "closed"
             return wrong
 
-        wrong = await same()
+        wrong: dict[str, tuple[str, str]] = {}
         for _ in range(200):
             # Not only equal at some moment: still equal when nothing is left to run.
             for _ in range(5):

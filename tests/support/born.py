@@ -6,39 +6,46 @@ program.
 
 from __future__ import annotations
 
-import json
+# Of these only what starts at once: `json` and `socket` would take longer than everything else here.
+import marshal
 import os
 import signal
-import socket
 import sys
-from collections.abc import Mapping, Sequence
-from io import TextIOWrapper
+from _socket import AF_UNIX, SCM_RIGHTS, SOL_SOCKET, socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from io import BufferedReader
 
 
 def asked(
     address: str, arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]
-) -> tuple[socket.socket, TextIOWrapper, int]:
+) -> tuple[socket, BufferedReader, int]:
     """Have a nursery run a program: the connection, what is told over it when it ends, and its pid.
 
     The program is killed when the connection is closed before.
     """
-    nursery = socket.socket(socket.AF_UNIX)
+    nursery = socket(AF_UNIX)
     nursery.connect(address)
-    wish = {"arguments": arguments, "folder": os.getcwd(), "environment": dict(environment)}
-    socket.send_fds(nursery, [json.dumps(wish).encode() + b"\n"], streams)
-    told = nursery.makefile()
+    given = {"arguments": [*arguments], "folder": os.getcwd(), "environment": {**environment}}
+    wish = marshal.dumps(given)
+    numbers = b"".join(number.to_bytes(4, sys.byteorder) for number in streams)
+    head = len(wish).to_bytes(4, sys.byteorder)
+    nursery.sendmsg([head + wish], [(SOL_SOCKET, SCM_RIGHTS, numbers)])
+    told = open(nursery.fileno(), "rb", closefd=False)  # noqa: SIM115 - it lives as long as the program
     return nursery, told, int(told.readline())
 
 
 def main() -> int:
     nursery, told, pid = asked(sys.argv[1], sys.argv[2:], os.environ, (0, 1, 2))
-    with nursery, told:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda number, _: os.kill(pid, number))
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(nothing, stream)
-        code = os.waitstatus_to_exitcode(int(told.readline()))
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, _: os.kill(pid, number))
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+    code = os.waitstatus_to_exitcode(int(told.readline()))
+    nursery.close()
     if code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
         os.kill(os.getpid(), -code)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from typing import Any
 
-from quick import JSON, VERSION_KEY, Quick, Refused, option, text, tool
+from quick import JSON, TYPE_CHECKING, VERSION_KEY, Quick, Refused, option, text, tool
+
+if TYPE_CHECKING:
+    from typing import Any
 
 LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 QUESTION: JSON = {

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, TypeAlias
 
-JSON: TypeAlias = dict[str, Any]
+TYPE_CHECKING = False
+# What only a checker or a few tools need stays out of hundreds of starts.
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+    from typing import Any, TypeAlias
+
+    JSON: TypeAlias = dict[str, Any]
+else:
+    JSON = dict
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 MODERN = ["2026-07-28"]
 LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
@@ -190,6 +196,8 @@ class Quick:
         os._exit(3)
 
     def tool_spawn(self, *_: object) -> JSON:
+        import subprocess
+
         null = subprocess.DEVNULL
         self.children.append(subprocess.Popen(["sleep", "3600"], stdin=null, stdout=null))
         return text(
