@@ -104,11 +104,12 @@ async def test_a_thousand_increments_with_compare_and_set_add_up(build: Build) -
 
         with anyio.fail_after(20):
             async with anyio.create_task_group() as tasks:
-                for _ in range(20):
-                    tasks.start_soon(several, 50)
+                # Of so many at once one wins in each round: more would only lose more often.
+                for _ in range(5):
+                    tasks.start_soon(several, 200)
         found = await states.read(LOCAL, session.id)
         assert (found.value, found.version) == ({"n": 1000}, 1000)
-        assert conflicts
+        assert conflicts > 1000
 
 
 async def test_a_conflict_names_both_versions_and_changes_nothing(build: Build) -> None:
