@@ -1,0 +1,118 @@
+"""The Python client while its server is killed and started again: no call runs twice, and each has one outcome."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+import psutil
+import pytest
+from front import MODULE, Running, service, serving, toml
+from nursery import Nursery
+
+from statehold.client import Hub, connect
+from statehold.client.errors import OutcomeUnknown
+
+pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("nursery")]
+
+AT_ONCE = 5
+
+
+class Counted:
+    """Calls a counter that writes down every run, while somebody kills the server of the calls."""
+
+    def __init__(self, folder: Path, calls: int, kills: int) -> None:
+        self._calls = calls
+        self._chance = random.Random(20260730)
+        self._kills = sorted(self._chance.sample(range(calls // 20, calls), kills))
+        self.data, self.config, self._log = (
+            folder / "data",
+            folder / "statehold.toml",
+            folder / "calls",
+        )
+        settings = {"services": {"quick": service("quick", "--log", str(self._log))}}
+        self.config.write_text(toml(settings))
+        self.outcomes: dict[str, int | None] = {}
+
+    async def run(self, hub: Hub, kill: Callable[[], Awaitable[None]]) -> None:
+        left = iter(range(self._calls))
+        async with hub.session("counting") as session:
+
+            async def caller() -> None:
+                for number in left:
+                    try:
+                        found = await session.call("inc", mark=str(number))
+                    except OutcomeUnknown:
+                        self.outcomes[str(number)] = None
+                    else:
+                        assert found.structured is not None
+                        self.outcomes[str(number)] = found.structured["count"]
+
+            async def killer() -> None:
+                for at in self._kills:
+                    while len(self.outcomes) < at:  # noqa: ASYNC110 the moment is to be any
+                        await anyio.sleep(self._chance.random() / 200)
+                    await kill()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(killer)
+                for _ in range(AT_ONCE):
+                    tasks.start_soon(caller)
+
+    def check(self) -> None:
+        lines = self._log.read_text().splitlines()
+        runs = Counter(json.loads(line)["arguments"]["mark"] for line in lines)
+        assert max(runs.values()) == 1, "a call ran twice"
+        answered = {mark for mark, count in self.outcomes.items() if count is not None}
+        assert len(self.outcomes) == self._calls
+        assert answered <= set(runs)
+        assert len(answered) >= self._calls - AT_ONCE * len(self._kills)
+        assert len(answered) < self._calls, "nothing was in flight at a kill: this proves nothing"
+
+
+@pytest.mark.timeout(240)
+async def test_a_server_that_is_killed_over_and_over_runs_no_call_twice(tmp_path: Path) -> None:
+    counted = Counted(tmp_path, 1000, 4)
+    with ExitStack() as stack:
+
+        def start(port: int = 0) -> Running:
+            options = ("--port", str(port)) if port else ()
+            return stack.enter_context(serving(counted.config, counted.data, *options))
+
+        running = start()
+        port = urlsplit(running.url).port or 0
+
+        async def kill() -> None:
+            nonlocal running
+            running.process.kill()
+            await anyio.to_thread.run_sync(running.process.wait)
+            running = await anyio.to_thread.run_sync(start, port)
+
+        async with connect(running.url) as hub:
+            await counted.run(hub, kill)
+    counted.check()
+
+
+@pytest.mark.timeout(240)
+async def test_a_server_on_a_pipe_is_started_again(tmp_path: Path, nursery: Nursery) -> None:
+    counted = Counted(tmp_path, 200, 3)
+    given = ["--config", str(counted.config), "--data", str(counted.data)]
+
+    async def kill() -> None:
+        (child,) = (
+            child
+            for child in psutil.Process().children()
+            if str(counted.data) in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE
+        )
+        child.kill()
+
+    async with connect(stdio=[*nursery.command(*MODULE), *given]) as hub:
+        await counted.run(hub, kill)
+    counted.check()
