@@ -71,6 +71,10 @@ class Hub:
         """Run something of the async client, in its thread, and return what it returns."""
         return self._portal.run(function, *args, **options)
 
+    async def wait(self, function: Callable[..., Awaitable[T]], /, *args: Any, **options: Any) -> T:
+        """The same for a task of another event loop."""
+        return await self._portal.wait(function, *args, **options)
+
     @property
     def is_open(self) -> bool:
         return self.inner.is_open

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import importlib.util
 from collections.abc import Awaitable, Callable
@@ -51,14 +52,25 @@ class Portal:
         Raises:
             RuntimeError: the lease was given back.
         """
-        if self._portal is None:
-            raise RuntimeError("the hub is not open: use it inside of `with connect(...)`")
-        future: Future[T] = self._portal.start_task_soon(partial(function, *args, **options))
+        future = self._begun(partial(function, *args, **options))
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    async def wait(self, function: Callable[..., Awaitable[T]], /, *args: Any, **options: Any) -> T:
+        """The same for a task of another event loop. Cancelling the task cancels it.
+
+        Raises:
+            RuntimeError: the lease was given back.
+        """
+        return await asyncio.wrap_future(self._begun(partial(function, *args, **options)))
+
+    def _begun(self, function: Callable[[], Awaitable[T]]) -> Future[T]:
+        if self._portal is None:
+            raise RuntimeError("the hub is not open: use it inside of `with connect(...)`")
+        return self._portal.start_task_soon(function)
 
     @property
     def is_started(self) -> bool:
