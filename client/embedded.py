@@ -27,7 +27,9 @@ from ..server.daemon import opened
 from ..server.gateway import Gateway
 from ..server.mcp import Face
 from ..server.sdk import RequestContext
+from ..sessions.errors import InvalidArgument
 from ..sessions.records import LOCAL, Principal
+from ..tools.upstream.config import UpstreamConfig
 from .channel import Broken, Progress, Refused
 from .http import encode, told
 from .owner import Owner
@@ -106,6 +108,17 @@ class EmbeddedChannel:
                     self._face.parking.abandon()
                 await self._owner.stop()
 
+    async def add_service(self, name: str, spec: Mapping[str, Any]) -> None:
+        """Offer one more service from now on; see Gateway.add_service."""
+        await self.open()
+        assert self.gateway is not None
+        found = load(flags={"services": {name: dict(spec)}}, environ=_environment())
+        settings = found.enabled().get(name)
+        if not isinstance(settings, UpstreamConfig):
+            what = "it is disabled" if settings is None else "the browser is configured beforehand"
+            raise InvalidArgument(f"services.{name}: cannot be added, because {what}.")
+        await self.gateway.add_service(name, settings)
+
     async def request(
         self,
         method: str,
@@ -123,7 +136,9 @@ class EmbeddedChannel:
         given = plain(params)
         try:
             if method == "tools/call":
-                return await self._face.call(_context(exchange, given))
+                found = await self._face.call(_context(exchange, given))
+                # What our own tools show is partly what is kept; what others answer came over a pipe.
+                return plain(found) if given["name"] in self._face.catalog.own else found
             return await self._handle(cast("Any", exchange), method, given)
         except MCPError as error:
             raise Refused(error.code, error.message, error.error.data) from None

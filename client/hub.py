@@ -329,7 +329,7 @@ class Hub:
     ) -> CallResult:
         """Call a tool in the current session, as Session.call_tool does."""
         given = arguments or {}
-        session = self.current_session
+        session = self.current_session if self.calls else None
         if session is None and tool not in WITHOUT_SESSION and "session_id" not in given:
             auto = self._shared.autos.get(self.scope)
             if auto is None:
@@ -413,6 +413,24 @@ class Hub:
                 why = found[name].problem or "it is still starting"
                 raise ServiceUnavailable(f"{name} is not available: {why}")
             await anyio.sleep(LOOK_SECONDS)
+
+    async def add_service(self, name: str, spec: Mapping[str, Any]) -> ServiceStatus:
+        """Offer one more MCP server, described as in a client's `mcpServers` table; embedded only. New sessions use it.
+
+        Raises:
+            NotAllowed: this is no embedded Statehold.
+            ConfigError: the description is wrong.
+            InvalidArgument: there is a service of that name, or a tool of the same name as one of its tools.
+            ServiceUnavailable: it cannot be started, or does not list its tools. It is not added then.
+        """
+        add = getattr(self._shared.channel, "add_service", None)
+        if add is None:
+            raise NotAllowed(
+                "A server is not given services by its clients.",
+                recovery="Add it to the configuration of the server, or embed one: connect(services=...).",
+            )
+        await add(name, spec)
+        return await self.wait_service(name)
 
     async def _admin(self, tool: str, given: JSON) -> JSON:
         try:

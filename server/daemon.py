@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import Literal
+from typing import Literal, cast
 
 import anyio
 import uvicorn
@@ -30,7 +30,7 @@ from .http import build_app
 from .logs import configure
 from .mcp import Face
 from .operator import control
-from .services import AnyService, forget, services_of
+from .services import AnyService, forget, service_of, services_of
 from .stdio import Stdio, stdio_streams
 from .stores import store_of
 from .streams import Streams
@@ -64,7 +64,7 @@ async def opened(config: Config, *, address: str, alone: bool = False) -> AsyncG
             node.bury = ledger.sweep
             services = services_of(config, ledger, alone=alone)
             async with Gateway(config, store, node, services, clock=clock) as gateway:
-                _wire(gateway, services)
+                _wire(gateway, ledger, alone)
                 async with control(gateway.registry, folder, node.id):
                     yield gateway
         finally:
@@ -72,13 +72,22 @@ async def opened(config: Config, *, address: str, alone: bool = False) -> AsyncG
                 await ledger.aclose()
 
 
-def _wire(gateway: Gateway, services: dict[str, AnyService]) -> None:
+def _wire(gateway: Gateway, ledger: Ledger, alone: bool) -> None:
     spawn = gateway.registry.spawn
+    services = cast("dict[str, AnyService]", gateway.services)
     gateway.registry.on_purged.append(lambda purged: spawn(forget, services, purged))
     watcher = ListWatcher(gateway)
-    for service in services.values():
+
+    def wired(service: AnyService) -> AnyService:
         if isinstance(service, UpstreamService):
             service.on_changed = watcher.heard
+        return service
+
+    for service in services.values():
+        wired(service)
+    gateway.make = lambda name, settings: wired(
+        service_of(name, settings, gateway.config, ledger, alone=alone)
+    )
 
 
 # stdio

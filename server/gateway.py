@@ -15,7 +15,7 @@ import anyio
 from ..sessions.clock import Clock
 from ..sessions.cluster import Node
 from ..sessions.creation import Wish
-from ..sessions.errors import NameTaken, SessionError, SessionNotFound
+from ..sessions.errors import InvalidArgument, NameTaken, SessionError, SessionNotFound
 from ..sessions.lifecycle import Status
 from ..sessions.records import Principal, SessionFilter
 from ..sessions.registry import Registry
@@ -29,7 +29,8 @@ from ..tools.history_tools import HistoryTools
 from ..tools.own import OwnTool
 from ..tools.session_tools import SessionTools
 from ..tools.state_tools import StateTools
-from .config import Config
+from ..tools.upstream.config import UpstreamConfig
+from .config import Config, ServiceConfig
 
 logger = logging.getLogger("statehold.server")
 
@@ -71,6 +72,9 @@ class Gateway:
         self._patient_until = math.inf
         self._pinning: dict[tuple[str, str], anyio.Lock] = {}
         self._stack = AsyncExitStack()
+        self._adding: set[str] = set()
+        self.make: Callable[[str, ServiceConfig], Service] | None = None
+        """Makes a service of its settings; None where none can be added."""
         self.own: dict[str, OwnTool] = {}
         self.refused: CatalogError | None = None
         """Why the configured services cannot be served together."""
@@ -260,6 +264,41 @@ class Gateway:
             logger.warning("the new tools of %s are not served: %s", name, error)
             return
         await self.tools_changed()
+
+    async def add_service(self, name: str, settings: UpstreamConfig) -> None:
+        """Offer one more service from now on. New sessions use it; older ones have to be bound to it.
+
+        Raises:
+            InvalidArgument: there is a service of that name, or one of its tools has the name of another tool.
+            ServiceUnavailable: it cannot be opened, or does not list its tools. It is not added then.
+        """
+        if self.make is None or name in self.services or name in self._adding:
+            raise InvalidArgument(
+                f"services.{name}: there is a service of that name; choose another name."
+            )
+        self._adding.add(name)
+        try:
+            service = self.make(name, settings)
+            self._take_in(name, settings, service, await service.tools())
+        finally:
+            self._adding.discard(name)
+        self._tell_more()
+        await self.tools_changed()
+
+    def _take_in(
+        self, name: str, settings: UpstreamConfig, service: Service, tools: Sequence[ToolSpec]
+    ) -> None:
+        before = self.config
+        services = {**before.services, name: settings}
+        self.config = before.model_copy(update={"services": services})
+        self._tools[name], self.services[name] = tools, service
+        try:
+            self._build("explicit")
+        except CatalogError as error:
+            self.config = before
+            del self._tools[name], self.services[name]
+            raise InvalidArgument(f"{error}.") from None
+        self.registry.services[name] = service
 
     async def tools_changed(self) -> None:
         """Forget the tool list and tell every client to ask again."""

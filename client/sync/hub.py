@@ -294,5 +294,16 @@ class Hub:
         """
         return self.run(self.inner.wait_service, name, timeout_seconds)
 
+    def add_service(self, name: str, spec: Mapping[str, Any]) -> ServiceStatus:
+        """Offer one more MCP server, described as in a client's `mcpServers` table; embedded only. New sessions use it.
+
+        Raises:
+            NotAllowed: this is no embedded Statehold.
+            ConfigError: the description is wrong.
+            InvalidArgument: there is a service of that name, or a tool of the same name as one of its tools.
+            ServiceUnavailable: it cannot be started, or does not list its tools. It is not added then.
+        """
+        return self.run(self.inner.add_service, name, spec)
+
 
 __all__ = ["Hub"]

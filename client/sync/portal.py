@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import importlib
 import importlib.util
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -92,6 +94,13 @@ def _close_all() -> None:
             user.close()
 
 
-atexit.register(_close_all)
+importlib.import_module(
+    "concurrent.futures.thread"
+)  # It registers its own end when it is imported.
+# Before the pools of threads that the loop needs are shut down, which is before what `atexit` runs.
+_at_end: Callable[[Callable[[], None]], object] = getattr(
+    threading, "_register_atexit", atexit.register
+)
+_at_end(_close_all)
 
 __all__ = ["Portal", "in_thread"]

@@ -1,0 +1,108 @@
+"""What only an embedded Statehold can: other services while it runs, and settings of every kind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from front import Running, service
+
+from statehold.client import Hub, connect
+from statehold.client.errors import (
+    InvalidArgument,
+    NotAllowed,
+    ServiceNotBound,
+    ServiceUnavailable,
+)
+from statehold.server.config import Config, ConfigError
+
+
+async def test_a_service_is_added_while_it_runs(leaks: Any) -> None:
+    async with connect(services={"quick": service("asking")}) as hub, hub.session() as older:
+        with pytest.raises(InvalidArgument, match="prefix"):
+            await hub.add_service("more", service("asking"))
+        with pytest.raises(InvalidArgument, match="another name"):
+            await hub.add_service("quick", service("asking", prefix="x_"))
+        with pytest.raises(ServiceUnavailable):
+            await hub.add_service("bad", service("bad", "exit-at-start", prefix="x_"))
+        with pytest.raises(ConfigError):
+            await hub.add_service("wrong", {"nothing": 1})
+        assert [each.service for each in await hub.services()] == ["quick"]
+        found = await hub.add_service("more", service("asking", prefix="more_"))
+        assert (found.service, found.status) == ("more", "available")
+        assert "more_inc" in {tool.name for tool in await hub.tools()}
+        async with hub.session() as newer:
+            assert (await newer.call("more_inc")).text == "1"
+        with pytest.raises(ServiceNotBound):
+            await older.call("more_inc")
+        await older.bind("more")
+        assert (await older.call("more_inc")).text == "1"
+        assert (await older.call("inc")).text == "1"
+    with anyio.fail_after(10):
+        await leaks.check()
+
+
+async def test_a_server_is_not_given_services(server: Running) -> None:
+    async with connect(server.url) as hub:
+        with pytest.raises(NotAllowed):
+            await hub.add_service("more", service("asking", prefix="more_"))
+
+
+async def test_settings_come_as_a_file_as_a_value_or_as_a_clients_table(
+    tmp_path: Path, config_file: Path
+) -> None:
+    async def services(**options: Any) -> set[str]:
+        async with connect(**options) as hub:
+            return {each.service for each in await hub.services()}
+
+    table = {"mcpServers": {"one": service("asking")}}
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps(table))
+    assert await services(services=table) == {"one"}
+    assert await services(services=table["mcpServers"]) == {"one"}
+    assert await services(services=file) == {"one"}
+    assert await services(config=config_file, services=str(file)) >= {"one", "quick", "other"}
+    assert await services(config=Config(), services=table) == {"one"}
+    assert await services() == {"browser"}
+    with pytest.raises(ConfigError):
+        connect(services={"one": {"command": 5}})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"url": "http://127.0.0.1:1", "stdio": ["statehold"]},
+        {"url": "http://127.0.0.1:1", "services": {}},
+        {"url": "http://127.0.0.1:1", "env": {}},
+        {"stdio": ["statehold"], "data": "x"},
+        {"token": "x"},
+    ],
+)
+def test_what_does_not_go_together_is_refused(options: Any) -> None:
+    with pytest.raises(TypeError):
+        connect(**options)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8931", "ftp://x", "http://", "http://x/s/name/mcp"])
+def test_what_is_no_address_of_a_server_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="server"):
+        connect(url)
+
+
+async def test_what_is_given_and_what_is_got_are_copies(embedded: Hub) -> None:
+    given: dict[str, Any] = {"list": [1]}
+    async with embedded.session(state=given, metadata=given, services=["quick"]) as s:
+        given["list"].append(2)
+        read = await s.state.get()
+        assert read == {"list": [1]}
+        read["list"].append(3)
+        assert await s.state.get() == {"list": [1]}
+        assert (await s.info()).metadata == {"list": [1]}
+        (await s.info()).metadata["list"].append(4)
+        assert (await s.info()).metadata == {"list": [1]}
+        first = await s.call_tool("inc", operation_id="once")
+        first.payload["content"].clear()
+        assert (await s.call_tool("inc", operation_id="once")).text == "1"
