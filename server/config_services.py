@@ -53,7 +53,7 @@ def read_services(path: Path) -> dict[str, JSON]:
             raise ConfigError(
                 f'{path}: the server "{name}" should be an object with a "command" or a "url"'
             )
-        entries[name] = _entry(cast(JSON, entry))
+        entries[name] = entry_of(cast(JSON, entry))
     return entries
 
 
@@ -95,7 +95,8 @@ def _block(document: object) -> JSON | None:
     return _block(found["mcp"]) if "mcp" in found else None
 
 
-def _entry(entry: JSON) -> JSON:
+def entry_of(entry: JSON) -> JSON:
+    """Return one entry of such a file under our names of its keys."""
     found = {key: entry[key] for key in _KEYS if entry.get(key) is not None}
     for key, transport in _URL_KEYS.items():
         if isinstance(entry.get(key), str) and "url" not in found:
