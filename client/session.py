@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote
@@ -26,7 +26,10 @@ from .results import (
 from .state import State
 
 if TYPE_CHECKING:
+    from langchain_core.tools import StructuredTool
+
     from .hub import Hub
+    from .langchain import Handler
 
 MergePolicy: TypeAlias = Literal["last_wins", "first_wins", "fail"]
 Words: TypeAlias = str | Sequence[str]
@@ -170,6 +173,28 @@ class Session:
         """Return the tools of the services that it uses."""
         used = {service.service for service in (await self.info()).services}
         return [tool for tool in await self.hub.tools() if tool.service in used]
+
+    async def langchain_tools(
+        self,
+        *,
+        names: Collection[str] | None = None,
+        images: bool = True,
+        handle_tool_error: Handler | None = None,
+        timeout_seconds: float | None = None,
+    ) -> list[StructuredTool]:
+        """Return the tools of its services for LangChain, bound to it: no model sees a session_id.
+
+        Needs the extra `langchain`; statehold.client.langchain says what the options are.
+        """
+        from .langchain import langchain_tools
+
+        return await langchain_tools(
+            self,
+            names=names,
+            images=images,
+            handle_tool_error=handle_tool_error,
+            timeout_seconds=timeout_seconds,
+        )
 
     async def read(self, uri: str, *, service: str | None = None) -> list[ResourceContent]:
         """Read a resource: `session://...` as a result shows it, or a service's own address of one and that service."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,6 +24,9 @@ from .portal import in_thread
 from .state import State
 
 if TYPE_CHECKING:
+    from langchain_core.tools import StructuredTool
+
+    from ..langchain import Handler
     from .hub import Hub
 
 Progress: TypeAlias = Callable[[float, float | None, str | None], None]
@@ -145,6 +148,28 @@ class Session:
     def tools(self) -> list[Tool]:
         """Return the tools of the services that it uses."""
         return self.hub.run(self.inner.tools)
+
+    def langchain_tools(
+        self,
+        *,
+        names: Collection[str] | None = None,
+        images: bool = True,
+        handle_tool_error: Handler | None = None,
+        timeout_seconds: float | None = None,
+    ) -> list[StructuredTool]:
+        """Return the tools of its services for LangChain, bound to it: no model sees a session_id.
+
+        Needs the extra `langchain`; statehold.client.langchain says what the options are.
+        """
+        from .langchain import langchain_tools
+
+        return langchain_tools(
+            self,
+            names=names,
+            images=images,
+            handle_tool_error=handle_tool_error,
+            timeout_seconds=timeout_seconds,
+        )
 
     def read(self, uri: str, *, service: str | None = None) -> list[ResourceContent]:
         """Read a resource: `session://...` as a result shows it, or a service's own address of one and that service."""

@@ -1,0 +1,197 @@
+"""The tools of a session in LangChain, in both clients, alone and in an agent of LangGraph with a scripted model."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator, Sequence
+from typing import Any
+
+import pytest
+from front import JSON, Running, service
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.runnables import Runnable
+from langchain_core.tools import BaseTool, ToolException
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.graph import MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from pydantic import Field
+
+from statehold import client
+from statehold.client import sync
+from statehold.client.errors import NoCurrentSession, SessionClosed, ToolFailed
+from statehold.client.langchain import SessionToolError, langchain_tools
+from statehold.client.sync.langchain import langchain_tools as blocking_tools
+
+
+@pytest.fixture(scope="module")
+def settings() -> JSON:
+    return {
+        "toolsets": ["core", "state"],
+        "services": {"quick": service("asking"), "full": service("counter", prefix="full_")},
+    }
+
+
+@pytest.fixture(scope="module")
+async def hub(server: Running) -> AsyncGenerator[client.Hub]:
+    async with client.connect(server.url) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def blocking(server: Running) -> Generator[sync.Hub]:
+    with sync.connect(server.url) as connected:
+        yield connected
+
+
+class Scripted(GenericFakeChatModel):
+    """A model that calls the tools it is told to, and remembers what it was shown of them."""
+
+    shown: list[JSON] = Field(default_factory=list[JSON])
+
+    def bind_tools(self, tools: Sequence[Any], **_: Any) -> Runnable[Any, AIMessage]:
+        self.shown += [convert_to_openai_tool(tool) for tool in tools]
+        return self
+
+
+def asks(tool: str, **arguments: Any) -> JSON:
+    return {"type": "tool_call", "id": f"call-{tool}", "name": tool, "args": arguments}
+
+
+def script(*calls: JSON) -> Scripted:
+    turns = [AIMessage("", tool_calls=[call]) for call in calls]
+    return Scripted(messages=iter([*turns, AIMessage("done")]))
+
+
+def agent(model: Scripted, tools: list[Any]) -> Any:
+    bound = model.bind_tools(tools)
+
+    def think(state: MessagesState) -> JSON:
+        return {"messages": [bound.invoke(state["messages"])]}
+
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("model", think)
+    graph.add_node("tools", ToolNode(tools))
+    graph.set_entry_point("model")
+    graph.add_conditional_edges("model", tools_condition)
+    graph.add_edge("tools", "model")
+    return graph.compile()
+
+
+def heard(found: JSON) -> list[ToolMessage]:
+    return [each for each in found["messages"] if isinstance(each, ToolMessage)]
+
+
+def named(tools: Sequence[BaseTool], name: str) -> BaseTool:
+    return next(tool for tool in tools if tool.name == name)
+
+
+ASKED: JSON = {"messages": [("user", "count")]}
+
+
+async def test_an_agent_keeps_state_and_sees_no_session_id(hub: client.Hub) -> None:
+    """MS-38: three calls of an agent with a scripted model count on in one session."""
+    model = script(*[asks("inc")] * 3)
+    async with hub.session(services=["quick"]) as s:
+        found = await agent(model, await s.langchain_tools()).ainvoke(ASKED)
+        assert [message.content for message in heard(found)] == ["1", "2", "3"]
+        assert heard(found)[2].artifact["structured_content"]["count"] == 3
+        assert heard(found)[2].artifact["session"]["id"] == s.id
+        assert (await s.call("get")).text == "3"
+    assert {tool["function"]["name"] for tool in model.shown} >= {"inc", "get", "own_session"}
+    shown = {tool["function"]["name"]: tool["function"]["parameters"] for tool in model.shown}
+    # A tool's own argument of that name is its own; ours is nowhere.
+    assert list(shown.pop("own_session")["properties"]) == ["session_id"]
+    assert "session_id" not in str(shown)
+
+
+def test_an_agent_that_blocks_is_bound_as_well(blocking: sync.Hub) -> None:
+    """MS-38: the same in the blocking client."""
+    with blocking.session(services=["quick"]) as s:
+        found = agent(script(*[asks("inc", n=2)] * 3), s.langchain_tools()).invoke(ASKED)
+        assert [message.content for message in heard(found)] == ["2", "4", "6"]
+    assert [tool.name for tool in blocking_tools(blocking, names=["inc"])] == ["inc"]
+
+
+async def test_tools_of_a_hub_use_the_session_of_their_call(hub: client.Hub) -> None:
+    """MS-39, MS-45: tools that were listed before any session was made use the current one, or that of auto_session()."""
+    tools = await langchain_tools(hub)
+    inc = named(tools, "inc")
+    with pytest.raises(NoCurrentSession):
+        await inc.ainvoke({})
+    async with hub.session(services=["quick"]):
+        found = await agent(script(*[asks("inc")] * 2), tools).ainvoke(ASKED)
+        assert [message.content for message in heard(found)] == ["1", "2"]
+    async with hub.auto_session(services=["quick"]) as auto:
+        assert [await inc.ainvoke({}) for _ in range(3)] == ["1", "2", "3"]
+        assert (await (await auto.session()).call("get")).text == "3"
+
+
+async def test_a_bound_tool_works_outside_of_its_block_until_the_session_is_closed(
+    hub: client.Hub,
+) -> None:
+    """MS-45: a tool carries its session; where it is called does not matter."""
+    session = await hub.create(services=["quick"])
+    inc = named(await session.langchain_tools(), "inc")
+    async with hub.session(services=["quick"]):
+        assert await inc.ainvoke({}) == "1"
+    assert await inc.ainvoke({}) == "2"
+    await session.close()
+    # No model can open it again, so this is for the program.
+    with pytest.raises(SessionClosed):
+        await inc.ainvoke(asks("inc"))
+
+
+async def test_what_a_model_can_act_on_it_reads(hub: client.Hub) -> None:
+    async with hub.session(services=["quick"]) as s:
+        tools = await s.langchain_tools(names=["fail", "hang", "inc"], timeout_seconds=0.2)
+        failed = await named(tools, "fail").ainvoke(asks("fail"))
+        assert (failed.status, failed.content) == ("error", "it failed")
+        late = await named(tools, "hang").ainvoke(asks("hang"))
+        assert late.status == "error"
+        assert late.content.startswith("call_timeout: ")
+        assert "\n" in late.content
+        [raising] = await s.langchain_tools(names=["fail"], handle_tool_error=False)
+        with pytest.raises(ToolException) as caught:
+            await raising.ainvoke({})
+        assert isinstance(caught.value, SessionToolError)
+        assert (caught.value.code, type(caught.value.error)) == ("tool_failed", ToolFailed)
+        with pytest.raises(ValueError, match="there is no tool nosuch"):
+            await s.langchain_tools(names=["nosuch"])
+
+
+async def test_images_are_blocks_for_the_model_and_kept_in_the_artifact(hub: client.Hub) -> None:
+    async with hub.session(services=["full"]) as s:
+        seen = await named(await s.langchain_tools(), "full_image").ainvoke(asks("full_image"))
+        [block] = seen.content
+        assert (block["type"], block["mime_type"]) == ("image", "image/png")
+        assert block["base64"].startswith("iVBORw0KGgo")
+        assert seen.artifact["images"] == [block]
+        [blind] = await s.langchain_tools(names=["full_image"], images=False)
+        told = await blind.ainvoke(asks("full_image"))
+        assert told.content == "[an image: image/png]"
+        assert told.artifact["images"] == [block]
+
+
+async def test_arguments_arrive_as_they_are_and_our_own_tools_can_be_given(hub: client.Hub) -> None:
+    given = {"config": 1, "run_manager": 2, "callbacks": 3, "self": 4, "runtime": 5, "name": None}
+    async with hub.session(services=["quick"], state={"a": 1}) as s:
+        echo, state = await s.langchain_tools(names=["state_get", "echo"])
+        if echo.name != "echo":
+            echo, state = state, echo
+        said = await echo.ainvoke(asks("echo", **given))
+        assert said.artifact["structured_content"]["arguments"] == given
+        found = await state.ainvoke(asks("state_get", path="/a"))
+        assert found.artifact["structured_content"]["value"] == 1
+
+
+def test_without_the_extra_the_error_names_it() -> None:
+    program = (
+        "import sys; sys.modules['langchain_core'] = None\n"
+        "import statehold.client\n"
+        "try: import statehold.client.langchain\n"
+        "except ImportError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "pip install 'statehold[langchain]'" in done.stdout, done.stderr
