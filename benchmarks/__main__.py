@@ -33,6 +33,7 @@ PARTS = {
     "browser": "benchmarks.browsing",
     "crowd": "benchmarks.crowding",
     "keep": "benchmarks.keeping",
+    "client": "benchmarks.clients",
 }
 ON_UVLOOP = {"store", "state"}
 """Parts that run Statehold's own code in this process, on the loop that Statehold uses."""

@@ -80,3 +80,18 @@ def test_what_a_state_costs_is_measured_at_three_sizes(tmp_path: Path) -> None:
         "at most 50 us",
         "at most 250 us",
     ]
+
+
+def test_the_python_client_is_measured_beside_the_sdks(tmp_path: Path) -> None:
+    few = ("--quick", "--over", "http", "--rounds", "1", "--calls", "4")
+    found = measured(tmp_path, "client", *few)
+    assert [(row["over"], row["client"]) for row in found["client"]["rows"]] == [
+        ("http", "sdk"),
+        ("http", "sdk, operation id"),
+        ("http", "statehold"),
+        ("embedded", "sdk"),
+        ("embedded", "statehold"),
+    ]
+    assert [target["bound"] for target in found["targets"]] == ["at most 1.05 x"] * 2 + [
+        "at most 3 x"
+    ] * 2

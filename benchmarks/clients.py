@@ -1,0 +1,165 @@
+"""(k) What the Python client costs over the SDK's own: the same tool of the same gateway, called by both in turns."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from statehold.client import Hub, connect
+from statehold.client.embedded import EmbeddedChannel, configured
+from statehold.client.hub import Hub as AnyHub
+from statehold.client.line import Line, Patience
+from statehold.server.mcp import Face
+
+from .gateways import http_command, http_server, log_file, stdio_command
+from .plan import MODE, QUICK, ROOT, Plan
+from .processes import accepting, free_port
+from .report import Row, Table, Target
+from .samples import quantile, undisturbed
+
+ADDED: float = 1.05
+"""What a call may take as a multiple of the same call by the SDK's client."""
+EMBEDDED: float = 3.0
+
+Call: TypeAlias = Callable[[], Awaitable[Any]]
+Routes: TypeAlias = Mapping[str, Call]
+
+
+async def measure(plan: Plan) -> Table:
+    table = Table("(k) client: latency in ms of a small call of the Python client and of the SDK's")
+    for north in plan.norths:
+        async with WAYS[north](plan.folder / f"client-{north}") as routes:
+            found = await in_turns(routes, plan)
+        base, ours = found["sdk, operation id"], found["statehold"]
+        table.rows += _rows(north, found, base)
+        table.targets += _targets(f"client over the SDK's ({north})", ours, base, ADDED)
+    async with embedded() as routes:
+        found = await in_turns(routes, plan)
+    table.rows += _rows("embedded", found, found["sdk"])
+    table.targets += _targets(
+        "embedded over the SDK in memory", found["statehold"], found["sdk"], EMBEDDED
+    )
+    table.notes.append(
+        "sdk, operation id: with what makes a repeat safe, which each call of the Python client carries; the server then "
+        "writes twice to the disk before it answers"
+    )
+    return table
+
+
+async def in_turns(routes: Routes, plan: Plan) -> dict[str, list[float]]:
+    """Call over every route once per round, each round in another order; the first round warms up."""
+    results: dict[str, list[float]] = {name: [] for name in routes}
+    shuffled, clock = random.Random(1), time.perf_counter
+    ends = time.monotonic() + 2 * plan.scenario_seconds
+    for number in range(plan.rounds + 1):
+        if number > 2 and time.monotonic() > ends:
+            break
+        for name in shuffled.sample(list(routes), len(routes)):
+            call, latencies = routes[name], results[name] if number else []
+            with undisturbed():
+                for _ in range(plan.calls):
+                    began = clock()
+                    await call()
+                    latencies.append(clock() - began)
+    return results
+
+
+@asynccontextmanager
+async def over_http(folder: Path) -> AsyncGenerator[Routes]:
+    port = free_port()
+    command = http_command("statehold", folder, port)
+    assert command is not None
+    with http_server(command, folder) as process:
+        await accepting(port, process)
+        url = f"http://127.0.0.1:{port}"
+        async with Client(f"{url}/mcp", mode=MODE["modern"]) as sdk, connect(url) as hub:
+            yield await both(sdk, hub)
+
+
+@asynccontextmanager
+async def over_stdio(folder: Path) -> AsyncGenerator[Routes]:
+    """Each client starts a gateway of its own: a pipe has one reader."""
+    commands = [stdio_command("statehold", folder / name) for name in ("sdk", "ours")]
+    theirs, ours = commands
+    assert theirs is not None
+    assert ours is not None
+    with log_file(folder) as errors:
+        parameters = StdioServerParameters(command=theirs[0], args=theirs[1:], cwd=str(ROOT))
+        transport = stdio_client(parameters, errlog=errors)
+        async with (
+            Client(transport, mode=MODE["modern"]) as sdk,
+            connect(stdio=ours, cwd=ROOT) as hub,
+        ):
+            yield await both(sdk, hub)
+
+
+async def both(sdk: Client, hub: Hub) -> Routes:
+    """Return the calls of both, each in a session of its own."""
+    session = await hub.create()
+    created = await sdk.call_tool("session_create", {})
+    assert created.structured_content is not None
+    given = {"session_id": created.structured_content["session_id"]}
+
+    def named() -> Awaitable[Any]:
+        operation: Any = {"statehold/operation_id": secrets.token_hex(16)}
+        return sdk.call_tool("inc", given, meta=operation)
+
+    return {
+        "sdk": lambda: sdk.call_tool("inc", given),
+        "sdk, operation id": named,
+        "statehold": lambda: session.call("inc"),
+    }
+
+
+@asynccontextmanager
+async def embedded() -> AsyncGenerator[Routes]:
+    """Both clients of one gateway in this process, and its counter on a pipe."""
+    service = {"command": sys.executable, "args": [str(QUICK)]}
+    channel = EmbeddedChannel(configured(None, {"quick": service}, None))
+    async with AnyHub(channel, Line(channel, patience=Patience(), questions=None)) as hub:
+        assert channel.gateway is not None
+        await channel.gateway.ready()
+        face = Face(channel.gateway, version=version("statehold"))
+        async with Client(face, mode=MODE["modern"]) as sdk:
+            session = await hub.create()
+            given = {"session_id": session.id}
+            yield {
+                "sdk": lambda: sdk.call_tool("inc", given),
+                "statehold": lambda: session.call("inc"),
+            }
+
+
+WAYS = {"http": over_http, "stdio": over_stdio}
+
+
+def _rows(over: str, found: Mapping[str, list[float]], base: list[float]) -> list[Row]:
+    return [
+        {
+            "over": over,
+            "client": name,
+            **{f"p{part}": round(quantile(taken, part / 100) * 1e3, 3) for part in (10, 50, 99)},
+            "x p10": round(quantile(taken, 0.1) / quantile(base, 0.1), 2),
+            "x p50": round(quantile(taken, 0.5) / quantile(base, 0.5), 2),
+            "calls": len(taken),
+        }
+        for name, taken in found.items()
+    ]
+
+
+def _targets(name: str, ours: list[float], base: list[float], bound: float) -> list[Target]:
+    return [
+        Target(
+            f"p{part}: {name}", quantile(ours, part / 100) / quantile(base, part / 100), bound, "x"
+        )
+        for part in (10, 50)
+    ]
