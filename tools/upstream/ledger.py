@@ -15,6 +15,8 @@ import re
 import secrets
 import signal
 import time
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -31,6 +33,8 @@ FOREIGN_SECONDS: Final = 7 * 86_400.0
 """After which a file from another container on the same folder is taken for forgotten."""
 
 SWEEP_SECONDS: Final = 2.0
+NOTED: Final = 100
+"""How many times of processes left behind are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,14 @@ class Swept:
     killed: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a child that ended by itself had left running, and we then killed: names of programs by pid."""
+
+    service: str
+    processes: Mapping[int, str]
+
+
 class Ledger:
     """The children of this process. It lives as long as the process; aclose() when all connections are closed.
 
@@ -69,6 +81,8 @@ class Ledger:
         self._instance = f"{_safe(node)}:{secrets.token_hex(8)}-"
         self._numbers = itertools.count(1)
         self._children: dict[int, Child] = {}
+        self.left: deque[Left] = deque(maxlen=NOTED)
+        """What ended children had left running, the last of it."""
         self._watchdog = Watchdog(self._instance) if watchdog else None
         self._pid = os.getpid()
         self._machine = proc.machine()
@@ -117,6 +131,9 @@ class Ledger:
         if self._folder is not None:
             with contextlib.suppress(OSError):
                 (self._folder / f"{pid}.json").unlink()
+
+    def note_left(self, service: str, processes: Mapping[int, str]) -> None:
+        self.left.append(Left(service, processes))
 
     async def sweep(self) -> list[Swept]:
         """Kill what is left of the children of dead processes and forget them. Called at the start, once."""
@@ -213,4 +230,4 @@ def _kill(child: Child) -> tuple[int, ...]:
     return tuple(sorted(killed))
 
 
-__all__ = ["Child", "Ledger", "Swept"]
+__all__ = ["Child", "Left", "Ledger", "Swept"]

@@ -65,6 +65,26 @@ def has_children(pid: int) -> bool:
         return True
 
 
+def program(pid: int) -> str:
+    """Return the name of the program a process runs, cut to 15 characters; Linux only, else a question mark."""
+    try:
+        return (PROC / str(pid) / "comm").read_text(errors="replace").strip()
+    except OSError:
+        return "?"
+
+
+def descriptors(pid: int) -> list[str]:
+    """Return what each open descriptor of a process leads to, kinds without numbers; Linux only, else empty."""
+    folder = PROC / str(pid) / "fd"
+    found: list[str] = []
+    with contextlib.suppress(OSError):
+        for number in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                target = os.readlink(folder / number)
+                found.append(target if target.startswith("/") else target.partition(":[")[0])
+    return found
+
+
 def marked(is_ours: Callable[[str], bool]) -> list[int]:
     """Find processes by the value of their mark. Blocks for some milliseconds; Linux only, else empty."""
     if not LINUX:
@@ -167,11 +187,13 @@ def signal_group(pgid: int, number: int) -> bool:
 __all__ = [
     "LINUX",
     "MARK",
+    "descriptors",
     "group_members",
     "has_children",
     "kill_marked",
     "machine",
     "marked",
+    "program",
     "signal_group",
     "start_time",
 ]

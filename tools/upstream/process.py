@@ -26,6 +26,9 @@ logger = logging.getLogger("statehold.upstream")
 LAST_OUTPUT: Final = 0.5
 """Seconds that are left for reading what a child wrote before it ended or closed its stdin."""
 
+ORDERLY_SECONDS: Final = 0.1
+"""How long what a child started may take to end after it, before that is said to be left behind."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
@@ -54,11 +57,13 @@ class ChildProcess:
         self,
         popen: subprocess.Popen[bytes],
         *,
+        service: str,
         mark: str,
         limits: ProcessLimits,
         ledger: Ledger | None,
     ) -> None:
         self._popen = popen
+        self._service = service
         self._mark = mark
         self._limits = limits
         self._ledger = ledger
@@ -94,7 +99,8 @@ class ChildProcess:
         mark = ledger.mark() if ledger is not None else f"none:{os.getpid()}-{id(command)}"
         variables = {**inherited_environment(), **(env or {}), proc.MARK: mark}
         popen = launch(command, env=variables, cwd=cwd)
-        child = cls(popen, mark=mark, limits=limits or ProcessLimits(), ledger=ledger)
+        limits = limits or ProcessLimits()
+        child = cls(popen, service=service, mark=mark, limits=limits, ledger=ledger)
         if ledger is not None:
             ledger.add(popen.pid, mark, service)
         try:
@@ -225,6 +231,8 @@ class ChildProcess:
         limits = self._limits
         if self.fault is None:
             await self._wait(self.exited.is_set, limits.eof_grace)
+        if family and self.returncode is not None:
+            await self._note_left()
         clean = self.returncode == 0 and not family
         if self._alive():
             clean = False
@@ -235,6 +243,20 @@ class ChildProcess:
             await self._wait(self._gone, limits.kill_grace)
         if proc.LINUX and not clean:
             await anyio.to_thread.run_sync(proc.kill_marked, [self._mark])
+
+    async def _note_left(self) -> None:
+        """Say what a child that ended by itself left running; it is killed after this."""
+        await self._wait(self._gone, ORDERLY_SECONDS)
+        marked = await anyio.to_thread.run_sync(proc.marked, self._mark.__eq__)
+        left = {
+            pid: proc.program(pid) for pid in {*marked, *(self._members if self._alive() else ())}
+        }
+        if not left:
+            return
+        if self._ledger is not None:
+            self._ledger.note_left(self._service, left)
+        names = ", ".join(f"{name} ({pid})" for pid, name in sorted(left.items()))
+        logger.warning("%s left processes behind when it ended: %s", self._service, names)
 
     def _alive(self) -> bool:
         # While the leader is not reaped its group is there; reaping the group's orphans before would take its exit code.

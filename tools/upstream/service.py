@@ -92,7 +92,7 @@ class UpstreamService:
         self.checkpoint_seconds = checkpoint_of(config.recipe)
         self.profile: Profile | None = None
         """What the last probe found, None before the first."""
-        self._ledger = ledger
+        self.ledger = ledger
         self._base = base
         self._limits = limits
         self.on_changed: Changed | None = on_changed
@@ -278,7 +278,7 @@ class UpstreamService:
             env={name: place.fill(value) for name, value in config.env.items()},
             cwd=self._cwd(place),
             limits=self._limits,
-            ledger=self._ledger,
+            ledger=self.ledger,
         )
 
     def _cwd(self, place: Place) -> str | None:

@@ -15,6 +15,7 @@ import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
+from statehold.tools.upstream import proc
 from statehold.tools.upstream.launch import find_setpriv
 from statehold.tools.upstream.ledger import Ledger
 from statehold.tools.upstream.lines import decode, encode
@@ -318,3 +319,30 @@ def test_a_text_that_was_cut_inside_a_character_still_arrives(line: bytes) -> No
 def test_numbers_beyond_64_bits_are_written_exactly() -> None:
     message = JSONRPCRequest(jsonrpc="2.0", id=1, method="m", params={"n": 10**30, "e": "é"})
     assert decode(encode(message)) == message
+
+
+async def test_what_ended_in_order_and_left_something_running_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ledger = Ledger(None, watchdog=False)
+    start = "import subprocess, sys; subprocess.Popen(['sleep', '60'], start_new_session={}); {}"
+    until_eof = "print(); sys.stdin.read()"
+    waited = "p = subprocess.Popen(['cat']); sys.stdin.read(); p.kill()"
+    for code, left in (
+        (start.format(False, until_eof), ["sleep"]),
+        (start.format(True, until_eof), ["sleep"]),
+        (f"import subprocess, sys; {waited}", []),
+        (start.format(False, "print(); import time; time.sleep(60)"), []),
+    ):
+        child = await started(code, ledger=ledger)
+        with anyio.fail_after(10):
+            while not proc.has_children(child.pid):  # noqa: ASYNC110 - nothing tells
+                await anyio.sleep(0.01)
+        await child.aclose()
+        told = [each for noted in ledger.left for each in noted.processes.items()]
+        assert [name for _, name in told] == left
+        await until_gone(*(pid for pid, _ in told))
+        assert ("left processes behind when it ended: sleep (" in caplog.text) == bool(left)
+        ledger.left.clear()
+        caplog.clear()
+    await ledger.aclose()
