@@ -17,6 +17,7 @@ from .block import SessionBlock
 from .channel import Progress
 from .connect import connect
 from .hub import Hub
+from .modules import Loaded, StateModule
 from .questions import Answer, Elicitation, Question
 from .results import (
     CallResult,
@@ -45,6 +46,7 @@ __all__ = [
     "SessionBlock",
     "AutoSession",
     "State",
+    "StateModule",
     "CallResult",
     "errors",
     "Answer",
@@ -53,6 +55,7 @@ __all__ = [
     "Entry",
     "History",
     "Image",
+    "Loaded",
     "Merged",
     "Progress",
     "Question",

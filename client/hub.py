@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import anyio
 
+from . import keeping
 from .automatic import AutoSession
 from .block import SessionBlock
 from .calls import WITHOUT_SESSION, Calls
@@ -24,6 +25,7 @@ from .errors import (
     SessionNotFound,
     UnknownTool,
 )
+from .modules import Loaded, StateModule
 from .results import (
     JSON,
     CallResult,
@@ -303,6 +305,48 @@ class Hub:
         if not strict:
             given["strict"] = False
         return self._of(await self._admin("session_import", given))
+
+    # The modules of an agent.
+
+    async def save_session_state(self, session: Session | str, /, **modules: StateModule) -> None:
+        """Keep the states of modules in a session, in one write. One that is named and not there is made, and stays.
+
+        Raises:
+            TypeError: something in a state is not JSON; nothing was kept.
+        """
+        given = keeping.as_modules(modules)
+        found = session if isinstance(session, Session) else await self._named(session)
+        await keeping.save(found.state, given)
+
+    async def _named(self, ref: str) -> Session:
+        return await (self.get(ref) if ref.startswith("sh_") else self._open({"name": ref}))
+
+    async def load_session_state(
+        self,
+        session: Session | str,
+        /,
+        *,
+        allow_not_exist: bool = False,
+        strict: bool = True,
+        **modules: StateModule,
+    ) -> Loaded | None:
+        """Bring the states of modules back from a session: all that is right is taken over, or nothing.
+
+        `allow_not_exist`: modules of which nothing is kept stay as they are; None is returned when there is none at all.
+        `strict=False`: so does an attribute that is missing in what is kept.
+
+        Raises:
+            SessionNotFound: nothing is kept of a module; no module was changed.
+            KeyError: something is missing in what is kept; no module was changed.
+        """
+        given = keeping.as_modules(modules)
+        found: Session | None = None
+        try:
+            found = session if isinstance(session, Session) else await self.get(session)
+        except SessionNotFound:
+            if not allow_not_exist:
+                raise
+        return await keeping.load(found, given, allow_not_exist=allow_not_exist, strict=strict)
 
     # Calls.
 

@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 from .. import automatic, hub
 from ..calls import WITHOUT_SESSION
 from ..current import Current
+from ..modules import Loaded, StateModule
 from ..results import CallResult, ServiceStatus, SessionInfo, Stats, Tool
 from .block import AutoSession, SessionBlock
 from .portal import Portal, in_thread
@@ -213,6 +214,44 @@ class Hub:
         """Make a session of what Session.export() returned. Needs the toolset `admin`."""
         return Session(
             self, self.run(self.inner.import_session, document, name=name, strict=strict)
+        )
+
+    # The modules of an agent.
+
+    def save_session_state(self, session: Session | str, /, **modules: StateModule) -> None:
+        """Keep the states of modules in a session, in one write. One that is named and not there is made, and stays.
+
+        Raises:
+            TypeError: something in a state is not JSON; nothing was kept.
+        """
+        ref = session if isinstance(session, str) else session.inner
+        self.run(self.inner.save_session_state, ref, **modules)
+
+    def load_session_state(
+        self,
+        session: Session | str,
+        /,
+        *,
+        allow_not_exist: bool = False,
+        strict: bool = True,
+        **modules: StateModule,
+    ) -> Loaded | None:
+        """Bring the states of modules back from a session: all that is right is taken over, or nothing.
+
+        `allow_not_exist`: modules of which nothing is kept stay as they are; None is returned when there is none at all.
+        `strict=False`: so does an attribute that is missing in what is kept.
+
+        Raises:
+            SessionNotFound: nothing is kept of a module; no module was changed.
+            KeyError: something is missing in what is kept; no module was changed.
+        """
+        ref = session if isinstance(session, str) else session.inner
+        return self.run(
+            self.inner.load_session_state,
+            ref,
+            allow_not_exist=allow_not_exist,
+            strict=strict,
+            **modules,
         )
 
     # Calls.

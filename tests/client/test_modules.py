@@ -1,0 +1,149 @@
+"""SC-07 to SC-17, SC-22, SC-24, SC-25, SC-36 to SC-41: the states of an agent's own modules."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+
+from statehold.client import Hub, StateModule
+from statehold.client.errors import SessionNotFound
+
+
+class Memory(StateModule):
+    """Does not call `super().__init__()`, and need not."""
+
+    def __init__(self) -> None:
+        self.pages: list[str] = []
+        self.since: datetime.date | None = datetime.date(2026, 7, 28)
+        self.register_state("pages")
+        self.register_state("since", str, datetime.date.fromisoformat)
+
+
+class Agent(StateModule):
+    def __init__(self, name: str = "alice") -> None:
+        super().__init__()
+        self.name = name
+        self.memory = Memory()
+        self.plan: dict[str, Any] = {"steps": [1, None]}
+        self.register_state("name")
+        self.register_state("plan")
+
+
+KEPT: dict[str, Any] = {
+    "memory": {"pages": ["a"], "since": "2026-01-02"},
+    "name": "bob",
+    "plan": {"steps": []},
+}
+
+
+def test_modules_are_found_at_any_depth_and_come_first() -> None:
+    agent = Agent()
+    found = agent.state_dict()
+    assert list(found) == ["memory", "name", "plan"]
+    assert found["memory"] == {"pages": [], "since": "2026-07-28"}
+    agent.memory.pages.append("later")
+    found["plan"]["steps"].append(2)
+    assert found["memory"]["pages"] == []
+    assert agent.plan == {"steps": [1, None]}
+    del agent.memory
+    assert "memory" not in agent.state_dict()
+
+
+def test_a_state_is_loaded_as_a_copy() -> None:
+    agent = Agent()
+    loaded = agent.load_state_dict({**KEPT, "more": 1, "memory": {**KEPT["memory"], "x": 1}})
+    assert (loaded.missing, sorted(loaded.unknown)) == ([], ["memory.x", "more"])
+    assert agent.state_dict() == KEPT
+    assert agent.memory.since == datetime.date(2026, 1, 2)
+    agent.plan["steps"].append(1)
+    assert KEPT["plan"] == {"steps": []}
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"plan": None, "memory": {"pages": ["x"]}}, KeyError),
+        ({"memory": None}, TypeError),
+        ({"memory": {"pages": ["x"], "since": "never"}}, ValueError),
+    ],
+)
+def test_what_is_wrong_changes_nothing(changes: Any, kind: type[Exception]) -> None:
+    agent = Agent()
+    before = agent.state_dict()
+    with pytest.raises(kind):
+        agent.load_state_dict({**KEPT, **changes})
+    assert agent.state_dict() == before
+
+
+def test_what_cannot_be_set_undoes_what_was() -> None:
+    class Stubborn(StateModule):
+        def __init__(self) -> None:
+            self.first = 1
+            self.register_state("first")
+            self.register_state("second")
+
+        @property
+        def second(self) -> int:
+            return 2
+
+    module = Stubborn()
+    with pytest.raises(AttributeError):
+        module.load_state_dict({"first": 5, "second": 6})
+    assert module.first == 1
+
+
+def test_what_is_missing_stays_when_that_is_allowed() -> None:
+    agent = Agent()
+    loaded = agent.load_state_dict({"name": "carol"}, strict=False)
+    assert loaded.missing == ["memory", "plan"]
+    assert (agent.name, agent.plan) == ("carol", {"steps": [1, None]})
+
+
+def test_what_is_registered_is_checked() -> None:
+    agent = Agent()
+    agent.made = {1, 2}  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(TypeError, match="made"):
+        agent.register_state("made")
+    with pytest.raises(AttributeError):
+        agent.register_state("nothing")
+    with pytest.raises(ValueError, match="memory"):
+        agent.register_state("memory")
+    with pytest.raises(ValueError, match="name"):
+        agent.name = Memory()  # pyright: ignore[reportAttributeAccessIssue]
+    agent.memory.pages = [object()]  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(TypeError, match=r"memory\.pages"):
+        agent.state_dict()
+
+
+async def test_several_modules_are_kept_in_a_session_and_come_back(embedded: Hub) -> None:
+    hub = embedded
+    alice, bob, memory = Agent("alice"), Agent("bob"), Memory()
+    memory.pages.append("one")
+    await hub.save_session_state("user_a", agent=alice, memory=memory)
+    await hub.save_session_state("user_b", agent=bob)
+    session = await hub.get("user_a")
+    await session.state.update({"own": 1})
+    memory.pages.append("two")
+    await hub.save_session_state(session, memory=memory)
+    agent, fresh = Agent("nobody"), Memory()
+    loaded = await hub.load_session_state("user_a", agent=agent, memory=fresh)
+    assert loaded is not None
+    assert (agent.state_dict(), fresh.pages) == (alice.state_dict(), ["one", "two"])
+    assert await session.state.get("/own") == 1
+    assert agent.plan == {"steps": [1, None]}
+    with pytest.raises(SessionNotFound, match="other"):
+        await hub.load_session_state("user_b", agent=agent, other=fresh)
+    assert agent.name == "alice"
+    some = await hub.load_session_state("user_b", agent=agent, other=fresh, allow_not_exist=True)
+    assert some is not None
+    assert (agent.name, some.missing) == ("bob", ["other"])
+    with pytest.raises(SessionNotFound):
+        await hub.load_session_state("user_c", agent=agent)
+    assert await hub.load_session_state("user_c", agent=agent, allow_not_exist=True) is None
+    before = await session.state.get()
+    memory.pages.append(object())  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match=r"memory\.pages"):
+        await hub.save_session_state(session, agent=bob, memory=memory)
+    assert await session.state.get() == before
