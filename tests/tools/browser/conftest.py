@@ -1,4 +1,4 @@
-"""A running browser service per module, a session per test, and the site they visit."""
+"""A running browser service for all modules, a session per test, and the site they visit."""
 
 from __future__ import annotations
 
@@ -29,22 +29,21 @@ def lab() -> Generator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-@pytest.fixture(scope="module")
+CAPS = ["config", "devtools", "network", "pdf", "storage", "testing", "vision"]
+"""All but the one that is unsafe."""
+
+
+@pytest.fixture(scope="package")
 def anyio_backend() -> Any:
     return "asyncio"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 async def service(
-    anyio_backend: Any,
-    tmp_path_factory: pytest.TempPathFactory,
-    shell: str,
-    request: pytest.FixtureRequest,
+    anyio_backend: Any, tmp_path_factory: pytest.TempPathFactory, shell: str
 ) -> AsyncGenerator[BrowserService]:
-    """The service of a module, with the capabilities that its CAPS names."""
-    module: Any = request.node.getparent(pytest.Module)
-    caps = getattr(module.module, "CAPS", [])
-    async with running(tmp_path_factory.mktemp("data"), shell, caps=caps) as found:
+    """The service of all these modules: starting one takes longer than most tests on it."""
+    async with running(tmp_path_factory.mktemp("data"), shell, caps=CAPS) as found:
         yield found
 
 

@@ -10,8 +10,6 @@ from browsing import Browse, section
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.tools.configuring import SHOWN, shown
 
-CAPS = ["config"]
-
 HIDDEN = {
     "args",
     "call_seconds",
@@ -39,7 +37,8 @@ async def test_the_configuration_is_told(browse: Browse) -> None:
     told = json.loads(section(await browse.text("get_config"), "Result"))
     assert told["browser"] == {"headless": True, "executable": "chromium-headless-shell"}
     assert told["pages"]["viewport"] == [1280, 720]
-    assert told["tools"]["caps"] == ["config"]
+    caps = ["config", "devtools", "network", "pdf", "storage", "testing", "vision"]
+    assert told["tools"]["caps"] == caps
 
 
 def test_each_setting_is_shown_or_hidden_on_purpose() -> None:

@@ -6,7 +6,6 @@ import pytest
 from browsing import Browse, section
 
 pytestmark = pytest.mark.peer
-CAPS = ["devtools"]
 
 
 async def picture(browse: Browse) -> bytes:

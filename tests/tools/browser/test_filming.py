@@ -13,7 +13,6 @@ from ffmpeg import found_ffmpeg
 from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.peer
-CAPS = ["devtools"]
 
 needs_ffmpeg = pytest.mark.skipif(not found_ffmpeg(), reason="Playwright's ffmpeg is not installed")
 

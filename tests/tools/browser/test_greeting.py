@@ -6,7 +6,6 @@ import pytest
 from browsing import Browse
 
 pytestmark = pytest.mark.peer
-CAPS = ["network"]
 
 TALK = """new Promise(told => {
   const socket = new WebSocket("%s/ws");

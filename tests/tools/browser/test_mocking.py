@@ -15,7 +15,6 @@ from statehold.tools.browser.mocks import LARGEST
 from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.peer
-CAPS = ["network"]
 
 
 async def fetched(browse: Browse, path: str) -> Any:

@@ -8,7 +8,6 @@ from browsing import Browse, section
 from statehold.sessions.errors import InvalidArgument
 
 pytestmark = pytest.mark.peer
-CAPS = ["vision"]
 
 
 async def said(browse: Browse) -> str:

@@ -6,7 +6,6 @@ import pytest
 from browsing import Browse
 
 pytestmark = pytest.mark.peer
-CAPS = ["pdf"]
 
 
 async def test_a_page_is_printed_into_a_file_of_the_session(browse: Browse, lab: str) -> None:

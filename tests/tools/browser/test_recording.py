@@ -7,7 +7,6 @@ import pytest
 from browsing import Browse, section
 
 pytestmark = pytest.mark.peer
-CAPS = ["devtools"]
 
 
 async def recorded(browse: Browse) -> list[str]:

@@ -9,7 +9,6 @@ import pytest
 from browsing import Browse, section
 
 pytestmark = pytest.mark.peer
-CAPS = ["storage"]
 
 AREAS = [("localstorage", "localStorage"), ("sessionstorage", "sessionStorage")]
 

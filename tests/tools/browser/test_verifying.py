@@ -8,7 +8,6 @@ from browsing import Browse, section
 from statehold.sessions.errors import InvalidArgument
 
 pytestmark = pytest.mark.peer
-CAPS = ["testing"]
 
 
 async def test_an_element_is_named_as_a_test_would(browse: Browse, lab: str) -> None:
