@@ -33,6 +33,7 @@ class SessionBlock:
         self._context = context
         self._session_id = session_id
         self._options = options
+        self._begun = False
         self._session: Session | None = None
         self._outer: Any = ()
 
@@ -41,6 +42,7 @@ class SessionBlock:
         yield
 
     def __enter__(self) -> Session:
+        self._begin()
         return self._entered(self._context.create_session(self._session_id, **self._options))
 
     def __exit__(
@@ -54,6 +56,7 @@ class SessionBlock:
             self._context.hub.run(ended, session.inner)
 
     async def __aenter__(self) -> Session:
+        self._begin()
         return self._entered(
             await self._context.create_session_async(self._session_id, **self._options)
         )
@@ -69,9 +72,12 @@ class SessionBlock:
             with anyio.CancelScope(shield=True):
                 await self._context.hub.wait(ended, session.inner)
 
-    def _entered(self, session: Session) -> Session:
-        if self._session is not None:
+    def _begin(self) -> None:
+        if self._begun:
             raise RuntimeError("this block was entered before; ask for another one")
+        self._begun = True
+
+    def _entered(self, session: Session) -> Session:
         self._session = session
         if not session.attached:
             session.inner.children = []

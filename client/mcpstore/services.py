@@ -41,6 +41,8 @@ def _of(given: Mapping[str, Any]) -> dict[str, JSON]:
         entries = cast("Mapping[str, Any]", table)
     elif isinstance(given.get("name"), str):
         entries = {given["name"]: {key: value for key, value in given.items() if key != "name"}}
+    elif given and all(isinstance(entry, Mapping) for entry in given.values()):
+        entries = given
     else:
         raise InvalidArgument("This describes no service.", recovery=_ADVICE)
     return {name: _entry(name, entry) for name, entry in entries.items()}

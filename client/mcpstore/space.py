@@ -64,6 +64,29 @@ class Register:
     adding: anyio.Lock = field(default_factory=anyio.Lock)
 
 
+def configured(register: Register, given: Given) -> JSON:
+    """Return services for the configuration of a store's own Statehold; they are of the space of the store."""
+    services = read(given)
+    for name, spec in services.items():
+        register.added[checked(name)] = Added(None, name, spec)
+    return {name: _prefixed(spec, prefix_of(None, name)) for name, spec in services.items()}
+
+
+def checked(name: str) -> str:
+    """Return the name of a service.
+
+    Raises:
+        InvalidArgument: it has a slash, which stands between an agent and its services.
+    """
+    if "/" in name:
+        raise InvalidArgument(f"{name[:128]!r} is no name of a service: it has a slash.")
+    return name
+
+
+def _prefixed(spec: JSON, prefix: str) -> JSON:
+    return {**spec, "prefix": prefix + spec.get("prefix", "")}
+
+
 class Space:
     """The services, tools and sessions of the store, or of one agent. It lives as long as the store."""
 
@@ -91,16 +114,13 @@ class Space:
                 await self._add(name, spec)
 
     async def _add(self, name: str, spec: JSON) -> None:
-        if "/" in name:
-            raise InvalidArgument(f"{name[:128]!r} is no name of a service: it has a slash.")
-        remote = self._remote(name)
+        remote = self._remote(checked(name))
         before = self._register.added.get(remote)
         if before is not None:
             if before.spec == spec:
                 return
             raise NameTaken(f"There is another service {name!r}; choose another name.")
-        ours = prefix_of(self.agent_id, name)
-        await self.hub.add_service(remote, {**spec, "prefix": ours + spec.get("prefix", "")})
+        await self.hub.add_service(remote, _prefixed(spec, prefix_of(self.agent_id, name)))
         self._register.added[remote] = Added(self.agent_id, name, spec)
         self._tools = None
 
@@ -324,4 +344,4 @@ class Space:
         return {"total_sessions": len(found), "active_sessions": live, "by_status": dict(by_status)}
 
 
-__all__ = ["Added", "Options", "Register", "Space"]
+__all__ = ["Added", "Options", "Register", "Space", "configured"]

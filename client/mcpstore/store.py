@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from ..connect import Path
 from ..errors import InvalidArgument
 from ..sync.connect import connect
 from ..sync.hub import Hub
 from .context import Context
-from .space import Register, Space
+from .services import Given
+from .space import Register, Space, configured
 
 if TYPE_CHECKING:
     from ...server.config import Config
@@ -23,10 +24,10 @@ class MCPStore:
     Any thread may use it, and any event loop of asyncio by the methods that end in `_async`.
     """
 
-    def __init__(self, hub: Hub, *, alone: bool) -> None:
+    def __init__(self, hub: Hub, register: Register) -> None:
         self.hub = hub
         """The blocking client underneath, for everything that MCPStore has no name for."""
-        self._register = Register(alone=alone)
+        self._register = register
         self._store = Context(hub, Space(hub.inner, self._register, None))
         self._agents: dict[str, Context] = {}
 
@@ -35,7 +36,7 @@ class MCPStore:
         cls,
         url: str | None = None,
         *,
-        services: Mapping[str, Any] | Path | None = None,
+        services: Given | None = None,
         config: Config | Path | None = None,
         data: Path | None = None,
         headers: Mapping[str, str] | None = None,
@@ -43,21 +44,20 @@ class MCPStore:
     ) -> MCPStore:
         """Return a store that is ready: a Statehold of its own in this process, or the one that serves at `url`.
 
-        Its own one has no service to begin with but those of `services` (an `mcpServers` table or file) or `config`, and
-        keeps nothing on disk unless a folder is given, `data`. All the options are those of statehold.client.connect.
+        Its own one has no service to begin with but those of `services`, as add_service() takes them, or of `config`,
+        and keeps nothing on disk unless a folder is given, `data`. The other options are those of statehold.client.connect.
 
         Raises:
-            ConfigError: `services` or `config` are wrong.
+            InvalidArgument, ConfigError: `services` or `config` are wrong.
             ServerUnreachable: nobody answers at `url`.
         """
-        alone = url is None
-        if alone and config is None and services is None:
-            services = {}
-        hub = connect(
-            url, services=services, config=config, data=data, headers=headers, token=token
-        )
+        register = Register(alone=url is None)
+        given = None if services is None else configured(register, services)
+        if register.alone and config is None and given is None:
+            given = {}
+        hub = connect(url, services=given, config=config, data=data, headers=headers, token=token)
         hub.__enter__()
-        return cls(hub, alone=alone)
+        return cls(hub, register)
 
     def for_store(self) -> Context:
         """Return the space of the store itself."""

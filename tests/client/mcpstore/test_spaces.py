@@ -1,0 +1,177 @@
+"""Spaces, blocks and sessions apart from one another, and all sessions of a space together."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from front import service
+
+from statehold.client.errors import InvalidArgument, NameTaken, ServiceUnavailable, UnknownTool
+from statehold.client.mcpstore import Context, MCPStore
+
+
+def inc(context: Any) -> str:
+    return context.use_tool("inc").text
+
+
+def test_an_agent_has_services_tools_and_sessions_of_its_own(
+    store: MCPStore, counter: dict[str, Any], servers: Any
+) -> None:
+    """MS-01, MS-03, MS-05, MS-18: one bound service is one server, the agent's own."""
+    one, two = store.for_agent("team_1"), store.for_agent("team_2")
+    assert store.for_agent("team_1") is one
+    assert (one.list_services(), one.list_tools()) == ([], [])
+    with pytest.raises(UnknownTool):
+        one.use_tool("inc")
+    one.add_service(counter)
+    two.add_service({**counter, "name": "mine"})
+    before = servers()
+    with (
+        one.with_session("task") as a,
+        two.with_session("task") as b,
+        store.for_store().with_session("task") as c,
+    ):
+        assert len({a.id, b.id, c.id}) == 3
+        assert a.bind_service("counter").service_count == 1
+        assert [inc(a), inc(b), inc(c), inc(a), inc(c), inc(a)] == [
+            "1",
+            "1",
+            "1",
+            "2",
+            "2",
+            "3",
+        ]
+        assert servers() == before + 3
+        assert (one.current_session, two.current_session) == (a, b)
+        assert (a.agent_id, b.agent_id, c.agent_id) == ("team_1", "team_2", None)
+        for context, of_others in ((one, (b, c)), (two, (a, c)), (store.for_store(), (a, b))):
+            assert [context.find_session(each.id) for each in of_others] == [None, None]
+        with pytest.raises(ServiceUnavailable, match="there is mine"):
+            b.bind_service("counter")
+        assert [tool for tool in b.list_tools() if tool == "mine_inc"] == ["mine_inc"]
+        with pytest.raises(UnknownTool):
+            b.use_tool("counter_inc")
+        assert [each.id for each in two.list_sessions()] == [b.id]
+    assert servers() == before
+    for wrong in ("", "a/b"):
+        with pytest.raises(InvalidArgument):
+            store.for_agent(wrong)
+
+
+def test_an_agent_of_any_name_can_have_any_service(store: MCPStore) -> None:
+    """MS-18."""
+    context = store.for_agent("团队 一").add_service({"name": "ein Zähler", **service("asking")})
+    with context.with_session("会话") as s:
+        assert s.use_tool("ein Zähler_inc").text == "1"
+        assert inc(s) == "2"
+        assert s.list_services() == ["ein Zähler"]
+
+
+def test_threads_in_blocks_of_their_own_never_meet(store: MCPStore, servers: Any) -> None:
+    """MS-02, MS-17, MS-43, MS-46: 20 sessions, 50 implicit calls each, at the same time."""
+    context, before = store.for_store(), servers()
+    together = threading.Barrier(20)
+
+    def work(number: int) -> list[str]:
+        with context.with_session(f"task {number}"):
+            together.wait(30)
+            return [inc(context) for _ in range(50)]
+
+    with ThreadPoolExecutor(20) as threads:
+        counted = [str(number) for number in range(1, 51)]
+        assert list(threads.map(work, range(20))) == [counted] * 20
+    assert servers() == before
+    assert context.current_session is None
+
+
+def test_blocks_nest_and_end_whatever_happens(store: MCPStore) -> None:
+    """MS-04, MS-56: the caller's own exception comes out."""
+    context = store.for_store()
+    with context.with_session("outer") as outer:
+        assert inc(context) == "1"
+        inner = context.with_session("inner")
+        with pytest.raises(KeyError, match="mine"), inner as s:
+            raise KeyError("mine" if context.current_session is s and inc(s) == "1" else "not mine")
+        assert not s.is_active
+        assert context.current_session is outer
+        assert inc(context) == "2"
+    block = context.with_session("once")
+    with block:
+        pass
+    with pytest.raises(RuntimeError), block:
+        pass
+    assert context.list_sessions() == []
+
+
+def test_calls_without_a_session_keep_nothing_unless_it_is_automatic(
+    store: MCPStore, servers: Any
+) -> None:
+    """MS-07, MS-08."""
+    context: Context = store.for_store()
+    before = servers()
+    assert [inc(context), inc(context)] == ["1", "1"]
+    assert servers() == before
+    assert context.session_auto("shared").is_session_auto()
+    assert [inc(context) for _ in range(3)] == ["1", "2", "3"]
+    (auto,) = context.list_sessions()
+    history = auto.client.history(kind="call").entries
+    assert [entry.tool for entry in history] == ["inc"] * 3
+    with context.with_session():
+        assert inc(context) == "1"
+    assert context.session_auto().use_tool("inc").text == "4"
+    assert inc(context.session_auto("another")) == "1"
+    assert not auto.is_active
+    assert servers() == before + 1
+    context.session_manual()
+    assert not context.is_session_auto()
+    assert servers() == before
+    inc(context.session_auto("kept"))
+    kept = context.session_manual(close=False).find_session("kept")
+    assert kept is not None
+    assert inc(kept) == "2"
+    kept.close_session()
+
+
+def test_all_sessions_of_a_space_are_counted_restarted_closed_and_removed(
+    store: MCPStore, counter: dict[str, Any], servers: Any
+) -> None:
+    """MS-50 to MS-52, MS-55: looking moves no clock."""
+    context, before = store.for_agent("crowd").add_service(counter), servers()
+    sessions = [context.create_session(f"{number}") for number in range(3)]
+    other = store.for_store().create_session("outside")
+    for session in sessions:
+        inc(session)
+    used = [session.session_info()["last_active"] for session in sessions]
+    for _ in range(20):
+        listed = context.list_sessions()
+        assert {each.session_id for each in listed} == {"0", "1", "2"}
+        assert context.get_session_statistics() == {
+            "total_sessions": 3,
+            "active_sessions": 3,
+            "by_status": {"idle": 3},
+        }
+    assert [session.session_info()["last_active"] for session in sessions] == used
+    assert context.restart_sessions() == 3
+    assert [inc(session) for session in sessions] == ["1"] * 3
+    assert context.close_all_sessions() == 3
+    assert context.close_all_sessions() == 0
+    assert servers() == before
+    assert context.get_session_statistics()["by_status"] == {"closed": 3}
+    assert context.cleanup_sessions() == 3
+    assert context.get_session_statistics()["total_sessions"] == 0
+    assert not any(session.is_active for session in sessions)
+    assert other.is_active
+    other.close_session()
+
+
+def test_a_service_is_added_once(store: MCPStore, counter: dict[str, Any]) -> None:
+    """MS-20: again as it is does nothing, otherwise it is refused."""
+    context = store.for_agent("adding").add_service(counter).add_service(counter)
+    assert [each.service for each in context.list_services()] == ["counter"]
+    with pytest.raises(NameTaken):
+        context.add_service({**counter, "env": {"OTHER": "1"}})
+    with pytest.raises(InvalidArgument):
+        context.add_service({**counter, "name": "a/b"})

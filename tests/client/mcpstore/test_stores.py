@@ -1,0 +1,109 @@
+"""Where a store gets its services from, what it writes, and the server it may be of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from front import Running, service
+
+from statehold.client.errors import (
+    InvalidArgument,
+    NotAllowed,
+    ServerUnreachable,
+    ServiceUnavailable,
+)
+from statehold.client.mcpstore import MCPStore
+
+
+def test_services_come_in_every_form(tmp_path: Path, counter_server: Callable[..., str]) -> None:
+    """MS-20 to MS-22: a client's file is read unchanged, with whatever it has besides."""
+    table = {
+        "mcpServers": {
+            "one": {**service("quick"), "timeout": 60, "autoApprove": ["inc"]},
+            "two": {"url": counter_server("http"), "transport": "streamable-http"},
+        }
+    }
+    file = tmp_path / "claude_desktop_config.json"
+    file.write_text(json.dumps(table))
+    listed = [{"name": "three", **service("quick"), "description": "counts"}]
+    with MCPStore.setup_store() as store:
+        context = store.for_store().add_service(file).add_service(listed)
+        store.for_agent("a").add_service({"mcpServers": {"one": service("quick")}})
+        context.add_service({"name": "four", "url": counter_server("sse")})
+        names = [each.service for each in context.list_services()]
+        assert names == ["one", "two", "three", "four"]
+        for name in names:
+            assert context.wait_service(name).status == "available"
+            assert context.use_tool(f"{name}_inc").text == "1"
+        with pytest.raises(ServiceUnavailable, match="there is one, two"):
+            context.wait_service("nosuch")
+        with pytest.raises(ServiceUnavailable):
+            context.add_service({"name": "bad", **service("bad", "exit-at-start")})
+        assert [each.service for each in context.list_services()] == names
+        for wrong in ({"url": "http://127.0.0.1/sse"}, {"mcpServers": {"one": "quick"}}):
+            with pytest.raises(InvalidArgument):
+                context.add_service(wrong)
+    with MCPStore.setup_store(services=table) as store:
+        assert store.for_store().use_tool("one_inc").text == "1"
+        assert store.for_agent("a").list_services() == []
+
+
+def test_sessions_are_known_again_where_there_is_a_folder(tmp_path: Path) -> None:
+    """MS-60, MS-61: paused and with their state; and one session goes to another space as a document."""
+    counter = {"name": "counter", **service("quick")}
+    with MCPStore.setup_store(data=tmp_path) as store:
+        agent = store.for_agent("keeper").add_service(counter)
+        first = agent.create_session("kept")
+        first.bind_service("counter").client.state.update({"step": 2})
+        assert first.use_tool("inc").text == "1"
+    with MCPStore.setup_store(data=tmp_path) as store:
+        agent = store.for_agent("keeper").add_service(counter)
+        (again,) = agent.list_sessions()
+        assert (again.id, again.session_info()["status"]) == (first.id, "paused")
+        assert again.client.state.get() == {"step": 2}
+        assert again.list_services() == ["counter"]
+        found = again.use_tool("inc")
+        assert (found.text, found.notice is None) == ("1", False)
+        document = again.client.export()
+        copy = store.hub.import_session(document, name="copy")
+        assert copy.state.get() == {"step": 2}
+        assert copy.export()["state"] == document["state"]
+
+
+def test_a_server_has_its_own_services(server: Running) -> None:
+    """MS-03, MS-18: they are everybody's, and sessions are each space's own."""
+    with MCPStore.setup_store(url=server.url) as store:
+        context, agent = store.for_store(), store.for_agent("team_1")
+        assert [each.service for each in agent.list_services()] == ["quick", "other"]
+        assert agent.wait_service("quick").status == "available"
+        with pytest.raises(NotAllowed):
+            agent.add_service({"name": "more", **service("asking")})
+        with context.with_session("same") as a, agent.with_session("same") as b:
+            assert a.id != b.id
+            assert [a.use_tool("quick_inc").text, b.bind_service("quick").use_tool("inc").text] == [
+                "1",
+                "1",
+            ]
+            assert b.list_services() == ["quick"]
+            assert [each.id for each in context.list_sessions()] == [a.id]
+            # That server gives the tools of its other service a prefix of its own.
+            assert a.use_tool("other_inc").text == "1"
+    with pytest.raises(ServerUnreachable):
+        MCPStore.setup_store(url="http://127.0.0.1:9")
+
+
+async def test_a_store_ends_while_a_loop_runs(leaks: Any) -> None:
+    """MS-19, MS-37."""
+    async with MCPStore.setup_store() as store:
+        context = store.for_store()
+        await context.add_service_async({"name": "counter", **service("quick")})
+        session = await context.create_session_async("open")
+        assert (await session.use_tool_async("inc")).text == "1"
+        assert session.is_active
+    assert not session.is_active
+    await store.close_async()
+    await leaks.check()
