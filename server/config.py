@@ -320,7 +320,7 @@ class Config(Section):
     )
     journal: Literal["async", "sync", "off"] = Field(
         default="async",
-        description="`async`: journal entries are durable within 50 ms; `sync`: before the reply; `off`: calls are recorded "
+        description="`async`: journal entries are written within 50 ms; `sync`: before the reply; `off`: calls are recorded "
         "only when they carry an operation id.",
     )
     auto_resume: bool = Field(

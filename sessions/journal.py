@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import orjson
 
 from .errors import SessionError
 from .records import JournalKind, JournalRecord
-from .redaction import SLACK, Redactor
+from .redaction import Redactor
 from .services import CallResult
 
 TEXT = 500
@@ -26,101 +27,110 @@ INPUT_REQUIRED = "input_required"
 """The status of a call whose caller has to send it again, with answers."""
 
 
-def capped(value: object, limit: int) -> object:
-    """Return a JSON value as it is when its text takes at most `limit` bytes, else the start of its text and its size."""
+def capped(value: object, limit: int) -> str:
+    """Return a JSON value as text when that takes at most `limit` bytes, else the start of it and its size."""
+    text = _json(value)
+    if text is None:
+        return '{"unencodable":true}'
+    return text.decode() if len(text) <= limit else _truncated(text, limit, len(text))
+
+
+def _json(value: object) -> bytes | None:
     try:
-        text = orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
     except (orjson.JSONEncodeError, RecursionError):
-        return {"unencodable": True}
-    if len(text) <= limit:
-        return value
-    return {"truncated": text[:limit].decode(errors="ignore"), "bytes": len(text)}
+        return None
 
 
-def _request(arguments: Mapping[str, Any], limit: int, redactor: Redactor) -> object:
+def _truncated(text: bytes, limit: int, size: int) -> str:
+    kept = {"truncated": text[:limit].decode(errors="ignore"), "bytes": size}
+    return orjson.dumps(kept).decode()
+
+
+def _request(arguments: Mapping[str, Any], limit: int, redactor: Redactor) -> str:
     """Return what the journal keeps of arguments: as much as `limit` bytes hold, and no more work than that takes."""
+    if not arguments:
+        return "{}"
     given = dict(arguments)
-    try:
-        size = len(orjson.dumps(given, option=orjson.OPT_NON_STR_KEYS))
-    except (orjson.JSONEncodeError, RecursionError):
+    whole = _json(given)
+    if whole is None:
         return capped(redactor.value(given, limit, room=LARGE * limit), limit)
-    if size <= LARGE * limit:
+    if len(whole) <= LARGE * limit:
         return capped(redactor.value(given, limit), limit)
-    text = orjson.dumps(redactor.value(given, limit, room=limit), option=orjson.OPT_NON_STR_KEYS)
-    return {"truncated": text[:limit].decode(errors="ignore"), "bytes": size}
+    text = _json(redactor.value(given, limit, room=limit)) or b""
+    return _truncated(text, limit, len(whole))
 
 
 def brief(result: CallResult, redactor: Redactor) -> dict[str, Any]:
     """Return what the journal keeps of a result: its texts as far as they are short, and the kinds of the rest."""
-    return _clean(_beginnings(result), redactor)
-
-
-def _beginnings(result: CallResult) -> dict[str, Any]:
-    """Return what brief() keeps, as it is: secrets and all."""
     blocks = result.payload.get("content")
     kept: list[Any] = []
     for block in cast("list[Any]", blocks)[:20] if isinstance(blocks, list) else []:
         entry = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
         text = entry.get("text")
-        kept.append(text[: TEXT + SLACK] if isinstance(text, str) else {"type": entry.get("type")})
+        kept.append(
+            redactor.beginning(text, TEXT) if isinstance(text, str) else {"type": entry.get("type")}
+        )
     return {"content": kept, "is_error": result.is_error}
 
 
-def _clean(brief: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
-    content = [
-        redactor.beginning(kept, TEXT) if isinstance(kept, str) else kept
-        for kept in brief["content"]
-    ]
-    return {**brief, "content": content}
+@dataclass(slots=True)
+class CallEntry:
+    """A finished call, or one that begins, as the journal will have it. `outcome` is None for one that begins.
 
-
-def call_entry(
-    *,
-    session_id: str,
-    epoch: int,
-    seq: int,
-    service: str,
-    tool: str,
-    arguments: Mapping[str, Any],
-    started: float,
-    ended: float | None,
-    generation: int,
-    outcome: CallResult | BaseException | None,
-    operation_id: str | None,
-    run: str | None = None,
-    limit: int,
-    redactor: Redactor,
-) -> Callable[[], JournalRecord]:
-    """Return what makes the entry of a finished call, or of one that begins when there is no outcome.
-
-    Most of the work is in making it, which may be done in another thread. What is held until then is small, but for the
-    arguments.
+    It costs next to nothing until it is asked for its `values`, which may be done in another thread. Until then it holds on
+    to the arguments and the result of the call.
     """
-    status = STARTED if outcome is None else status_of(outcome)
-    result = _beginnings(outcome) if isinstance(outcome, CallResult) else None
-    error = outcome.message if isinstance(outcome, SessionError) else None
 
-    def make() -> JournalRecord:
-        return JournalRecord.model_construct(
-            session_id=session_id,
-            seq=seq,
-            kind=JournalKind.CALL,
-            epoch=epoch,
-            service=service,
-            tool=tool,
-            status=status,
-            run=run,
-            role=None,
-            operation_id=operation_id,
-            started_at=started,
-            ended_at=ended,
-            generation=generation,
-            request=_request(arguments, limit, redactor),
-            result=None if result is None else capped(_clean(result, redactor), limit),
-            error=None if error is None else redactor.text(error, limit),
-        )
+    session_id: str
+    node: str
+    epoch: int
+    seq: int
+    service: str
+    tool: str
+    arguments: Mapping[str, Any]
+    started: float
+    ended: float | None
+    generation: int
+    outcome: CallResult | BaseException | None
+    operation_id: str | None
+    run: str | None
+    limit: int
+    redactor: Redactor
 
-    return make
+    def values(self) -> dict[str, Any]:
+        """Return the fields of the entry: capped, and without secrets. Request and result are JSON already."""
+        outcome, limit, redactor = self.outcome, self.limit, self.redactor
+        return {
+            "session_id": self.session_id,
+            "seq": self.seq,
+            "kind": JournalKind.CALL,
+            "epoch": self.epoch,
+            "service": self.service,
+            "tool": self.tool,
+            "status": STARTED if outcome is None else status_of(outcome),
+            "run": self.run,
+            "role": None,
+            "operation_id": self.operation_id,
+            "started_at": self.started,
+            "ended_at": self.ended,
+            "generation": self.generation,
+            "request": _request(self.arguments, limit, redactor),
+            "result": capped(brief(outcome, redactor), limit)
+            if isinstance(outcome, CallResult)
+            else None,
+            "error": redactor.text(outcome.message, limit)
+            if isinstance(outcome, SessionError)
+            else None,
+        }
+
+    def record(self) -> JournalRecord:
+        """Return the entry itself."""
+        values = self.values()
+        for key in ("request", "result"):
+            if values[key] is not None:
+                values[key] = orjson.loads(values[key])
+        return JournalRecord.model_construct(**values)
 
 
 def transition_entry(
@@ -208,8 +218,8 @@ __all__ = [
     "INPUT_REQUIRED",
     "OVERHEAD",
     "STARTED",
+    "CallEntry",
     "brief",
-    "call_entry",
     "capped",
     "message_entry",
     "status_of",

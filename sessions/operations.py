@@ -23,7 +23,7 @@ from .errors import (
     SessionLimit,
     StoreUnavailable,
 )
-from .journal import INPUT_REQUIRED, STARTED, call_entry, status_of
+from .journal import INPUT_REQUIRED, STARTED, CallEntry, status_of
 from .patience import until_closed
 from .records import JournalRecord, ReceiptRecord
 from .registry import Registry
@@ -166,8 +166,9 @@ class Operations:
         receipt: ReceiptRecord,
         outcome: CallResult | BaseException | None,
     ) -> JournalRecord:
-        return call_entry(
+        return CallEntry(
             session_id=receipt.session_id,
+            node=self._node,
             epoch=receipt.epoch,
             seq=receipt.seq,
             service=request.service,
@@ -181,7 +182,7 @@ class Operations:
             run=request.run,
             limit=self._registry.policy.journal_bytes,
             redactor=self._registry.redactor,
-        )()
+        ).record()
 
 
 def _checked(operation_id: str | None) -> str:

@@ -23,7 +23,7 @@ from .errors import (
     SessionError,
     StoreUnavailable,
 )
-from .journal import call_entry
+from .journal import CallEntry
 from .operations import Operations
 from .patience import limited, until_closed
 from .records import Principal
@@ -181,23 +181,24 @@ class Router:
     ) -> None:
         policy = self._registry.policy
         try:
-            make = call_entry(
-                session_id=session.id,
-                epoch=session.record.epoch,
-                seq=session.next_seq(),
-                service=request.service,
-                tool=request.tool,
-                arguments=request.arguments,
-                started=started,
-                ended=self._registry.clock.now(),
-                generation=binding.record.generation,
-                outcome=outcome,
-                operation_id=request.operation_id,
-                limit=policy.journal_bytes,
-                run=request.run,
-                redactor=self._registry.redactor,
+            entry = CallEntry(
+                session.id,
+                self._node,
+                session.record.epoch,
+                session.next_seq(),
+                request.service,
+                request.tool,
+                request.arguments,
+                started,
+                self._registry.clock.now(),
+                binding.record.generation,
+                outcome,
+                request.operation_id,
+                request.run,
+                policy.journal_bytes,
+                self._registry.redactor,
             )
-            self._store.append_later(make, self._node)
+            self._store.append_call(entry)
         except Exception:
             # The call ran: an error now would have it run again.
             logger.exception("a call of %.100s was not journalled", request.tool)

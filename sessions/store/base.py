@@ -6,10 +6,11 @@ refuses only what a fence, a unique name or a missing row forbids.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from ..journal import CallEntry
 from ..policy import JournalLimits
 from ..records import (
     BindingRecord,
@@ -168,14 +169,16 @@ class Store(Protocol):
         ...
 
     def append(self, entry: JournalRecord, node: str) -> None:
-        """Write one journal entry behind: never blocks, durable within 50 ms. Fenced like a write, silently.
+        """Write one journal entry behind: never blocks, written within 50 ms. Fenced like a write, silently.
+
+        Then it survives the end of the process, and a second later a power cut.
 
         At most `journal_backlog` entries wait (default 10,000); past that the oldest waiting ones are dropped and counted.
         """
         ...
 
-    def append_later(self, make: Callable[[], JournalRecord], node: str) -> None:
-        """Write behind, as `append` does, the entry that `make` returns: it is called once, in whatever thread, soon."""
+    def append_call(self, entry: CallEntry) -> None:
+        """Write the entry of a call behind, as `append` does. Its values are asked for soon, in whatever thread."""
         ...
 
     def append_end(self, entry: JournalRecord, receipt: ReceiptRecord, node: str) -> None:

@@ -29,6 +29,8 @@ from .dialect import (
     interrupt,
     lost,
     make_engine,
+    set_durable,
+    transaction,
     use_wal,
 )
 from .folder import DataFolder
@@ -64,10 +66,11 @@ class KeptConnection:
         if not writes and engine.dialect.name != "sqlite":
             self._options["isolation_level"] = "AUTOCOMMIT"
         self._connection: Connection | None = None
+        self._durable = self._wanted = True
         self._thread = ThreadPoolExecutor(1, "statehold-store")
         self._closed = False
 
-    async def run(self, work: Callable[[Connection], T]) -> T:
+    async def run(self, work: Callable[[Connection], T], *, durable: bool = True) -> T:
         """Run work, in one transaction if the connection writes.
 
         Raises:
@@ -75,9 +78,11 @@ class KeptConnection:
         """
         if self._closed:
             raise StoreUnavailable("The store is closed.")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._run, work, durable)
 
-    def _run(self, work: Callable[[Connection], T]) -> T:
+    def _run(self, work: Callable[[Connection], T], durable: bool) -> T:
+        self._wanted = durable
         with _explained():
             for attempt in range(1, ATTEMPTS):
                 fresh = self._connection is None
@@ -101,10 +106,14 @@ class KeptConnection:
         """
         if self._connection is None:
             self._connection = self._engine.connect().execution_options(**self._options)
+            self._durable = True
         connection = self._connection
+        if self._durable is not self._wanted:
+            set_durable(connection, self._wanted)
+            self._durable = self._wanted
         done = False
         try:
-            with connection.begin():
+            with transaction(connection):
                 value = work(connection)
                 done = True
             return value
@@ -177,6 +186,8 @@ class Connections:
         ]
         self._all = [self._writer, *self._readers]
         self._reading = anyio.Semaphore(READERS)
+        self.behind = False
+        """Whether there are transactions that are not on the disk yet."""
 
     @property
     def place(self) -> str:
@@ -219,8 +230,11 @@ class Connections:
         folder.make_file()
         return await self._readers[0].run(_look)
 
-    async def write(self, work: Callable[[Connection], T]) -> T:
+    async def write(self, work: Callable[[Connection], T], *, durable: bool = True) -> T:
         """Run one transaction that holds the write lock from its beginning.
+
+        It, and those before it, are on the disk when this returns, if it is to be `durable`. Otherwise it survives the end
+        of the process, and a power cut only where the database flushes each transaction anyway.
 
         Raises:
             StoreUnavailable: when the database failed. Whatever else the work raised is raised as it is.
@@ -230,9 +244,15 @@ class Connections:
         def checked(connection: Connection) -> T:
             if isinstance(place, DataFolder):
                 place.check()
+                if durable and self.behind:
+                    place.flush()  # a transaction that changes nothing flushes nothing
             return work(connection)
 
-        return await self._writer.run(checked)
+        if not isinstance(place, DataFolder):
+            return await self._writer.run(checked)
+        value = await self._writer.run(checked, durable=durable)
+        self.behind = not durable
+        return value
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run single statements, each of which sees everything that was committed before it.

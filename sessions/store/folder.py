@@ -108,6 +108,24 @@ class DataFolder:
                 f"{FILE_NAME} was removed or replaced while in use. Restart Statehold to use the new one."
             )
 
+    def flush(self) -> None:
+        """Have everything on the disk that was committed.
+
+        Raises:
+            StoreUnavailable: when the disk failed.
+        """
+        try:
+            # SQLite holds no lock on the log, so closing it drops none.
+            log = os.open(f"{self.file}-wal", os.O_RDONLY)
+        except FileNotFoundError:
+            return
+        try:
+            os.fsync(log)
+        except OSError as error:
+            raise _unusable(error) from error
+        finally:
+            os.close(log)
+
     def _current(self) -> tuple[int, int] | None:
         try:
             found = self.file.stat()

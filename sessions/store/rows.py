@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from pydantic_core import from_json, to_json
 
-from ..journal import OVERHEAD, STARTED
+from ..journal import OVERHEAD, STARTED, CallEntry
 from ..records import (
     BindingRecord,
     JournalRecord,
@@ -138,16 +138,20 @@ _JOURNAL = tuple(column.name for column in schema.journal.c)
 
 def journal_row(record: JournalRecord) -> Row:
     row = dict(record.__dict__)
-    row["kind"] = str(record.kind)
-    row["request"] = request = _optional(record.request)
-    row["result"] = result = _optional(record.result)
-    row["error"] = _plain(record.error)
-    row["bytes"] = size = OVERHEAD
-    for text in (request, result, record.error):
+    row["request"], row["result"] = _optional(record.request), _optional(record.result)
+    return _measured(row)
+
+
+def _measured(row: Row) -> Row:
+    """Finish the row of an entry, whose request and result are JSON."""
+    row["kind"] = str(row["kind"])
+    size, error = OVERHEAD, row["error"]
+    for text in (row["request"], row["result"], error):
         if text is not None:
             size += len(text) if text.isascii() else len(text.encode(errors="replace"))
+    row["error"] = _plain(error)
     # What has only begun is counted when it ends.
-    row["bytes"] = 0 if record.status == STARTED else size
+    row["bytes"] = 0 if row["status"] == STARTED else size
     return row
 
 
@@ -196,15 +200,18 @@ class Change:
 
 
 @dataclass(slots=True)
-class Later:
-    """A journal entry that is made where it is written, in the writer's thread: there many are made at once."""
+class Appended:
+    """A journal entry as a row."""
 
-    make: Callable[[], JournalRecord]
+    session_id: str
     node: str
+    epoch: int
+    row: Row
 
-    def made(self) -> Change:
-        entry = self.make()
-        return Change(entry.session_id, self.node, entry.epoch, journal=(journal_row(entry),))
+
+def appended(entry: CallEntry) -> Appended:
+    """Turn the entry of a call into a row."""
+    return Appended(entry.session_id, entry.node, entry.epoch, _measured(entry.values()))
 
 
 def change(write: Write) -> Change:

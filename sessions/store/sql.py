@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import StoreUnavailable
+from ..journal import CallEntry
 from ..records import (
     BindingRecord,
     HistoryFilter,
@@ -32,7 +33,7 @@ from .connections import Connections, Place
 from .creation import Creation
 from .dialect import RemoteDatabase
 from .folder import DataFolder
-from .rows import Change, Later
+from .rows import Appended, Change
 from .writer import Writer
 
 T = TypeVar("T")
@@ -221,11 +222,11 @@ class SQLStore:
         await self._submit(rows.change(write))
 
     def append(self, entry: JournalRecord, node: str) -> None:
-        change = Change(entry.session_id, node, entry.epoch, journal=(rows.journal_row(entry),))
-        self._writer.append(change)
+        row = rows.journal_row(entry)
+        self._writer.append(Appended(entry.session_id, node, entry.epoch, row))
 
-    def append_later(self, make: Callable[[], JournalRecord], node: str) -> None:
-        self._writer.append(Later(make, node))
+    def append_call(self, entry: CallEntry) -> None:
+        self._writer.append(entry)
 
     def append_end(self, entry: JournalRecord, receipt: ReceiptRecord, node: str) -> None:
         change = Change(

@@ -9,23 +9,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 from anyio.abc import TaskStatus
 
 from ..errors import Fenced, StoreUnavailable
+from ..journal import CallEntry
 from .base import JournalLimits
 from .batch import Operation, Unit, apply, isolate
 from .compaction import Compactor
 from .connections import Connections
 from .creation import Creation
 from .dialect import blames_database
-from .rows import Change, Later
+from .rows import Appended, Change, appended
 
 logger = logging.getLogger(__name__)
+
+Run: TypeAlias = Callable[..., None]
+"""apply() or isolate()."""
 
 BATCH = 1000
 """Units in one transaction at most, so that preparing them does not hold up the event loop."""
@@ -33,8 +37,11 @@ BATCH = 1000
 LINGER = 0.04
 """How long entries that nobody waits for may collect, in seconds; writing them is to end within 0.05."""
 
-LATER = 200
-"""Entries that wait to be made at most: until then they hold on to all arguments of their calls."""
+SYNC = 1.0
+"""Seconds after which they are on the disk, too. Until then they survive the end of the process, and no power cut."""
+
+LATER = 100
+"""Entries that wait to be made at most: until then they hold on to the arguments and results of their calls."""
 
 RETRY = 1.0
 """How long such entries rest after the database failed, unless somebody asks for something meanwhile."""
@@ -57,8 +64,13 @@ class Writer:
         self._appended: deque[Unit] = deque()
         self._later = 0
         """Entries since the last batch that are still to be made."""
-        self._some = asyncio.Event()
-        self._urgent = asyncio.Event()
+        self._wake = asyncio.Event()
+        """Whether what waits is to be written now."""
+        self._timer: asyncio.TimerHandle | None = None
+        """When what nobody waits for will have collected for long enough."""
+        self._resting = False
+        self._sync_timer: asyncio.TimerHandle | None = None
+        self._sync_due = False
         self._ended = anyio.Event()
         self._closing = False
         self._writing = False
@@ -68,8 +80,8 @@ class Writer:
 
     @property
     def idle(self) -> bool:
-        """Whether everything that was submitted and appended is written."""
-        return not self._waiting and not self._writing
+        """Whether everything that was submitted and appended is on the disk."""
+        return not (self._waiting or self._writing or self._connections.behind)
 
     async def submit(self, work: Change | Creation | Operation) -> Any:
         """Have a unit applied, and return its value when it is durable.
@@ -80,24 +92,24 @@ class Writer:
             raise _closed()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[Unit(work, future)] = None
-        self._some.set()
-        self._urgent.set()
+        self._wake.set()
         return await future
 
-    def append(self, work: Change | Later) -> None:
+    def append(self, work: Change | Appended | CallEntry) -> None:
         """Have a change applied soon. Never blocks, and tells nobody what became of it."""
         if self._closing:
             self.dropped += 1
             return
-        if isinstance(work, Later):
+        if isinstance(work, CallEntry):
             self._later += 1
             if self._later > LATER:
-                work = work.made()
+                work = appended(work)
         unit = Unit(work)
         self._waiting[unit] = None
         self._appended.append(unit)
         self._limit()
-        self._some.set()
+        if self._timer is None and not self._resting:
+            self._timer = asyncio.get_running_loop().call_later(LINGER, self._wake.set)
 
     def _limit(self) -> None:
         while len(self._appended) > self._backlog:
@@ -115,6 +127,9 @@ class Writer:
                     self._writing = False
         finally:
             self._closing = True
+            self._stop_timer()
+            if self._sync_timer is not None:
+                self._sync_timer.cancel()
             self._give_up(list(self._waiting), _closed())
             self._waiting.clear()
             self._appended.clear()
@@ -122,19 +137,18 @@ class Writer:
 
     async def _wait(self) -> bool:
         """Wait for something to do. False when there is nothing left and the writer is closing."""
-        while not self._waiting:
-            if self._closing:
-                return False
-            self._some.clear()
-            await self._some.wait()
-        if not self._urgent.is_set():
-            with anyio.move_on_after(LINGER):
-                await self._urgent.wait()
+        while not ((self._waiting or self._sync_due) and self._wake.is_set()):
+            if not self._waiting:
+                if self._closing:
+                    return False
+                self._wake.clear()
+            await self._wake.wait()
         return True
 
     def _take(self) -> list[Unit]:
         taken: list[Unit] = []
         self._later = 0
+        self._stop_timer()
         while self._waiting and len(taken) < BATCH:
             unit, _ = self._waiting.popitem(last=False)
             if unit.future is None:
@@ -143,11 +157,16 @@ class Writer:
                 continue
             taken.append(unit)
         if not self._waiting and not self._closing:
-            self._urgent.clear()
+            self._wake.clear()
         return taken
 
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     async def _write(self, units: Sequence[Unit]) -> None:
-        if not units:
+        if not units and not self._sync_due:
             return
         try:
             await self._transact(units)
@@ -163,12 +182,32 @@ class Writer:
             self._settle(units)
 
     async def _transact(self, units: Sequence[Unit]) -> None:
+        durable = self._sync_due or any(unit.future is not None for unit in units)
         try:
-            await self._connections.write(partial(apply, units=units, compactor=self._compactor))
+            await self._run(apply, units, durable)
         except Exception as error:
             if blames_database(error):
                 raise
-            await self._connections.write(partial(isolate, units=units, compactor=self._compactor))
+            await self._run(isolate, units, durable)
+        self._sync_later()
+
+    async def _run(self, how: Run, units: Sequence[Unit], durable: bool) -> None:
+        work = partial(how, units=units, compactor=self._compactor)
+        await self._connections.write(work, durable=durable)
+
+    def _sync_later(self) -> None:
+        if not self._connections.behind:
+            self._sync_due = False
+            if self._sync_timer is not None:
+                self._sync_timer.cancel()
+                self._sync_timer = None
+        elif self._sync_timer is None:
+            self._sync_timer = asyncio.get_running_loop().call_later(SYNC, self._sync)
+
+    def _sync(self) -> None:
+        self._sync_timer = None
+        self._sync_due = True
+        self._wake.set()
 
     def _settle(self, units: Sequence[Unit]) -> None:
         for unit in units:
@@ -188,6 +227,7 @@ class Writer:
 
     async def _hold(self, units: Sequence[Unit], error: StoreUnavailable) -> None:
         """Tell those who wait, keep what nobody waits for, and let the database rest."""
+        self._sync_due = False
         entries = [unit for unit in units if unit.future is None]
         if self._closing:
             self._give_up(units, error)
@@ -200,8 +240,17 @@ class Writer:
             self._waiting[unit] = None
             self._waiting.move_to_end(unit, last=False)
         self._limit()
+        await self._rest()
+
+    async def _rest(self) -> None:
+        if all(unit.future is None for unit in self._waiting):
+            self._wake.clear()
+        self._stop_timer()
+        self._resting = True
         with anyio.move_on_after(RETRY):
-            await self._urgent.wait()
+            await self._wake.wait()
+        self._resting = False
+        self._wake.set()
 
     def _give_up(self, units: Sequence[Unit], error: StoreUnavailable) -> None:
         for unit in units:
@@ -213,8 +262,7 @@ class Writer:
     async def aclose(self, seconds: float) -> None:
         """Write what waits, for so long at most, and end. What is still waiting then fails. Idempotent."""
         self._closing = True
-        self._some.set()
-        self._urgent.set()
+        self._wake.set()
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(seconds):
                 await self._ended.wait()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from statehold.sessions.errors import ServiceUnavailable
-from statehold.sessions.journal import call_entry, message_entry, transition_entry
+from statehold.sessions.journal import CallEntry, message_entry, transition_entry
 from statehold.sessions.redaction import Redactor
 from statehold.sessions.services import CallResult
 
@@ -77,6 +77,7 @@ def test_no_secret_is_in_what_the_journal_writes(text: str, secret: str) -> None
     common: dict[str, Any] = {"session_id": "s", "epoch": 1, "seq": 1, "redactor": REDACTOR}
     call: dict[str, Any] = {
         **common,
+        "node": "n",
         "service": "s",
         "tool": "t",
         "arguments": {"deep": [{"text": text}]},
@@ -84,12 +85,13 @@ def test_no_secret_is_in_what_the_journal_writes(text: str, secret: str) -> None
         "ended": 2.0,
         "generation": 1,
         "operation_id": None,
+        "run": None,
         "limit": 4096,
     }
     result = CallResult({"content": [{"type": "text", "text": text}]})
     written = [
-        call_entry(**call, outcome=result)(),
-        call_entry(**call, outcome=ServiceUnavailable(f"It said: {text}"))(),
+        CallEntry(**call, outcome=result).record(),
+        CallEntry(**call, outcome=ServiceUnavailable(f"It said: {text}")).record(),
         transition_entry(
             **common, at=1.0, code="T14", event="lost", source="idle", target="error", cause=text
         ),

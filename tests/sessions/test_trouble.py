@@ -306,11 +306,11 @@ async def test_a_call_that_ran_is_answered_when_its_entry_cannot_be_made(build: 
         def refuse(*_: object) -> None:
             raise RecursionError
 
-        house.store.append_later = refuse
+        house.store.append_call = refuse
         try:
             assert await house.count(session.id) == 1
         finally:
-            del house.store.append_later
+            del house.store.append_call
         assert await house.count(session.id) == 2
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .errors import blames_database, conflicted, explain, lost, violated
 from .remote import RemoteDatabase, interrupt
-from .sqlite import FILE_NAME, WRITES, damaged, make_engine, use_wal
+from .sqlite import FILE_NAME, WRITES, damaged, make_engine, set_durable, use_wal
 from .statements import (
     accumulate,
     alone,
@@ -19,6 +19,7 @@ from .statements import (
     execute_many,
     fetch,
     packed,
+    transaction,
     upsert,
 )
 
@@ -42,6 +43,8 @@ __all__ = [
     "lost",
     "make_engine",
     "packed",
+    "set_durable",
+    "transaction",
     "upsert",
     "use_wal",
     "violated",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, cast
 
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, text
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.sql.dml import Insert
 
@@ -64,10 +64,35 @@ def make_engine(file: Path | None, busy_seconds: float) -> Engine:
     return engine
 
 
+def set_durable(connection: Connection, durable: bool) -> None:
+    """Have the following transactions flushed to the disk when they are committed, or not."""
+    run(connection, f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}", ())
+
+
 def _begin(connection: Connection) -> None:
     # A read is one statement and needs no transaction. A write that began as a read could fail when it is upgraded.
-    if connection.get_execution_options().get(WRITES):
+    if connection.get_execution_options().get(WRITES) and not _driver(connection).in_transaction:
         run(connection, "BEGIN IMMEDIATE", ())
+
+
+@contextmanager
+def transaction(connection: Connection) -> Generator[None]:
+    """Run what is in the block in one transaction, which takes the write lock at once.
+
+    The driver is asked itself, as in run(); SQLAlchemy is told only where it has begun one, too.
+    """
+    run(connection, "BEGIN IMMEDIATE", ())
+    try:
+        yield
+        if _driver(connection).in_transaction:  # a migration ends it itself
+            run(connection, "COMMIT", ())
+    except BaseException:
+        with suppress(sqlite3.Error, SQLAlchemyError):
+            _driver(connection).rollback()
+        raise
+    finally:
+        if connection.in_transaction():
+            connection.rollback()
 
 
 def run(connection: Connection, statement: str, values: Sequence[Any]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -87,6 +88,15 @@ def _compiled(statement: ClauseElement | Upsert, dialect: Dialect) -> SQLCompile
     else:
         made = cast("Insert", statement)
     return made.compile(dialect=dialect)
+
+
+def transaction(connection: Connection) -> AbstractContextManager[object]:
+    """Run what is in the block in one transaction, if the connection writes."""
+    if connection.dialect.name == "sqlite" and connection.get_execution_options().get(
+        sqlite.WRITES
+    ):
+        return sqlite.transaction(connection)
+    return connection.begin()
 
 
 def execute_many(

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 from sqlalchemy import Connection
 from store_making import NODE, MakeStore, Sessions, entry, node_record
 
 from statehold.sessions.errors import Fenced, InvalidArgument, NameTaken, StoreUnavailable
+from statehold.sessions.journal import CallEntry
 from statehold.sessions.lifecycle import Status
-from statehold.sessions.records import BindingRecord, JournalRecord, SnapshotRecord, StateRecord
-from statehold.sessions.store import SQLStore, Store, Write
+from statehold.sessions.records import BindingRecord, SnapshotRecord, StateRecord
+from statehold.sessions.redaction import Redactor
+from statehold.sessions.services import CallResult
+from statehold.sessions.store import SQLStore, Store, Write, writer
+from statehold.sessions.store.folder import DataFolder
 from statehold.sessions.store.writer import LATER
 
 
@@ -285,27 +291,38 @@ async def test_an_entry_that_cannot_be_stored_is_counted_and_leaves_the_others(
     assert "secret" not in caplog.text
 
 
-async def test_entries_that_are_made_later_are_made_once_in_their_place_and_fail_alone(
+@dataclass(slots=True)
+class Call(CallEntry):
+    """An entry of a call that says when it is made."""
+
+    made: list[int]
+
+    def values(self) -> dict[str, Any]:
+        self.made.append(self.seq)
+        if self.tool == "spoilt":
+            raise KeyError("secret")
+        return CallEntry.values(self)
+
+
+def call(seq: int, made: list[int], tool: str = "inc") -> Call:
+    result = CallResult({"content": []})
+    told: dict[str, Any] = {"arguments": {}, "outcome": result, "operation_id": None, "run": None}
+    when: dict[str, Any] = {"started": 1.0, "ended": 2.0, "generation": 1}
+    rest: dict[str, Any] = {"limit": 1000, "redactor": Redactor(), "made": made}
+    return Call("sh_a", NODE, 1, seq, "counter", tool, **told, **when, **rest)
+
+
+async def test_entries_of_calls_are_made_once_in_their_place_and_fail_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     made: list[int] = []
-
-    def later(seq: int) -> Callable[[], JournalRecord]:
-        def make() -> JournalRecord:
-            made.append(seq)
-            if seq == 2:
-                raise KeyError("secret")
-            return entry("sh_a", seq)
-
-        return make
-
     async with SQLStore.sqlite(tmp_path) as store:
         await store.join(node_record(NODE))
         await Sessions(store).make("sh_a")
-        store.append_later(later(1), NODE)
-        store.append_later(later(2), NODE)
+        store.append_call(call(1, made))
+        store.append_call(call(2, made, "spoilt"))
         store.append(entry("sh_a", 3), NODE)
-        store.append_later(later(4), NODE)
+        store.append_call(call(4, made))
         assert made == []
         await store.flush()
         # The batch that the second one spoilt was run again, with what was made.
@@ -318,19 +335,68 @@ async def test_entries_that_are_made_later_are_made_once_in_their_place_and_fail
 
 async def test_only_so_many_entries_hold_on_to_what_they_are_made_of(tmp_path: Path) -> None:
     made: list[int] = []
-
-    def later(seq: int) -> Callable[[], JournalRecord]:
-        return lambda: made.append(seq) or entry("sh_a", seq)
-
     async with SQLStore.sqlite(tmp_path) as store:
         await store.join(node_record(NODE))
         await Sessions(store).make("sh_a")
         for seq in range(1, LATER + 11):
-            store.append_later(later(seq), NODE)
+            store.append_call(call(seq, made))
         assert made == list(range(LATER + 1, LATER + 11))
         await store.flush()
         found = [e.seq for e in await store.journal("sh_a", last=LATER * 2)]
         assert found == list(range(1, LATER + 11))
+
+
+class Flushes:
+    """Counts how often the log is flushed to the disk besides the commits that do so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self.one = threading.Event()
+        real = DataFolder.flush
+
+        def flush(folder: DataFolder) -> None:
+            real(folder)
+            self.count += 1
+            self.one.set()
+
+        monkeypatch.setattr(DataFolder, "flush", flush)
+
+
+async def test_what_nobody_waits_for_is_on_the_disk_when_somebody_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushes = Flushes(monkeypatch)
+    async with SQLStore.sqlite(tmp_path) as store:
+        await store.join(node_record(NODE))
+        await Sessions(store).make("sh_a")
+        assert flushes.count == 0
+        store.append(entry("sh_a", 1), NODE)
+        await store.flush()
+        assert (
+            flushes.count == 0
+        )  # it was committed together with the question, and flushed with it
+        with anyio.fail_after(5):
+            store.append(entry("sh_a", 2), NODE)
+            while not await store.journal("sh_a", last=1, after=1):
+                await anyio.lowlevel.checkpoint()
+            assert flushes.count == 0
+            await store.flush()
+        assert flushes.count == 1
+        await store.flush()
+        assert flushes.count == 1
+
+
+async def test_what_nobody_waits_for_is_on_the_disk_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "SYNC", 0.001)
+    flushes = Flushes(monkeypatch)
+    async with SQLStore.sqlite(tmp_path) as store:
+        await store.join(node_record(NODE))
+        await Sessions(store).make("sh_a")
+        store.append(entry("sh_a", 1), NODE)
+        assert await anyio.to_thread.run_sync(flushes.one.wait, 5)
+        assert [e.seq for e in await store.journal("sh_a")] == [1]
 
 
 async def test_closing_writes_what_was_written_behind(tmp_path: Path) -> None:
