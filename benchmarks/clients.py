@@ -126,7 +126,7 @@ async def embedded() -> AsyncGenerator[Routes]:
     """Both clients of one gateway in this process, and its counter on a pipe."""
     service = {"command": sys.executable, "args": [str(QUICK)]}
     channel = EmbeddedChannel(configured(None, {"quick": service}, None))
-    async with AnyHub(channel, Line(channel, patience=Patience(), questions=None)) as hub:
+    async with AnyHub(channel, Line(channel, patience=Patience(), elicitation=None)) as hub:
         assert channel.gateway is not None
         await channel.gateway.ready()
         face = Face(channel.gateway, version=version("statehold"))

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 from .channel import Channel
 from .hub import Hub
 from .line import Line, Patience
-from .questions import Elicitation, Questions
+from .questions import Elicitation
 
 if TYPE_CHECKING:
     from ..server.config import Config
@@ -65,8 +65,7 @@ def connect(
         from .embedded import EmbeddedChannel, configured
 
         channel = EmbeddedChannel(configured(config, services, data))
-    questions = None if elicitation is None else Questions(elicitation)
-    line = Line(channel, patience=Patience(retry_seconds), questions=questions)
+    line = Line(channel, patience=Patience(retry_seconds), elicitation=elicitation)
     hub = Hub(channel, line)
     return hub.namespace(namespace) if namespace else hub
 

@@ -30,7 +30,10 @@ from .errors import (
 from .results import ERROR_META, JSON, table
 
 if TYPE_CHECKING:
-    from .questions import Questions
+    pass
+
+if TYPE_CHECKING:
+    from .questions import Elicitation
 
 META: Final = "io.modelcontextprotocol/"
 FIRST_PAUSE: Final = 0.05
@@ -65,13 +68,13 @@ class Line:
     """Asks one server. It lives as long as the hub; any task may ask."""
 
     def __init__(
-        self, channel: Channel, *, patience: Patience, questions: Questions | None
+        self, channel: Channel, *, patience: Patience, elicitation: Elicitation | None
     ) -> None:
         self.channel = channel
         self._patience = patience
-        self._questions = questions
+        self._elicitation = elicitation
         self._headers: dict[str, Mapping[tuple[str, ...], str]] = {}
-        capabilities: JSON = {} if questions is None else {"elicitation": {"form": {}, "url": {}}}
+        capabilities: JSON = {} if elicitation is None else {"elicitation": {"form": {}, "url": {}}}
         self._known: JSON = {
             f"{META}protocolVersion": VERSION,
             f"{META}clientInfo": {"name": "statehold-client", "version": version("statehold")},
@@ -199,14 +202,21 @@ class Line:
     ) -> JSON:
         """Ask once, answering what is asked in between."""
         given: JSON = {**params, "_meta": {**self._known, **meta}}
-        while True:
-            result = await self._sent(method, given, progress)
-            if result.get("resultType") != "input_required" or self._questions is None:
-                return result
-            answers = await self._questions.answered(table(result.get("inputRequests")))
+        result = await self._sent(method, given, progress)
+        if result.get("resultType") != "input_required" or self._elicitation is None:
+            return result
+        from .questions import Asked
+
+        asked = Asked(self._elicitation)
+        while result.get("resultType") == "input_required":
+            answers = await asked.answered(table(result.get("inputRequests")))
             given = {**params, "_meta": {**self._known, **meta}, "inputResponses": answers}
             if "requestState" in result:
                 given["requestState"] = result["requestState"]
+            result = await self._sent(method, given, progress)
+        if asked.failure is not None:
+            raise asked.failure
+        return result
 
     async def _sent(self, method: str, params: JSON, progress: Progress | None) -> JSON:
         tool = params.get("name", "")

@@ -33,15 +33,28 @@ Elicitation: TypeAlias = Callable[[Question], Awaitable[Answered]]
 """Answers a question: a mapping that fits its schema, None to decline, or an Answer."""
 
 
-class Questions:
-    """Puts the questions of a server to a callback, one after the other."""
+class Asked:
+    """The questions of one call, put to a callback one after the other.
+
+    When the callback fails, this and every later question is answered with `cancel`, so that the call ends at the server;
+    `failure` is to be raised then.
+    """
 
     def __init__(self, answer: Elicitation) -> None:
         self._answer = answer
+        self.failure: Exception | None = None
 
     async def answered(self, asked: Mapping[str, Any]) -> JSON:
         """Return the answers to what was asked, by the keys of the questions."""
-        return {key: await self._one(request) for key, request in asked.items()}
+        return {key: await self._one_or_cancel(request) for key, request in asked.items()}
+
+    async def _one_or_cancel(self, request: JSON) -> JSON:
+        if self.failure is None:
+            try:
+                return await self._one(request)
+            except Exception as error:
+                self.failure = error
+        return {"action": "cancel"}
 
     async def _one(self, request: JSON) -> JSON:
         if request.get("method") != "elicitation/create":
@@ -62,4 +75,4 @@ class Questions:
         return answer
 
 
-__all__ = ["Answer", "Answered", "Elicitation", "Question", "Questions"]
+__all__ = ["Answer", "Answered", "Elicitation", "Asked", "Question"]

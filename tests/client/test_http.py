@@ -1,0 +1,188 @@
+"""What can go wrong between the client and a server: lost answers, nobody there, the wrong server, no right to enter."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+import anyio
+import pytest
+from front import JSON, Running, serving, toml
+
+from statehold.client import Answer, Hub, Question, connect
+from statehold.client.errors import (
+    NotAllowed,
+    OutcomeUnknown,
+    ServerUnreachable,
+    ToolFailed,
+)
+from statehold.client.questions import Answered
+
+Connect: TypeAlias = Callable[..., Hub]
+TOKEN = "T0ken-of-the-tests-0123456789abcdef"
+
+
+class Relay:
+    """Passes on what a client says, and loses the next answers when it is told to: the server did what was asked."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.lose = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[str]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        async with server:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+    async def _serve(self, read: asyncio.StreamReader, write: asyncio.StreamWriter) -> None:
+        theirs, ours = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._pass, read, ours, False, tasks.cancel_scope)
+                tasks.start_soon(self._pass, theirs, write, True, tasks.cancel_scope)
+        finally:
+            write.close()
+            ours.close()
+
+    async def _pass(
+        self,
+        read: asyncio.StreamReader,
+        write: asyncio.StreamWriter,
+        answers: bool,
+        scope: anyio.CancelScope,
+    ) -> None:
+        while data := await read.read(65536):
+            if answers and self.lose:
+                self.lose -= 1
+                break
+            write.write(data)
+        scope.cancel()
+
+
+@pytest.fixture(scope="module")
+def port(server: Running) -> int:
+    return int(server.url.rpartition(":")[2])
+
+
+async def test_an_answer_that_is_lost_is_asked_for_again(port: int) -> None:
+    relay = Relay(port)
+    async with relay.running() as url, connect(url) as hub, hub.session(services=["quick"]) as s:
+        relay.lose = 3
+        assert (await s.call("inc")).text == "1"
+        assert (await s.call("inc")).text == "2"
+        relay.lose = 1
+        with pytest.raises(ToolFailed):
+            await s.call("fail")
+        relay.lose = 1
+        assert (await s.info()).in_flight == 0
+        page = await s.history(kind="call")
+        assert [entry.tool for entry in page.entries] == ["inc", "inc", "fail"]
+
+
+async def test_what_must_not_be_done_twice_is_not_asked_again(port: int) -> None:
+    relay = Relay(port)
+    async with relay.running() as url, connect(url) as hub, hub.session() as s:
+        relay.lose = 1
+        with pytest.raises(OutcomeUnknown):
+            await s.state.update({"n": 1})
+        assert await s.state.get("/n") == 1
+        assert s.state.version == 1
+        relay.lose = 1
+        with pytest.raises(OutcomeUnknown):
+            await hub.create()
+        relay.lose = 2
+        await s.close()
+
+
+async def test_a_server_that_stays_away_is_given_up(port: int) -> None:
+    relay = Relay(port)
+    async with relay.running() as url, connect(url, retry_seconds=0.3) as hub:
+        s = await hub.create(services=["quick"])
+        relay.lose = 10_000
+        with anyio.fail_after(20):
+            with pytest.raises(OutcomeUnknown):
+                await s.call("inc")
+            with pytest.raises(ServerUnreachable):
+                await s.info()
+        relay.lose = 0
+        await s.close()
+
+
+async def test_nobody_there_is_said_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with anyio.fail_after(10):
+        with pytest.raises(ServerUnreachable) as caught:
+            async with connect(f"http://127.0.0.1:{port}"):
+                pass
+    assert caught.value.retryable
+
+
+async def test_another_server_is_refused(counter_server: Callable[..., str]) -> None:
+    url = counter_server("http")
+    with pytest.raises(ServerUnreachable, match="no Statehold"):
+        async with connect(url):
+            pass
+
+
+@pytest.fixture(scope="module")
+def guarded(settings: JSON, tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
+    """A server that wants a token, and the session as a header too."""
+    folder = tmp_path_factory.mktemp("guarded")
+    tokens = folder / "tokens"
+    tokens.write_text(f"{TOKEN} alice\n")
+    os.chmod(tokens, 0o600)
+    config = folder / "statehold.toml"
+    server = {"tokens": str(tokens), "session_header": True}
+    config.write_text(toml({**settings, "server": server}))
+    with serving(config, folder / "data") as running:
+        yield running
+
+
+async def test_a_token_opens_the_door_and_headers_follow_arguments(guarded: Running) -> None:
+    for wrong in (None, "wrong"):
+        with pytest.raises(NotAllowed):
+            async with connect(guarded.url, token=wrong):
+                pass
+    async with (
+        connect(f"{guarded.url}/mcp/", token=TOKEN) as hub,
+        hub.session(services=["quick"]) as s,
+    ):
+        assert [(await s.call("inc")).text for _ in range(2)] == ["1", "2"]
+
+
+async def test_a_question_is_answered_declined_or_cancelled(way: Connect) -> None:
+    asked: list[Question] = []
+    answers: list[Answered] = [{"answer": "42"}, None, Answer("cancel")]
+
+    async def answer(question: Question) -> Answered:
+        asked.append(question)
+        return answers.pop(0)
+
+    async with way(elicitation=answer) as hub, hub.session(services=["quick"]) as s:
+        said = [(await s.call("ask")).text for _ in range(3)]
+        assert ["accept" in said[0], "decline" in said[1], "cancel" in said[2]] == [True] * 3
+        assert asked[0].message == "What is the answer?"
+        assert asked[0].schema is not None
+        answers.extend([{"answer": "a"}, {"answer": "b"}])
+        assert "b" in (await s.call("ask_twice")).text
+
+
+async def test_what_a_callback_raises_is_the_callers_own(way: Connect) -> None:
+    asked: list[Question] = []
+
+    async def answer(question: Question) -> None:
+        asked.append(question)
+        raise LookupError("nobody knows")
+
+    async with way(elicitation=answer) as hub, hub.session(services=["quick"]) as s:
+        with pytest.raises(LookupError):
+            await s.call("ask_twice")
+        assert len(asked) == 1
+        # The server waits for nobody any more.
+        assert (await s.info()).in_flight == 0
