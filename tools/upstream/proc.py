@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -54,15 +54,22 @@ def machine() -> str:
 
 def has_children(pid: int) -> bool:
     """Whether a process has children now. True when that cannot be told."""
-    if not LINUX:
-        return False
     try:
-        return any(
-            (PROC / str(pid) / "task" / thread / "children").read_bytes().strip()
-            for thread in os.listdir(PROC / str(pid) / "task")
-        )
+        return LINUX and any(_children(pid))
     except OSError:
         return True
+
+
+def children(pid: int) -> list[int]:
+    """Return the children that a process has now; Linux only, else empty."""
+    with contextlib.suppress(OSError):
+        return [int(child) for each in _children(pid) for child in each.split()] if LINUX else []
+    return []
+
+
+def _children(pid: int) -> Iterator[bytes]:
+    for thread in os.listdir(PROC / str(pid) / "task"):
+        yield (PROC / str(pid) / "task" / thread / "children").read_bytes().strip()
 
 
 def program(pid: int) -> str:
@@ -187,6 +194,7 @@ def signal_group(pgid: int, number: int) -> bool:
 __all__ = [
     "LINUX",
     "MARK",
+    "children",
     "descriptors",
     "group_members",
     "has_children",

@@ -1,0 +1,175 @@
+"""The pytest plugin, in runs of pytest of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from front import UPSTREAMS
+
+pytest_plugins = ["pytester"]
+
+OPTIONS = ("-p", "no:xdist", "-p", "no:langsmith_plugin", "-p", "no:hypothesispytest", "-q")
+
+LEAKY = f"""
+import sys
+sys.path.insert(0, {str(UPSTREAMS)!r})
+from quick import Quick, text, tool
+
+class Leaky(Quick):
+    def __init__(self):
+        super().__init__()
+        self.kept = []
+        self.tools.append(tool("open"))
+
+    def tool_open(self, *_):
+        self.kept.append(open(__file__))
+        return text("opened")
+
+Leaky().run()
+"""
+
+TESTS = """
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from statehold import client
+from statehold.client import sync
+
+LEAKY = [sys.executable, Path(__file__).with_name("leaky.py")]
+seen = {}
+
+@pytest.fixture(scope="session")
+def statehold_services():
+    return {"mcpServers": {"leaky": {"command": sys.executable, "args": ["leaky.py"]}}}
+
+@pytest.fixture
+def counted(statehold_session):
+    return statehold_session.call("inc").text
+
+@pytest.fixture
+async def counted_async(statehold_session):
+    return (await statehold_session.call("inc")).text
+
+class TestBlocking:
+    def test_stdio(self, stdio_session):
+        s = stdio_session(LEAKY)
+        assert isinstance(s, sync.Session)
+        assert [s.call("inc").text for _ in range(3)] == ["1", "2", "3"]
+        other = stdio_session(LEAKY, prefix="other_", env={"A": "${B}"})
+        assert [s.call("get").text, other.call("other_get").text] == ["3", "0"]
+
+    @pytest.mark.statehold(state={"step": 1}, metadata={"a": 1})
+    def test_server(self, statehold_server, statehold_hub, statehold_session, counted):
+        assert isinstance(statehold_hub, sync.Hub)
+        assert (counted, statehold_hub.call("inc").text) == ("1", "2")
+        assert statehold_session.state.get("/step") == 1
+        assert statehold_session.info().metadata == {"a": 1}
+        seen["session"] = statehold_session.id
+        assert statehold_server.data.is_dir() and "listens on" in statehold_server.log
+
+    def test_it_was_closed(self, statehold_hub):
+        assert statehold_hub.get(seen["session"]).status == "closed"
+
+@pytest.mark.anyio
+async def test_anyio_stdio(stdio_session):
+    s = await stdio_session(LEAKY)
+    assert isinstance(s, client.Session)
+    assert [(await s.call("inc")).text for _ in range(3)] == ["1", "2", "3"]
+
+@pytest.mark.anyio
+async def test_anyio_server(statehold_hub, statehold_session, counted_async):
+    assert isinstance(statehold_hub, client.Hub)
+    assert (counted_async, (await statehold_hub.call("inc")).text) == ("1", "2")
+    assert "test_anyio_server" in (await statehold_session.info()).metadata["test"]
+
+@pytest.mark.asyncio
+async def test_asyncio_stdio(stdio_session):
+    s = await stdio_session(LEAKY)
+    assert [(await s.call("inc")).text for _ in range(3)] == ["1", "2", "3"]
+
+@pytest.mark.asyncio
+async def test_asyncio_server(statehold_hub, statehold_session):
+    assert [(await statehold_session.call("inc")).text for _ in range(2)] == ["1", "2"]
+
+def test_that_fails(stdio_session):
+    seen["pid"] = stdio_session(LEAKY).call("inc").structured["pid"]
+    assert False, "as it should"
+
+def test_its_server_is_gone():
+    with pytest.raises(ProcessLookupError):
+        os.kill(seen["pid"], 0)
+
+def test_that_leaves_a_process(stdio_session):
+    stdio_session(LEAKY).call("spawn")
+
+@pytest.mark.asyncio
+async def test_that_leaves_a_process_async(stdio_session):
+    await (await stdio_session(LEAKY)).call("spawn")
+
+def test_that_opens_files(stdio_session):
+    s = stdio_session(LEAKY, fds=2)
+    for _ in range(3):
+        s.call("open")
+
+def test_that_opens_few_files(stdio_session):
+    s = stdio_session(LEAKY)
+    for _ in range(3):
+        s.call("open")
+"""
+
+
+@pytest.fixture
+def folder(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
+    # What the run around it is told is not for the run inside.
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    return pytester.path
+
+
+def test_each_kind_of_test_gets_its_client_and_leaks_are_errors(
+    pytester: pytest.Pytester, folder: Path
+) -> None:
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
+    (folder / "leaky.py").write_text(LEAKY)
+    (folder / "test_inside.py").write_text(TESTS)
+    ran = pytester.runpytest_subprocess(*OPTIONS, "--strict-markers", "-W", "error", "-rA")
+    ran.assert_outcomes(passed=12, failed=1, errors=3)
+    assert ran.stdout.str().count("the server left behind:\n  process ") == 2
+    ran.stdout.fnmatch_lines(
+        ["*3 open descriptors more than at its start, where 2 are allowed: 3 x */leaky.py"]
+    )
+    ran.stdout.fnmatch_lines_random(
+        [
+            f"ERROR test_inside.py::{name}*"
+            for name in (
+                "test_that_leaves_a_process ",
+                "test_that_leaves_a_process_async",
+                "test_that_opens_files",
+            )
+        ]
+    )
+
+
+def test_a_run_that_does_not_use_it_imports_nothing_for_it(
+    pytester: pytest.Pytester, folder: Path
+) -> None:
+    pytester.makepyfile(
+        """
+        import sys
+
+        HEAVY = {"mcp", "mcp_types", "pydantic", "starlette", "uvicorn", "sqlalchemy", "playwright", "httpx2"}
+
+        def test_nothing_is_there(request):
+            assert request.config.pluginmanager.hasplugin("statehold")
+            assert not HEAVY & set(sys.modules)
+            assert not [name for name in sys.modules if name.startswith(("statehold.server", "statehold.tools"))]
+
+        async def test_of_no_plugin(stdio_session): ...
+        """
+    )
+    ran = pytester.runpytest_subprocess(*OPTIONS, "-p", "no:asyncio")
+    ran.assert_outcomes(passed=1, errors=1)
+    ran.stdout.fnmatch_lines(["stdio_session needs anyio's pytest plugin*"])
