@@ -30,9 +30,6 @@ from .errors import (
 from .results import ERROR_META, JSON, table
 
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from .questions import Elicitation
 
 META: Final = "io.modelcontextprotocol/"

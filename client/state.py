@@ -16,7 +16,7 @@ class State:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.version = 0
+        self.version: int = 0
         """The version that was seen last. Each change makes it one more."""
 
     def __repr__(self) -> str:

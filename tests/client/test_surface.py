@@ -1,0 +1,88 @@
+"""The public names of the client, and what importing it costs."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import statehold.client
+from statehold.client import errors, sync
+from statehold.server import config_load
+from statehold.sessions.errors import SessionError
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = sorted(
+    ".".join(("statehold", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+    for path in (ROOT / "client").rglob("*.py")
+    if path.stem != "pytest_plugin"  # Its names are for pytest.
+)
+
+
+ALIASES = ("Elicitation", "Progress")
+"""Types of callbacks, which cannot hold a text."""
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_says_what_it_offers(name: str) -> None:
+    module = importlib.import_module(name)
+    offered: list[str] = module.__all__
+    assert len(offered) == len(set(offered))
+    assert all(hasattr(module, public) for public in offered)
+
+
+@pytest.mark.parametrize("module", [statehold.client, sync, errors])
+def test_the_public_modules_offer_what_they_hold(module: ModuleType) -> None:
+    held = {name for name in vars(module) if not name.startswith("_")}
+    modules = {name for name in held if inspect.ismodule(getattr(module, name))} - {"errors"}
+    left = held - modules - {"annotations"}
+    internal = {"CODES", "ErrorT", "of_wire", "made", "Mapping", "Sequence", "Any", "Final"}
+    assert left - internal - {"TYPE_CHECKING", "TypeVar"} == set(module.__all__)
+    for name in module.__all__:
+        value = getattr(module, name)
+        assert inspect.getdoc(value) or name in ALIASES, name
+
+
+def test_every_code_of_the_server_has_a_class_of_the_client() -> None:
+    def below(kind: type[SessionError]) -> set[type[SessionError]]:
+        return {kind}.union(*(below(each) for each in kind.__subclasses__()))
+
+    ours = {k for k in below(SessionError) if k.__module__ == "statehold.sessions.errors"}
+    assert {kind.__name__ for kind in ours} <= set(errors.__all__)
+    assert {kind.code for kind in ours} == set(errors.CODES)
+
+
+HEAVY = ("mcp", "starlette", "uvicorn", "sqlalchemy", "playwright", "langchain_core", "pydantic")
+
+
+def imported(program: str) -> set[str]:
+    command = [sys.executable, "-c", f"import sys; {program}; print(*sys.modules)"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_importing_the_client_imports_neither_the_server_nor_the_sdk() -> None:
+    """Which bounds its time too: it takes a small part of what `import mcp.client` takes."""
+    found = imported("import statehold.client, statehold.client.sync")
+    assert found.isdisjoint(HEAVY), found.intersection(HEAVY)
+    assert not any(name.startswith("statehold.server") for name in found)
+
+
+def test_a_hub_over_http_needs_no_server_either() -> None:
+    found = imported("from statehold.client import connect; connect('http://127.0.0.1:1')")
+    assert found.isdisjoint(HEAVY)
+
+
+def test_the_environment_says_nothing_to_an_embedded_statehold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STATEHOLD_NAMESPACE", "elsewhere")
+    assert config_load.load().namespace == "elsewhere"
+    from statehold.client.embedded import configured
+
+    assert configured(None, None, None).namespace == ""

@@ -1,0 +1,122 @@
+"""The types of the Python client, as a user's type checker sees them. Nothing here is ever run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, assert_type
+
+from statehold.client import (
+    Answer,
+    AutoSession,
+    CallResult,
+    Entry,
+    History,
+    Hub,
+    Image,
+    Loaded,
+    Merged,
+    Question,
+    ResourceContent,
+    ServiceStatus,
+    Session,
+    SessionBlock,
+    SessionBrief,
+    SessionInfo,
+    State,
+    StateModule,
+    StateValue,
+    Stats,
+    Summary,
+    Tool,
+    connect,
+    errors,
+)
+
+
+class Notes(StateModule):
+    def __init__(self) -> None:
+        self.pages: list[str] = []
+        self.register_state("pages", dump=lambda pages: sorted(pages), load=list)
+
+
+async def answer(question: Question) -> Mapping[str, Any] | Answer | None:
+    assert_type(question.message, str)
+    assert_type(question.schema, dict[str, Any] | None)
+    return {"answer": 42} if question.url is None else Answer("cancel")
+
+
+async def progress(done: float, total: float | None, message: str | None) -> None: ...
+
+
+async def hubs() -> None:
+    assert_type(connect(), Hub)
+    connect("http://127.0.0.1:8931", token="x", headers={"a": "b"}, namespace="n", retry_seconds=5)
+    connect(stdio=["statehold", "--ephemeral"], env={}, cwd=".", elicitation=answer)
+    connect(config="statehold.toml", services={"a": {"command": "a"}}, data="kept")
+    async with connect() as hub:
+        assert_type(hub, Hub)
+        assert_type(hub.namespace("team"), Hub)
+        assert_type(hub.scope, str)
+        assert_type(hub.session("x", services=["a"], keep=True, state={"a": 1}), SessionBlock)
+        assert_type(await hub.create("x", metadata={}, idle_seconds=5), Session)
+        assert_type(await hub.get("x"), Session)
+        assert_type(await hub.sessions(statuses=["idle"], user_id="u"), list[SessionInfo])
+        assert_type(await hub.call("inc", n=1), CallResult)
+        assert_type(hub.current_session, Session | None)
+        assert_type(hub.auto_session(), AutoSession)
+        assert_type(await hub.tools(), list[Tool])
+        assert_type(await hub.services(), list[ServiceStatus])
+        assert_type(await hub.wait_service("a", 5), ServiceStatus)
+        assert_type(await hub.add_service("a", {"command": "a"}), ServiceStatus)
+        assert_type(await hub.stats(), Stats)
+        assert_type(await hub.import_session({}), Session)
+        assert_type(await hub.load_session_state("x", notes=Notes()), Loaded | None)
+        await hub.save_session_state("x", notes=Notes())
+        await hub.save_session_state("x", notes=1)  # pyright: ignore[reportArgumentType]
+
+
+async def sessions(hub: Hub) -> None:
+    async with hub.session() as s:
+        assert_type(s, Session)
+        assert_type((s.id, s.name, s.status, s.generation), tuple[str, str | None, str, int])
+        assert_type((s.expires_at, s.attached, s.is_open), tuple[str | None, bool, bool])
+        assert_type(s.last_error, errors.SessionError | None)
+        assert_type(await s.call("inc"), CallResult)
+        assert_type(await s.call("inc", {"tool": 1}, given=2, arguments=3), CallResult)
+        await s.call_tool("inc", {"n": 1}, timeout_seconds=1, progress=progress, check=False)
+        assert_type(await s.info(), SessionInfo)
+        assert_type(await s.tools(), list[Tool])
+        assert_type(await s.history(5, kind="call", tool=["a", "b"]), History)
+        assert_type((await s.history()).entries, list[Entry])
+        assert_type(await s.note("user", "text"), Entry)
+        assert_type(await s.summary("text", topics=["a"]), Summary)
+        assert_type(await s.fork(2, names=["a", "b"]), list[Session])
+        assert_type(await s.merge([s, "x"], policy="first_wins"), Merged)
+        await s.merge([s], policy="other")  # pyright: ignore[reportArgumentType]
+        assert_type(await s.read("state"), list[ResourceContent])
+        assert_type(await s.export(), dict[str, Any])
+        with s.use() as same:
+            assert_type(same, Session)
+
+
+async def states(state: State) -> None:
+    assert_type(await state.get("/a"), Any)
+    assert_type(await state.read(), StateValue)
+    assert_type(await state.update({"a": None}, if_version=1), int)
+    assert_type(await state.replace([1], path="/a"), int)
+    assert_type(state.version, int)
+
+
+def results(found: CallResult) -> None:
+    assert_type((found.text, found.notice, found.is_error), tuple[str, str | None, bool])
+    assert_type(found.structured, dict[str, Any] | None)
+    assert_type(found.images, list[Image])
+    assert_type(found.session, SessionBrief | None)
+    for block in found.content:
+        if block.type == "text":
+            assert_type(block.text, str)
+
+
+def failures(error: errors.ToolFailed) -> None:
+    assert_type(error.result, CallResult)
+    assert_type((error.code, error.retryable, error.recovery), tuple[str, bool, str])
