@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nursery import Nursery
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def measured(tmp_path: Path, *arguments: str) -> dict[str, Any]:
+def measured(nursery: Nursery, tmp_path: Path, *arguments: str) -> dict[str, Any]:
     file = tmp_path / "results.json"
-    command = [sys.executable, "-m", "benchmarks", *arguments, "--json", str(file)]
+    command = nursery.command("-m", "benchmarks", *arguments, "--json", str(file))
     done = subprocess.run(
         command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=50
     )
@@ -27,11 +27,11 @@ def measured(tmp_path: Path, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("postgresql")
-def test_the_store_is_measured_at_1_10_and_100_writers(tmp_path: Path) -> None:
+def test_the_store_is_measured_at_1_10_and_100_writers(nursery: Nursery, tmp_path: Path) -> None:
     """SC-18, SC-31."""
     databases = ("sqlite", "postgresql")
     only = ("--databases", ",".join(databases))
-    found = measured(tmp_path, "store", "--quick", "--seconds", "0.1", *only)
+    found = measured(nursery, tmp_path, "store", "--quick", "--seconds", "0.1", *only)
     rows = found["store"]["rows"]
     assert [(row["database"], row["what"], row["writers"]) for row in rows] == [
         (database, what, writers)
@@ -47,9 +47,9 @@ def test_the_store_is_measured_at_1_10_and_100_writers(tmp_path: Path) -> None:
     assert len(found["about"]["load_before"]) == 3
 
 
-def test_a_hop_is_measured_beside_the_direct_way(tmp_path: Path) -> None:
+def test_a_hop_is_measured_beside_the_direct_way(nursery: Nursery, tmp_path: Path) -> None:
     only = ("--over", "http", "--era", "modern", "--routes", "direct,statehold")
-    found = measured(tmp_path, "hop", "--quick", *only, "--rounds", "1", "--calls", "4")
+    found = measured(nursery, tmp_path, "hop", "--quick", *only, "--rounds", "1", "--calls", "4")
     rows = found["hop"]["rows"]
     assert {(row["route"], row["result"], row["at once"]) for row in rows} == {
         (route, size, at_once)
@@ -62,16 +62,16 @@ def test_a_hop_is_measured_beside_the_direct_way(tmp_path: Path) -> None:
     assert all(row["gateway CPU"] > 0 for row in rows if row["route"] == "statehold")
 
 
-def test_a_wrong_part_is_refused(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks", "nonsense"]
+def test_a_wrong_part_is_refused(nursery: Nursery) -> None:
+    command = nursery.command("-m", "benchmarks", "nonsense")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50)
     assert done.returncode == 2
     assert "nonsense" in done.stderr
 
 
-def test_what_a_state_costs_is_measured_at_three_sizes(tmp_path: Path) -> None:
+def test_what_a_state_costs_is_measured_at_three_sizes(nursery: Nursery, tmp_path: Path) -> None:
     """AG-36 to AG-38."""
-    found = measured(tmp_path, "state", "--quick", "--seconds", "0.1")
+    found = measured(nursery, tmp_path, "state", "--quick", "--seconds", "0.1")
     rows = found["state"]["rows"]
     assert [row["state"] for row in rows] == ["0.9 KB", "10 KB", "50 KB"]
     assert all(row["copy us"] > 0 and row["updates"] > 0 and row["reads"] > 0 for row in rows)
@@ -82,9 +82,9 @@ def test_what_a_state_costs_is_measured_at_three_sizes(tmp_path: Path) -> None:
     ]
 
 
-def test_the_python_client_is_measured_beside_the_sdks(tmp_path: Path) -> None:
+def test_the_python_client_is_measured_beside_the_sdks(nursery: Nursery, tmp_path: Path) -> None:
     few = ("--quick", "--over", "http", "--rounds", "1", "--calls", "4")
-    found = measured(tmp_path, "client", *few)
+    found = measured(nursery, tmp_path, "client", *few)
     assert [(row["over"], row["client"]) for row in found["client"]["rows"]] == [
         ("http", "sdk"),
         ("http", "sdk, operation id"),

@@ -238,6 +238,7 @@ def _run(arguments: list[str]) -> int:
     try:
         if arguments[0] == "-m":
             sys.argv = arguments[1:]
+            sys.path[0] = os.getcwd()
             runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         else:
             sys.argv = arguments
