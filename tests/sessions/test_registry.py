@@ -102,7 +102,7 @@ async def test_closing_releases_the_connection(build: Build):
 
 
 async def test_an_idle_session_is_paused_and_the_next_call_resumes_it(build: Build):
-    """AM-11, AM-12, AM-29, AM-32."""
+    """AM-11, AM-12, AM-29, AM-32, MS-35."""
     async with build() as house:
         session = await house.create(idle=60.0)
         await house.count(session.id)

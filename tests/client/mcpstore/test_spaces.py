@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from front import service
 
-from statehold.client.errors import InvalidArgument, NameTaken, ServiceUnavailable, UnknownTool
-from statehold.client.mcpstore import Context, MCPStore
+from statehold.client.errors import (
+    CallTimedOut,
+    InvalidArgument,
+    NameTaken,
+    ServiceUnavailable,
+    UnknownTool,
+)
+from statehold.client.mcpstore import Context, MCPStore, Session
 
 
 def inc(context: Any) -> str:
@@ -165,6 +173,31 @@ def test_all_sessions_of_a_space_are_counted_restarted_closed_and_removed(
     assert not any(session.is_active for session in sessions)
     assert other.is_active
     other.close_session()
+
+
+def test_a_service_may_take_one_call_at_a_time(store: MCPStore, tmp_path: Path) -> None:
+    """MS-46: a call that comes during another one of its session begins after that one's end."""
+    context, log = store.for_agent("orderly"), tmp_path / "calls"
+    context.add_service({"name": "one", **service("asking", "--log", str(log), concurrency=1)})
+
+    def hang(session: Session) -> None:
+        with pytest.raises(CallTimedOut):
+            session.use_tool("hang", timeout=0.5)
+
+    with context.with_session() as s, ThreadPoolExecutor(1) as threads:
+        s.use_tool("get")
+        hanging = threads.submit(hang, s)
+        while "hang" not in log.read_text():
+            assert not hanging.done()
+        assert s.use_tool("inc").text == "1"
+        hanging.result(10)
+    seen = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(call["tool"], call.get("event")) for call in seen] == [
+        ("get", None),
+        ("hang", None),
+        ("hang", "cancelled"),
+        ("inc", None),
+    ]
 
 
 def test_a_service_is_added_once(store: MCPStore, counter: dict[str, Any]) -> None:

@@ -1,0 +1,77 @@
+"""The page for people who come from MCPStore, and the program that goes with it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statehold.client.mcpstore import MCPStore
+
+ROOT = Path(__file__).resolve().parents[3]
+ROW = re.compile(r"^\| [^|]+ \| `([^`]+)` \| `([^`]+)` \|$", re.MULTILINE)
+PAGE = (ROOT / "docs" / "from-mcpstore.md").read_text(encoding="utf-8")
+ROWS = ROW.findall(PAGE)
+
+
+@pytest.fixture(scope="module")
+def scope(store: MCPStore) -> Generator[dict[str, Any]]:
+    """What the rows are about. The last row ends it."""
+    session = store.for_store().create_session("of the page")
+    yield {
+        "store": store,
+        "space": store.for_store(),
+        "session": session,
+        "session_id": "of the page",
+        "agent_id": "reader",
+        "name": "counter",
+        "tool": "inc",
+        "args": {},
+        "hub": store.hub,
+        "s": session.client,
+        "new_name": "of the hub",
+    }
+    store.for_store().close_all_sessions()
+
+
+@pytest.mark.parametrize(("theirs", "ours"), ROWS, ids=[theirs for theirs, _ in ROWS])
+def test_what_the_page_names_is_there(scope: dict[str, Any], theirs: str, ours: str) -> None:
+    """MS-48: each row of the finder, in both its columns."""
+    own = ours if "(tool" not in ours else "s.call('counter/inc', args)"
+    for code in (theirs, own):
+        eval(code, scope)
+
+
+def test_the_page_names_every_method_of_a_session_that_mcpstore_had() -> None:
+    named = {theirs.partition("(")[0].rpartition(".")[2] for theirs, _ in ROWS}
+    assert {"session_auto", "session_manual", "create_session", "list_tools"} <= named
+    assert {"bind_service", "use_tool", "restart_session", "extend_session"} <= named
+
+
+def test_the_program_runs_and_leaves_nothing(tmp_path: Path) -> None:
+    """MS-19: no close(), and nothing is left: no file, and no process that would keep it from ending."""
+    example = "examples/migrating_from_mcpstore.py"
+    assert f"uv run python {example}" in (ROOT / example).read_text(encoding="utf-8")
+    env = {**os.environ, "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    given = [sys.executable, str(ROOT / example)]
+    done = subprocess.run(
+        given, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "0 services of the store are seen, one of its own counts 1" in done.stdout
+    lines = [
+        line.split(":", 1) for line in done.stdout.splitlines() if re.match("by|au|ma|in as", line)
+    ]
+    assert {name: said.split() for name, said in lines} == {
+        "by hand": ["1", "2", "3", "restarted:", "1"],
+        "automatic": ["1", "2", "3"],
+        "manual again": ["1", "1", "1"],
+        "in async code": ["1", "2", "3", "4", "5"],
+    }
+    assert list(tmp_path.rglob("*")) == []
