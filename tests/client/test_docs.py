@@ -1,0 +1,59 @@
+"""The programs of docs/client.md run as printed, and say what is printed below them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from front import Running, serving
+from nursery import Nursery
+
+from statehold.client import Hub, Session, errors
+from statehold.client.sync import Hub as BlockingHub
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
+PROGRAMS = re.findall(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", PAGE, re.M | re.S)
+PATH = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
+    config = ROOT / "examples" / "notebook.toml"
+    with serving(config, tmp_path_factory.mktemp("notebook"), env=PATH) as running:
+        yield running
+
+
+@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+def test_a_program_of_the_page_runs_as_printed(
+    number: int, notebook: Running, nursery: Nursery, tmp_path: Path
+) -> None:
+    program, printed = PROGRAMS[number]
+    file = tmp_path / "program.py"
+    file.write_text(program.replace("http://127.0.0.1:8931", notebook.url))
+    done = subprocess.run(
+        nursery.command(str(file)),
+        env={**os.environ, **PATH},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not printed or done.stdout == printed
+
+
+def test_every_name_that_the_page_uses_exists() -> None:
+    known = {
+        "hub": {*dir(Hub), *dir(BlockingHub)},
+        "s": {*dir(Session), "state", "attached"},
+        "errors": set(errors.__all__),
+    }
+    for owner, name in re.findall(r"`[^`]*?\b(hub|s|errors)\.(\w+)", PAGE):
+        assert name in known[owner], f"{owner}.{name}"
