@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
+
+from statehold.server.cli_parser import build_parser
+from statehold.server.config_load import load
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -32,3 +37,62 @@ async def test_login_is_used_by_two_clients_of_two_eras(headless_shell: str, lea
         ["2025-11-25", "session_close"],
     ]
     await leaks.check()
+
+
+async def said_by(example: str, *arguments: str) -> list[str]:
+    """Run an example by the command that it names, and return the lines it prints."""
+    assert f"uv run python {example}" in (ROOT / example).read_text(encoding="utf-8")
+    with anyio.fail_after(55):
+        command = [sys.executable, example, *arguments]
+        done = await anyio.run_process(command, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode().splitlines()
+
+
+async def test_an_agent_takes_a_picture_of_the_page_it_opened(
+    headless_shell: str, tmp_path: Path, leaks: Any
+) -> None:
+    """MS-40: offline, with a scripted model and a local page, and a real PNG in the end."""
+    picture = tmp_path / "cart.png"
+    said = await said_by("examples/langgraph_agent.py", str(picture))
+    assert said[-2:] == ['"Shop: 2"', "There are two in the cart."]
+    assert [line.partition(": ")[2] for line in said[:-2]] == ["success"] * 4
+    found = picture.read_bytes()
+    assert found.startswith(b"\x89PNG\r\n\x1a\n")
+    assert len(found) > 1000
+    await leaks.check()
+
+
+async def test_forked_browsers_have_the_login_and_bring_back_what_they_found(
+    headless_shell: str, leaks: Any
+) -> None:
+    said = await said_by("examples/parallel_browsing.py")
+    assert said == ["3 browsers, 0 conflicts", "{'tea': 3, 'milk': 1, 'honey': 7}"]
+    await leaks.check()
+
+
+async def test_the_tests_of_a_server_pass(leaks: Any) -> None:
+    example = "examples/test_notebook.py"
+    assert f"uv run pytest {example}" in (ROOT / example).read_text(encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider", example]
+    with anyio.fail_after(55):
+        done = await anyio.run_process(command, cwd=ROOT, check=False)
+    assert b"4 passed" in done.stdout, done.stdout.decode()
+    await leaks.check()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.json")), ids=lambda p: p.name)
+def test_a_client_s_file_is_one_that_we_read_and_starts_what_there_is(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claude Desktop, Claude Code and Cursor: a file for them is an `mcpServers` file like any other, and ours reads it."""
+    monkeypatch.setenv("MCP_BEARER_TOKEN", "secret")
+    [(name, entry)] = load(services=path, environ=dict(os.environ)).upstreams().items()
+    assert name == "statehold"
+    if entry.command is None:
+        assert entry.url is not None
+        assert re.fullmatch(r"http://127\.0\.0\.1:8931/s/[a-z]+/mcp", entry.url)
+        return
+    assert (entry.command, entry.args[0]) == ("uvx", "statehold")
+    given = build_parser().parse_args(entry.args[1:])
+    assert given.config
