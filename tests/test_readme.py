@@ -181,7 +181,9 @@ def test_the_settings_of_the_page_of_services_can_be_loaded(tmp_path: Path) -> N
     assert list(config.upstreams()) == ["memory", "docs", "notebook"]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").iterdir()), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "examples").glob("*.*")), ids=lambda path: path.name
+)
 def test_no_example_sets_a_variable_that_we_refuse(path: Path) -> None:
     named = re.findall(r"\$\{(?:env:)?(STATEHOLD_\w+)", path.read_text(encoding="utf-8"))
     load(environ={name: str(NOTEBOOK) for name in named})
