@@ -83,8 +83,13 @@ def _value(value: Any) -> str:
 
 def service(program: str, *arguments: str, **options: Any) -> JSON:
     """Describe a service that runs one of tests/upstreams."""
-    command = [str(UPSTREAMS / f"{program}.py"), *arguments]
-    return {"command": sys.executable, "args": command, **options}
+    given = [str(UPSTREAMS / f"{program}.py"), *arguments]
+    if program == "counter":
+        # With the SDK; the others need the standard library alone.
+        command = [sys.executable] if Nursery.current is None else Nursery.current.command()
+    else:
+        command = [sys.executable, "-S", "-E"]
+    return {"command": command[0], "args": [*command[1:], *given], **options}
 
 
 @dataclass

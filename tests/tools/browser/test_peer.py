@@ -94,11 +94,13 @@ def quiet() -> Generator[TextIO]:
 
 @pytest.fixture
 async def peer(
-    playwright_command: list[str], tmp_path: Path, quiet: TextIO
+    playwright_command: list[str], chromium: str, shell: str, tmp_path: Path, quiet: TextIO
 ) -> AsyncGenerator[ClientSession]:
+    """The peer, in the same browser as ours."""
+    program, *arguments = playwright_command
     command = StdioServerParameters(
-        command=playwright_command[0],
-        args=playwright_command[1:],
+        command=program,
+        args=[shell if argument == chromium else argument for argument in arguments],
         cwd=tmp_path,
         env=dict(os.environ),
     )
