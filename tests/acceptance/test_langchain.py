@@ -1,4 +1,4 @@
-"""langchain-mcp-adapters as it comes: a new MCP connection for every tool call."""
+"""langchain-mcp-adapters 0.3.2 as it is released, in an environment of its own: a new MCP connection for every tool call."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ def settings(counter_command: list[str]) -> JSON:
     return {"services": {"counter": {"command": counter_command[0], "args": counter_command[1:]}}}
 
 
+def servers(url: str) -> JSON:
+    return {"counter": {"transport": "streamable_http", "url": url}}
+
+
 def counts(found: JSON) -> list[int]:
     return [result["artifact"]["structured_content"]["count"] for result in found["results"]]
 
@@ -26,14 +30,20 @@ def counts(found: JSON) -> list[int]:
 async def test_the_address_of_a_session_makes_every_call_count_on(
     server: Running, langchain: LangChain
 ) -> None:
+    """MS-38: state is kept over calls that have nothing in common but the address of the session."""
     url = f"{server.url}/s/chain/mcp"
     found = await langchain(
         {
-            "servers": {"counter": {"transport": "streamable_http", "url": url}},
+            "servers": servers(url),
             "calls": [{"tool": "inc"}] * 3,
         }
     )
+    assert found["version"] == "0.3.2"
     assert counts(found) == [1, 2, 3]
+    # Another program goes on where the first one ended, and another name is another session.
+    assert counts(await langchain({"servers": servers(url), "calls": [{"tool": "inc"}]})) == [4]
+    other = servers(f"{server.url}/s/another/mcp")
+    assert counts(await langchain({"servers": other, "calls": [{"tool": "inc"}]})) == [1]
     assert "session_id" not in str(found["schemas"]["inc"])
     assert "session_create" not in found["tools"]
 
@@ -47,7 +57,7 @@ async def test_an_explicit_session_makes_every_call_count_on(
     url = f"{server.url}/mcp"
     found = await langchain(
         {
-            "servers": {"counter": {"transport": "streamable_http", "url": url}},
+            "servers": servers(url),
             "calls": [call, call, call],
         }
     )

@@ -2,7 +2,7 @@
 
 One JSON object in:
 `{"servers": {NAME: CONNECTION}, "calls": [{"tool": ..., "arguments": {}}], "one_session": NAME or null}`. One out:
-`{"tools": [NAME], "schemas": {NAME: SCHEMA}, "results": [...]}`, where a result is
+`{"version": ..., "tools": [NAME], "schemas": {NAME: SCHEMA}, "results": [...]}`, where a result is
 `{"content": ..., "artifact": ...}` or `{"error": {"type": ..., "message": ...}}`. The calls run one after the other;
 `one_session` names a server whose calls all share one connection.
 """
@@ -14,6 +14,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from typing import Any
 
 from langchain_mcp_adapters.client import MultiServerMCPClient
@@ -54,7 +55,12 @@ async def main() -> None:
         name: tool.args_schema if isinstance(tool.args_schema, dict) else None
         for name, tool in by_name.items()
     }
-    found = {"tools": list(by_name), "schemas": schemas, "results": results}
+    found = {
+        "version": version("langchain-mcp-adapters"),
+        "tools": list(by_name),
+        "schemas": schemas,
+        "results": results,
+    }
     json.dump(found, sys.stdout, default=str)
 
 
