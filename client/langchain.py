@@ -98,9 +98,10 @@ async def langchain_tools(
 ) -> list[StructuredTool]:
     """Return the tools of a session's services, each bound to it, or of all services, bound to no session.
 
-    `names` picks among them, and also Statehold's own, such as `state_get`. Without `images` a model reads of an image only
-    that there is one; the artifact has it in any case. By default a model reads what failed; `handle_tool_error` as
-    LangChain has it changes that.
+    A session that uses no service yet may use any, with its first call of a tool: it has the tools of all. `names` picks
+    among them, and also Statehold's own, such as `state_get`. Without `images` a model reads of an image only that there is
+    one; the artifact has it in any case. By default a model reads what failed; `handle_tool_error` as LangChain has it
+    changes that.
     """
 
     def bound(tool: Tool) -> StructuredTool:
@@ -120,10 +121,10 @@ async def langchain_tools(
 
 async def offered(target: Session | Hub, names: Collection[str] | None) -> list[Tool]:
     """Return what langchain_tools() may pick from."""
-    if isinstance(target, Session) and names is None:
+    if isinstance(target, Hub):
         return await target.tools()
-    hub = target.hub if isinstance(target, Session) else target
-    return await hub.tools()
+    bound = [] if names is not None else await target.tools()
+    return bound or await target.hub.tools()
 
 
 def picked(tools: Sequence[Tool], names: Collection[str] | None) -> list[Tool]:
