@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SessionError
-from ..langchain import Artifact, Content, answered, made, raised
 from .names import Named
 from .session import Session
 
 if TYPE_CHECKING:
     from langchain_core.tools import StructuredTool
 
+    from ..langchain import Artifact, Content
     from .context import Context
 
 
@@ -42,6 +42,9 @@ class LangChain:
         return [self._tool(each, session) for each in tools]
 
     def _tool(self, named: Named, bound: Session | None) -> StructuredTool:
+        # Here, because the rest of this package does without the extra.
+        from ..langchain import answered, made, raised
+
         context, name, service = self._context, named.tool.name, named.tool.service
 
         async def called(

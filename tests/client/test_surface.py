@@ -68,7 +68,7 @@ def imported(program: str) -> set[str]:
 
 def test_importing_the_client_imports_neither_the_server_nor_the_sdk() -> None:
     """Which bounds its time too: it takes a small part of what `import mcp.client` takes."""
-    found = imported("import statehold.client, statehold.client.sync")
+    found = imported("import statehold.client, statehold.client.sync, statehold.client.mcpstore")
     assert found.isdisjoint(HEAVY), found.intersection(HEAVY)
     assert not any(name.startswith("statehold.server") for name in found)
 
