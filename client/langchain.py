@@ -98,10 +98,9 @@ async def langchain_tools(
 ) -> list[StructuredTool]:
     """Return the tools of a session's services, each bound to it, or of all services, bound to no session.
 
-    A session that uses no service yet may use any, with its first call of a tool: it has the tools of all. `names` picks
-    among them, and also Statehold's own, such as `state_get`. Without `images` a model reads of an image only that there is
-    one; the artifact has it in any case. By default a model reads what failed; `handle_tool_error` as LangChain has it
-    changes that.
+    `names` picks among them, and also Statehold's own, such as `state_get`. Without `images` a model reads of an image only
+    that there is one; the artifact has it in any case. By default a model reads what failed; `handle_tool_error` as
+    LangChain has it changes that.
     """
 
     def bound(tool: Tool) -> StructuredTool:
@@ -123,8 +122,7 @@ async def offered(target: Session | Hub, names: Collection[str] | None) -> list[
     """Return what langchain_tools() may pick from."""
     if isinstance(target, Hub):
         return await target.tools()
-    bound = [] if names is not None else await target.tools()
-    return bound or await target.hub.tools()
+    return await (target.tools() if names is None else target.hub.tools())
 
 
 def picked(tools: Sequence[Tool], names: Collection[str] | None) -> list[Tool]:

@@ -143,15 +143,6 @@ async def test_a_bound_tool_works_outside_of_its_block_until_the_session_is_clos
         await inc.ainvoke(asks("inc"))
 
 
-async def test_a_session_that_uses_nothing_yet_has_all_tools(hub: client.Hub) -> None:
-    async with hub.session(services=[]) as s:
-        tools = await s.langchain_tools()
-        assert {"inc", "full_inc"} <= {tool.name for tool in tools}
-        assert "state_get" not in {tool.name for tool in tools}
-        assert await named(tools, "inc").ainvoke({}) == "1"
-        assert "full_inc" not in {tool.name for tool in await s.langchain_tools()}
-
-
 async def test_what_a_model_can_act_on_it_reads(hub: client.Hub) -> None:
     async with hub.session(services=["quick"]) as s:
         tools = await s.langchain_tools(names=["fail", "hang", "inc"], timeout_seconds=0.2)
