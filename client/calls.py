@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
 
 from .channel import INVALID_PARAMS, Progress
 from .errors import RequestRefused, SessionNotFound, ToolFailed, UnknownTool
 from .line import Again, Line, failure
 from .results import JSON, CallResult, session_argument
+from .settled import Settled
 
 SESSION: Final = "session_id"
 _OTHER: Final = "statehold_session_id"
@@ -39,12 +40,26 @@ WITHOUT_SESSION: Final = frozenset(
 )
 
 
+def present(**arguments: object) -> JSON:
+    """Return the arguments that were given, as JSON."""
+    return {name: _plain(value) for name, value in arguments.items() if value is not None}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[str, Any]", value))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return list(cast("Sequence[Any]", value))
+    return value
+
+
 class Calls:
     """Calls tools over one line. It knows which argument of a tool names the session, where that is not the usual one."""
 
     def __init__(self, line: Line) -> None:
         self.line = line
         self._arguments: dict[str, str] = {}
+        self._settled: dict[str, Settled] = {}
 
     async def run(
         self,
@@ -69,6 +84,11 @@ class Calls:
         meta: JSON = {} if operation is None else {"statehold/operation_id": operation}
         if run_id is not None:
             meta["statehold/run_id"] = run_id
+        settled = None
+        if session_id is not None and operation is not None and tool not in OWN:
+            settled = self._settled.setdefault(session_id, Settled())
+            if told := settled.due():
+                meta["statehold/settled"] = told
         given = await self._given(session_id, tool, arguments)
         for retry in (True, False):
             try:
@@ -83,6 +103,10 @@ class Calls:
                 )
             except RequestRefused as refused:
                 raise await self._known(refused, tool) from None
+            if settled is not None:
+                settled.told(meta.get("statehold/settled", []))
+                if operation is not None and operation_id is None:
+                    settled.add(operation, payload)
             if payload.get("isError") is not True:
                 return CallResult(payload)
             error = failure(payload)
@@ -97,6 +121,10 @@ class Calls:
             await self._learn(tool)
             given = await self._given(session_id, tool, arguments)
         raise AssertionError("unreachable")
+
+    def forget(self, session_id: str) -> None:
+        """Remember nothing more of a session that is over."""
+        self._settled.pop(session_id, None)
 
     async def _given(self, session_id: str | None, tool: str, arguments: Mapping[str, Any]) -> JSON:
         if session_id is None:
@@ -123,4 +151,4 @@ def _names_another(error: SessionNotFound) -> bool:
     return error.message.startswith(_OTHER) and " is missing" in error.message
 
 
-__all__ = ["OWN", "SESSION", "WITHOUT_SESSION", "Calls"]
+__all__ = ["OWN", "SESSION", "WITHOUT_SESSION", "Calls", "present"]

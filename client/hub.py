@@ -6,14 +6,14 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
 from . import keeping
 from .automatic import AutoSession
 from .block import SessionBlock
-from .calls import WITHOUT_SESSION, Calls
+from .calls import WITHOUT_SESSION, Calls, present
 from .channel import Broken, Progress
 from .current import Current
 from .errors import (
@@ -135,6 +135,10 @@ class Hub:
             )
         return self._shared.calls
 
+    def forget(self, session_id: str) -> None:
+        """Remember nothing more of a session that is over. Sends nothing."""
+        self._shared.calls.forget(session_id)
+
     def namespace(self, name: str) -> Hub:
         """Return a view of this connection whose sessions have names of their own. It needs no closing."""
         view = object.__new__(type(self))
@@ -166,7 +170,7 @@ class Hub:
         At its end a session that it made is closed, one that it attached to is left. `keep=True` leaves it in any case,
         `keep=False` closes it in any case.
         """
-        wish = _wish(
+        wish = present(
             name=name,
             services=services,
             state=state,
@@ -203,7 +207,7 @@ class Hub:
         Raises:
             NameTaken: an open session has that name.
         """
-        wish = _wish(
+        wish = present(
             name=name,
             services=services,
             state=state,
@@ -276,7 +280,7 @@ class Hub:
         query: str | None = None,
     ) -> list[SessionInfo]:
         """Return all sessions that fit, those of the namespace when this is a view of one. `name` is how names begin."""
-        given = _wish(
+        given = present(
             name=name,
             namespace=self.scope or None,
             statuses=statuses,
@@ -301,7 +305,7 @@ class Hub:
         self, document: Mapping[str, Any], *, name: str | None = None, strict: bool = True
     ) -> Session:
         """Make a session of what Session.export() returned. Needs the toolset `admin`."""
-        given = _wish(document=document, name=name)
+        given = present(document=document, name=name)
         if not strict:
             given["strict"] = False
         return self._of(await self._admin("session_import", given))
@@ -481,19 +485,6 @@ class Hub:
             return (await self.calls.run(None, tool, given)).structured or {}
         except UnknownTool:
             raise NotAllowed(f"This server does not offer {tool}.", recovery=ADMIN) from None
-
-
-def _wish(**given: Any) -> JSON:
-    """Return the arguments that were given, as JSON."""
-    return {name: _plain(value) for name, value in given.items() if value is not None}
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(cast("Mapping[str, Any]", value))
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return list(cast("Sequence[Any]", value))
-    return value
 
 
 __all__ = ["Hub"]

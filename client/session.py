@@ -158,6 +158,7 @@ class Session:
 
     def mark_closed(self) -> None:
         """Remember that it is over. Sends nothing."""
+        self.hub.forget(self.id)
         brief = self._brief
         self._brief = SessionBrief(
             self.id, brief.name, "closed", brief.generation, brief.expires_at

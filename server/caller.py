@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import mcp_types as types
@@ -26,6 +26,8 @@ ANSWER_SECONDS = 600.0
 """How long a question waits for its answer. The time limit of the call stands still meanwhile."""
 
 LABEL_LENGTH = 128
+SETTLED = 1000
+"""Operations that one call may settle."""
 
 _HOP_KEYS = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 _NEEDED = {
@@ -82,6 +84,19 @@ class Caller:
     def run_id(self) -> str | None:
         """What the caller groups its calls by. Raises InvalidArgument."""
         return self._label("run_id")
+
+    @property
+    def settled(self) -> list[str]:
+        """The operations whose results the caller has, and will not ask for again. Raises InvalidArgument."""
+        found: object = self._raw_meta.get("statehold/settled")
+        if found is None:
+            return []
+        given = cast("list[object]", found) if isinstance(found, list) else [None]
+        if len(given) > SETTLED or not all(isinstance(each, str) for each in given):
+            raise InvalidArgument(
+                f'_meta["statehold/settled"] should be a list of at most {SETTLED} operation ids.'
+            )
+        return cast("list[str]", given)
 
     def _label(self, name: str) -> str | None:
         found = self._raw_meta.get(f"statehold/{name}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
@@ -65,6 +65,8 @@ class Operations:
             SessionLimit: the session has no room for one more id.
         """
         key, digest = _checked(request.operation_id), _digest(request)
+        if request.settled:
+            await self._forget(session, request.settled)
         while (running := session.operations.get(key)) is not None:
             _same(running.digest, digest)
             await until_closed(session, running.ended.wait())
@@ -85,6 +87,13 @@ class Operations:
         finally:
             del session.operations[key]
             operation.ended.set()
+
+    async def _forget(self, session: Session, settled: Sequence[str]) -> None:
+        """Give back the room of results that their caller has."""
+        over = [operation for operation in settled if operation not in session.operations]
+        if over:
+            await session.save(forget=over)
+            session.receipts = None
 
     async def _receipt(self, session_id: str, key: str) -> ReceiptRecord | None:
         found = await self._store.receipt(session_id, key)

@@ -6,7 +6,7 @@ The way of a call that finds its session idle and connected does no I/O but the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,8 @@ class Request:
     arguments: Mapping[str, Any]
     operation_id: str | None = None
     """At most one call of this id is run in the session; a repeat gets its result."""
+    settled: Sequence[str] = ()
+    """Earlier operations of the session whose results the caller has, and will not ask for again."""
     run: str | None = None
     """What the caller groups its calls by, for the journal."""
     namespace: str | None = None

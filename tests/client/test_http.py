@@ -13,7 +13,7 @@ import anyio
 import pytest
 from front import JSON, Running, serving, toml
 
-from statehold.client import Answer, Hub, Question, connect
+from statehold.client import Answer, Hub, Question, connect, settled
 from statehold.client.errors import (
     NotAllowed,
     OutcomeUnknown,
@@ -132,14 +132,14 @@ async def test_another_server_is_refused(counter_server: Callable[..., str]) -> 
 
 @pytest.fixture(scope="module")
 def guarded(settings: JSON, tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
-    """A server that wants a token, and the session as a header too."""
+    """A server that wants a token, the session as a header too, and keeps few results of operations."""
     folder = tmp_path_factory.mktemp("guarded")
     tokens = folder / "tokens"
     tokens.write_text(f"{TOKEN} alice\n")
     os.chmod(tokens, 0o600)
     config = folder / "statehold.toml"
     server = {"tokens": str(tokens), "session_header": True}
-    config.write_text(toml({**settings, "server": server}))
+    config.write_text(toml({**settings, "server": server, "history": {"receipts": 25}}))
     with serving(config, folder / "data") as running:
         yield running
 
@@ -154,6 +154,19 @@ async def test_a_token_opens_the_door_and_headers_follow_arguments(guarded: Runn
         hub.session(services=["quick"]) as s,
     ):
         assert [(await s.call("inc")).text for _ in range(2)] == ["1", "2"]
+
+
+async def test_calls_without_end_fit_into_one_session(
+    guarded: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settled, "MOST", 20)
+    async with connect(guarded.url, token=TOKEN) as hub, hub.session(services=["quick"]) as s:
+        first = await s.call_tool("inc", operation_id="mine")
+        for _ in range(70):
+            await s.call("inc")
+        # What was named by the caller is kept: the client does not know when it is over.
+        assert (await s.call_tool("inc", operation_id="mine")).text == first.text == "1"
+        assert (await s.call("inc")).text == "72"
 
 
 async def test_a_question_is_answered_declined_or_cancelled(way: Connect) -> None:

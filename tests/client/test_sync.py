@@ -118,7 +118,7 @@ def test_both_clients_have_the_same_methods(name: str) -> None:
 
     ours = methods(getattr(sync, name))
     theirs = renamed(methods(getattr(client, name)))
-    inner = {"run", "wait", "own", "mark_closed", "find"}
+    inner = {"run", "wait", "own", "mark_closed", "find", "forget"}
     assert {k: v for k, v in ours.items() if k not in inner} == {
         k: v for k, v in theirs.items() if k not in inner
     }

@@ -82,6 +82,25 @@ async def test_a_malformed_id_is_refused(client: Client, operation: object) -> N
         assert structured(await client.call_tool("inc", {"session_id": session}))["count"] == 1
 
 
+async def test_what_is_settled_is_not_kept(client: Client) -> None:
+    session = await opened_session(client)
+    given = {"session_id": session}
+    for operation in ("a", "b"):
+        await client.call_tool("inc", given, meta=once(operation))
+    settling: Any = {**once("c"), "statehold/settled": ["a", "nothing"]}
+    assert structured(await client.call_tool("inc", given, meta=settling))["count"] == 3
+    # Its caller said that it would not ask again.
+    counts = [
+        structured(await client.call_tool("inc", given, meta=once(operation)))["count"]
+        for operation in ("a", "b", "c")
+    ]
+    assert counts == [4, 2, 3]
+    for wrong in ("a", [1], ["x"] * 1001):
+        settling = {**once("d"), "statehold/settled": wrong}
+        refused = await client.call_tool("inc", given, meta=settling)
+        assert code_of(refused) == "invalid_argument"
+
+
 async def test_a_json_rpc_error_of_a_server_is_repeated_as_it_was(client: Client) -> None:
     session = await opened_session(client)
     errors: list[Any] = []
