@@ -17,6 +17,7 @@ from typing import IO, Any
 import anyio
 import pytest
 from databases import MariaDB, PostgreSQL
+from nursery import Nursery
 
 from statehold.sessions.cluster import LockFolder, Node
 from statehold.sessions.errors import StoreUnavailable
@@ -250,7 +251,9 @@ async def test_a_killed_node_is_dead_and_a_stopped_one_is_not(
 
 
 @pytest.mark.fault
-async def test_a_child_of_a_node_does_not_inherit_its_lock(tmp_path: Path) -> None:
+async def test_a_child_of_a_node_does_not_inherit_its_lock(
+    nursery: Nursery, tmp_path: Path
+) -> None:
     program = """
 import os, subprocess, sys, time, anyio
 from pathlib import Path
@@ -267,21 +270,13 @@ async def main():
 
 anyio.run(main)
 """
-    child, name = said_and_killed([sys.executable, "-c", program, str(tmp_path)])
+    [said] = nursery.told_by("-c", program, str(tmp_path), lines=1)
+    child, name = said.split()
     try:
         async with SQLStore.sqlite(tmp_path) as store, started(store, tmp_path) as node:
             assert await node.find_dead() == [name]
     finally:
         os.kill(int(child), signal.SIGKILL)
-
-
-def said_and_killed(command: list[str]) -> list[str]:
-    """Run a program until it says one line, and kill it."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        said = process.stdout.readline().split()
-        process.kill()
-    return said
 
 
 @pytest.fixture(params=["file", "postgresql", "mariadb"])

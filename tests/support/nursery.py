@@ -107,6 +107,17 @@ class Nursery:
         """Start a Python program out of it. Its standard error can be read, or, when piped, its other streams used."""
         return Born(self._address, arguments, os.environ if env is None else env, piped=piped)
 
+    def told_by(self, *arguments: str, lines: int) -> list[str]:
+        """Run a program until it has said so many lines, and kill it."""
+        process = self.start(*arguments, piped=True)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process.stdin, process.stdout:
+            said = [process.stdout.readline().decode() for _ in range(lines)]
+            process.kill()
+            process.wait(10)
+        return said
+
     def command(self, *arguments: str) -> list[str]:
         """Return a command that starts a program out of it and ends with it, as `[sys.executable, ...]` would without."""
         # Neither site-packages nor the environment: all it imports is in the standard library.
@@ -234,9 +245,12 @@ def _heard(*_: object) -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    """Run a program as Python itself would: a file, or `-m` and a module."""
+    """Run a program as Python itself would: a file, `-m` and a module, or `-c` and its text."""
     try:
-        if arguments[0] == "-m":
+        if arguments[0] == "-c":
+            sys.argv = ["-c", *arguments[2:]]
+            exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
+        elif arguments[0] == "-m":
             sys.argv = arguments[1:]
             sys.path[0] = os.getcwd()
             runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)

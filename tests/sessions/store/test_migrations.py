@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from nursery import Nursery
 from sqlalchemy import Connection, create_engine, text
 from store_making import NODE, Sessions, node_record
 
@@ -77,7 +78,7 @@ print(sorted(name for name in sys.modules if name.split(".")[0] in ("alembic", "
     assert done.stdout.strip() == "[]"
 
 
-def test_many_processes_may_open_a_new_folder_at_once(tmp_path: Path) -> None:
+def test_many_processes_may_open_a_new_folder_at_once(nursery: Nursery, tmp_path: Path) -> None:
     program = f"""
 import sys, anyio
 from pathlib import Path
@@ -93,7 +94,7 @@ anyio.run(main)
 """
     pipe = subprocess.PIPE
     started = [
-        subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, text=True)
+        subprocess.Popen(nursery.command("-c", program), stdin=pipe, stdout=pipe, text=True)
         for _ in range(5)
     ]
     for process in started:

@@ -45,9 +45,9 @@ async def test_code_works_on_the_page_of_the_session(data: Path, shell: str, lab
 
 async def test_code_that_never_ends_is_stopped(data: Path, shell: str) -> None:
     async with (
-        running(data, shell, caps=["unsafe"], script_seconds=5.0) as service,
+        running(data, shell, caps=["unsafe"], script_seconds=2.5) as service,
         opened(service) as browse,
     ):
         text = await browse.error("run_code_unsafe", code="async page => { for (;;); }")
-        assert "did not end within 5 seconds" in section(text, "Error")
+        assert "did not end within 2.5 seconds" in section(text, "Error")
         assert "about:blank" in await browse.text("snapshot")

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import stat
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
+from nursery import Nursery
 
 from statehold.tools.upstream import proc
 from statehold.tools.upstream.ledger import Ledger
@@ -56,16 +56,14 @@ async def until_gone(*pids: int) -> None:
             await anyio.sleep(0.01)
 
 
-async def killed_parent(folder: Path, watchdog: str, script: str) -> dict[str, int]:
+async def killed_parent(
+    nursery: Nursery, folder: Path, watchdog: str, script: str
+) -> dict[str, int]:
     """Run a process that starts `script`, kill it with -9, and return the pids it told."""
-    command = [sys.executable, "-c", PARENT, str(folder), watchdog, script]
-    told: dict[str, int] = {}
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:  # noqa: ASYNC220
-        assert parent.stdout is not None
-        for _ in range(2):
-            told |= json.loads(await anyio.to_thread.run_sync(parent.stdout.readline))
-        parent.kill()
-    return told
+    command = ("-c", PARENT, str(folder), watchdog, script)
+    said = await anyio.to_thread.run_sync(lambda: nursery.told_by(*command, lines=2))
+    first, second = map(json.loads, said)
+    return first | second
 
 
 async def test_a_child_is_written_down_for_us_alone_and_struck_out_when_it_is_gone(
@@ -84,15 +82,17 @@ async def test_a_child_is_written_down_for_us_alone_and_struck_out_when_it_is_go
 
 
 @pytest.mark.fault
-async def test_the_watchdog_kills_the_whole_group_when_we_are_killed(tmp_path: Path) -> None:
-    told = await killed_parent(tmp_path, "watchdog", WRAPPER)
+async def test_the_watchdog_kills_the_whole_group_when_we_are_killed(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    told = await killed_parent(nursery, tmp_path, "watchdog", WRAPPER)
     await until_gone(*told.values())
 
 
 @pytest.mark.fault
 @pytest.mark.skipif(not proc.LINUX, reason="needs /proc")
-async def test_the_watchdog_finds_what_left_the_group(tmp_path: Path) -> None:
-    told = await killed_parent(tmp_path, "watchdog", ESCAPES)
+async def test_the_watchdog_finds_what_left_the_group(nursery: Nursery, tmp_path: Path) -> None:
+    told = await killed_parent(nursery, tmp_path, "watchdog", ESCAPES)
     await until_gone(*told.values())
 
 
@@ -100,9 +100,9 @@ async def test_the_watchdog_finds_what_left_the_group(tmp_path: Path) -> None:
 @pytest.mark.skipif(not proc.LINUX, reason="needs /proc")
 @pytest.mark.parametrize("script", [WRAPPER, ESCAPES])
 async def test_the_next_start_sweeps_what_a_killed_process_left(
-    tmp_path: Path, script: str
+    nursery: Nursery, tmp_path: Path, script: str
 ) -> None:
-    told = await killed_parent(tmp_path, "none", script)
+    told = await killed_parent(nursery, tmp_path, "none", script)
     assert alive(told["pid"])
     ledger = Ledger(tmp_path, node="node")
     (swept,) = await ledger.sweep()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import psutil
 import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from nursery import Nursery
 
 from statehold.tools.upstream import proc
 from statehold.tools.upstream.launch import find_setpriv
@@ -267,7 +267,7 @@ async def test_a_request_to_a_child_that_reads_nothing_waits_and_a_cancellation_
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux only")
 @pytest.mark.parametrize("setpriv", [True, False])
-async def test_the_child_dies_when_we_are_killed(setpriv: bool) -> None:
+async def test_the_child_dies_when_we_are_killed(nursery: Nursery, setpriv: bool) -> None:
     if setpriv and find_setpriv() is None:
         pytest.skip("there is no setpriv that knows the death signal")
     code = (
@@ -281,12 +281,14 @@ async def test_the_child_dies_when_we_are_killed(setpriv: bool) -> None:
         "    await anyio.sleep_forever()\n"
         "anyio.run(main)\n"
     )
-    command = [sys.executable, "-c", code]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:  # noqa: ASYNC220
-        assert parent.stdout is not None
-        pid = int(await anyio.to_thread.run_sync(parent.stdout.readline))
+    process = nursery.start("-c", code, piped=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin, process.stdout:
+        pid = int(await anyio.to_thread.run_sync(process.stdout.readline))
         assert alive(pid)
-        parent.kill()
+        process.kill()
+        await anyio.to_thread.run_sync(process.wait)
     await until_gone(pid)
 
 

@@ -38,7 +38,7 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
 async def test_a_server_that_does_not_start_is_unavailable_and_leaves_nothing(
     serving: Serving, mode: list[str], told: str, leaks: Any
 ) -> None:
-    service = serving("bad", *mode, connect_seconds=2 if told.startswith("did") else 30)
+    service = serving("bad", *mode, connect_seconds=0.5 if told.startswith("did") else 30)
     await serving("quick").tools()
     leaks = leaks.baseline()
     with pytest.raises(ServiceUnavailable) as unavailable:
