@@ -179,13 +179,7 @@ class Context:
         return await self.hub.wait(self._list_sessions)
 
     async def _list_sessions(self) -> list[Session]:
-        found: list[Session] = []
-        for each in await self.space.sessions():
-            try:
-                found.append(self._of(await self.space.get(each.session_id)))
-            except SessionNotFound:
-                continue
-        return found
+        return [self._of(inner) for inner in await self.space.handles()]
 
     def _of(self, inner: session.Session, session_id: str | None = None) -> Session:
         return Session(self.hub, self.space, inner, session_id)

@@ -22,7 +22,7 @@ from ..errors import (
     SessionNotFound,
 )
 from ..hub import Hub
-from ..results import JSON, CallResult, ServiceStatus, SessionInfo, Tool
+from ..results import JSON, CallResult, ServiceStatus, SessionBrief, SessionInfo, Tool
 from ..session import Session
 from .names import Named, found, named, prefix_of, unknown
 from .services import Given, read
@@ -61,7 +61,8 @@ class Register:
     added: dict[str, Added] = field(default_factory=dict[str, Added])
     alone: bool = True
     """Whether the Statehold is the store's own; the services of another one are everybody's."""
-    adding: anyio.Lock = field(default_factory=anyio.Lock)
+    adding: dict[str, anyio.Lock] = field(default_factory=dict[str, anyio.Lock])
+    """One for each name, so that adding the same twice at once adds it once."""
 
 
 def configured(register: Register, given: Given) -> JSON:
@@ -110,11 +111,11 @@ class Space:
             NotAllowed: this Statehold is not the store's own.
         """
         for name, spec in read(given).items():
-            async with self._register.adding:
-                await self._add(name, spec)
+            remote = self._remote(checked(name))
+            async with self._register.adding.setdefault(remote, anyio.Lock()):
+                await self._add(remote, name, spec)
 
-    async def _add(self, name: str, spec: JSON) -> None:
-        remote = self._remote(checked(name))
+    async def _add(self, remote: str, name: str, spec: JSON) -> None:
         before = self._register.added.get(remote)
         if before is not None:
             if before.spec == spec:
@@ -231,6 +232,20 @@ class Space:
         """Return the sessions of this space with some statuses: by default those that are not closed."""
         found = await self.hub.sessions(statuses=statuses)
         return [each for each in found if each.namespace == self.hub.scope]
+
+    async def handles(self) -> list[Session]:
+        """Return a handle to each open session of this space."""
+        return [
+            Session(
+                self.hub,
+                SessionBrief(
+                    each.session_id, each.name, each.status, each.generation, each.expires_at
+                ),
+                attached=True,
+                namespace=each.namespace,
+            )
+            for each in await self.sessions()
+        ]
 
     async def get(self, session_id: str) -> Session:
         """Return the open session of this name or handle.

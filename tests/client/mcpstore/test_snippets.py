@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections.abc import Generator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from nursery import Nursery
 
 from statehold.client.mcpstore import MCPStore
 
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "from-mcpstore.md"
 SETUP = """
 store = MCPStore.setup_store()
 store.for_store().add_service({"name":"browser","url":"http://127.0.0.1:8931/sse"})
@@ -98,6 +100,15 @@ def ran(snippet: str, scope: Mapping[str, Any]) -> dict[str, Any]:
 def shown_in(session: Any) -> str:
     """Return which page a session is on."""
     return session.use_tool("browser_screenshot").text
+
+
+def test_the_page_begins_with_a_program_that_runs(browser: str) -> None:
+    """MS-04, MS-20, MS-32."""
+    (program,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert "http://127.0.0.1:8931/sse" in program
+    scope = ran(program.replace("http://127.0.0.1:8931/sse", browser), {})
+    assert not scope["s"].is_active
+    scope["store"].close()
 
 
 @pytest.mark.parametrize("snippet", [OF_THE_STORE, OF_AN_AGENT], ids=["store", "agent"])
