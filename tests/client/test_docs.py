@@ -1,4 +1,4 @@
-"""The programs of docs/client.md run as printed, and say what is printed below them."""
+"""The programs of the pages on the client run as printed, and say what is printed below them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ from statehold.client.sync import Hub as BlockingHub
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
-PROGRAMS = re.findall(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", PAGE, re.M | re.S)
+LANGCHAIN = (ROOT / "docs" / "langchain.md").read_text(encoding="utf-8")
+TESTING = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+PRINTED = r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?"
+PROGRAMS = [
+    (program, printed)
+    for program, printed in re.findall(PRINTED, PAGE + LANGCHAIN, re.M | re.S)
+    # That one is for an environment of its own: tests/acceptance/test_langchain.py.
+    if "langchain_mcp_adapters" not in program
+]
 PATH = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
@@ -57,3 +65,22 @@ def test_every_name_that_the_page_uses_exists() -> None:
     }
     for owner, name in re.findall(r"`[^`]*?\b(hub|s|errors)\.(\w+)", PAGE):
         assert name in known[owner], f"{owner}.{name}"
+
+
+def test_the_tests_of_the_page_of_testing_pass(tmp_path: Path) -> None:
+    programs = re.findall(r"^```python\n# (test_\w+\.py)\n(.*?)^```\n", TESTING, re.M | re.S)
+    assert len(programs) == TESTING.count("```python\n")
+    for name, program in programs:
+        (tmp_path / name).write_text(program)
+    without = ["xdist", "asyncio", "langsmith_plugin", "hypothesispytest", "cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *(f"-pno:{name}" for name in without)],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert "5 passed" in done.stdout, done.stdout
