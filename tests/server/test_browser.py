@@ -49,6 +49,11 @@ async def log_in(one: Agent, site: str, name: str) -> None:
     assert f"Logged in as {name}" in await one.said("browser_click", target="button")
 
 
+@pytest.fixture
+def http(server: Running, config_file: Path, tmp_path: Path) -> Way:
+    return Way("http", "modern", config_file, tmp_path, url=server.url)
+
+
 # Over every way.
 
 
@@ -70,50 +75,6 @@ async def test_login_survives_a_pause_and_the_next_result_says_so_once(
         assert "[ref=g2" in again
 
 
-async def test_sessions_do_not_see_each_others_logins(way: Way, login_site: str) -> None:
-    async with agent(way) as ada:
-        bob = Agent(ada.client, await opened_session(ada.client))
-        await log_in(ada, login_site, "ada")
-        assert "Nobody is logged in" in await bob.said("browser_navigate", url=f"{login_site}/me")
-        await log_in(bob, login_site, "bob")
-        assert "Logged in as ada" in await ada.said("browser_navigate", url=f"{login_site}/me")
-
-
-async def test_children_of_a_session_are_logged_in_as_it_is(way: Way, login_site: str) -> None:
-    """AS-74: log in once, fork several browsers, each by itself from then on."""
-    async with agent(way) as ada:
-        await log_in(ada, login_site, "ada")
-        arguments = {"session_id": ada.session, "count": 3}
-        made = structured(await ada.client.call_tool("session_fork", arguments))
-        assert made["services"] == [{"service": "browser", "copied": True, "note": None}]
-        children = [Agent(ada.client, child["session_id"]) for child in made["children"]]
-        me = f"{login_site}/me"
-        for child in children:
-            assert "Logged in as ada" in await child.said("browser_navigate", url=me)
-        await log_in(children[0], login_site, "bob")
-        for other in (ada, *children[1:]):
-            assert "Logged in as ada" in await other.said("browser_navigate", url=me)
-
-
-async def test_a_moved_session_is_logged_in_when_its_secrets_were_moved(
-    way: Way, login_site: str
-) -> None:
-    """AS-12, AS-25: what the open browser holds at that moment is in the document, or nothing of it is."""
-    async with agent(way) as ada:
-        await log_in(ada, login_site, "ada")
-        greetings: list[bool] = []
-        for secrets in (True, False):
-            wanted = {"session_id": ada.session, "secrets": secrets}
-            document = structured(await ada.client.call_tool("session_export", wanted))["document"]
-            given = {"document": document}
-            made = structured(await ada.client.call_tool("session_import", given))
-            moved = Agent(ada.client, made["session_id"])
-            said = await moved.said("browser_navigate", url=f"{login_site}/me")
-            greetings.append("Logged in as ada" in said)
-        assert greetings == [True, False]
-        assert "Logged in as ada" in await ada.said("browser_navigate", url=f"{login_site}/me")
-
-
 async def test_files_of_a_session_are_resources_that_outlive_a_pause(
     way: Way, login_site: str
 ) -> None:
@@ -130,6 +91,53 @@ async def test_files_of_a_session_are_resources_that_outlive_a_pause(
         info = structured(await ada.call("session_info"))
         # Reading needs no browser.
         assert [s["connected"] for s in info["services"]] == [False]
+
+
+# Over one of them: what these do is the same over all.
+
+
+async def test_sessions_do_not_see_each_others_logins(http: Way, login_site: str) -> None:
+    async with agent(http) as ada:
+        bob = Agent(ada.client, await opened_session(ada.client))
+        await log_in(ada, login_site, "ada")
+        assert "Nobody is logged in" in await bob.said("browser_navigate", url=f"{login_site}/me")
+        await log_in(bob, login_site, "bob")
+        assert "Logged in as ada" in await ada.said("browser_navigate", url=f"{login_site}/me")
+
+
+async def test_children_of_a_session_are_logged_in_as_it_is(http: Way, login_site: str) -> None:
+    """AS-74: log in once, fork several browsers, each by itself from then on."""
+    async with agent(http) as ada:
+        await log_in(ada, login_site, "ada")
+        arguments = {"session_id": ada.session, "count": 3}
+        made = structured(await ada.client.call_tool("session_fork", arguments))
+        assert made["services"] == [{"service": "browser", "copied": True, "note": None}]
+        children = [Agent(ada.client, child["session_id"]) for child in made["children"]]
+        me = f"{login_site}/me"
+        for child in children:
+            assert "Logged in as ada" in await child.said("browser_navigate", url=me)
+        await log_in(children[0], login_site, "bob")
+        for other in (ada, *children[1:]):
+            assert "Logged in as ada" in await other.said("browser_navigate", url=me)
+
+
+async def test_a_moved_session_is_logged_in_when_its_secrets_were_moved(
+    http: Way, login_site: str
+) -> None:
+    """AS-12, AS-25: what the open browser holds at that moment is in the document, or nothing of it is."""
+    async with agent(http) as ada:
+        await log_in(ada, login_site, "ada")
+        greetings: list[bool] = []
+        for secrets in (True, False):
+            wanted = {"session_id": ada.session, "secrets": secrets}
+            document = structured(await ada.client.call_tool("session_export", wanted))["document"]
+            given = {"document": document}
+            made = structured(await ada.client.call_tool("session_import", given))
+            moved = Agent(ada.client, made["session_id"])
+            said = await moved.said("browser_navigate", url=f"{login_site}/me")
+            greetings.append("Logged in as ada" in said)
+        assert greetings == [True, False]
+        assert "Logged in as ada" in await ada.said("browser_navigate", url=f"{login_site}/me")
 
 
 async def test_files_are_listed_where_the_session_is_pinned(
