@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import subprocess
@@ -48,6 +49,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Install what the selected tests need before the first one starts, outside of any test's time limit."""
     if session.config.option.collectonly:
         return
+    # What is there now stays to the end: a quarter of a million objects that no later collection has to look through.
+    gc.freeze()
     needed = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     for fixture, part in INSTALLED_BY.items():
         if fixture in needed:
