@@ -2,11 +2,14 @@
 
 It uses the standard library alone, puts the small server of tests/upstreams behind it, and checks that a session counts,
 that another one counts for itself, that stdout carries nothing but MCP, and that a closed stdin ends the process with 0.
+Then it looks at what came with the wheel: no LangChain, no browser, no test tool, and a client that starts nothing when it
+is imported.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -15,6 +18,21 @@ from typing import Any
 
 UPSTREAM = Path(__file__).resolve().parent.parent / "tests" / "upstreams" / "quick.py"
 SECONDS = 60
+
+LOOK = """
+import json, sys, threading
+from importlib.metadata import distributions
+from pathlib import Path
+import statehold.client, statehold.client.sync
+import playwright
+installed = sorted(each.metadata["Name"].lower() for each in distributions())
+task = Path("/proc/self/task")
+children = [each for thread in task.glob("*/children") for each in thread.read_text().split()]
+browsers = [str(each) for each in Path(playwright.__file__).parent.rglob(".local-browsers")]
+heavy = [name for name in ("mcp", "starlette", "uvicorn", "sqlalchemy") if name in sys.modules]
+print(json.dumps([installed, children, threading.active_count(), browsers, heavy]))
+"""
+UNWANTED = ("langchain", "langgraph", "langsmith", "pytest", "hypothesis", "psutil", "fastmcp")
 
 
 class Conversation:
@@ -64,6 +82,8 @@ class Conversation:
 
 
 def main(statehold: str, data: str) -> None:
+    # Where Playwright would download browsers to.
+    os.environ["PLAYWRIGHT_BROWSERS_PATH"] = str(Path(data) / "browsers")
     services = Path(data) / "services.json"
     services.parent.mkdir(parents=True, mode=0o700)
     server = {"command": sys.executable, "args": [str(UPSTREAM)]}
@@ -91,6 +111,19 @@ def main(statehold: str, data: str) -> None:
     code = talk.close()
     assert code == 0, f"exit code {code} after stdin was closed"
     say(f"{len(tools)} tools, two sessions, counts {counts}, exit code 0")
+    look(Path(statehold).with_name("python"), Path(data) / "browsers")
+
+
+def look(python: Path, browsers: Path) -> None:
+    """Look at what was installed with the wheel, and at what an import of the client does."""
+    done = subprocess.run([python, "-c", LOOK], capture_output=True, text=True, check=True, cwd="/")
+    installed, children, threads, found, heavy = json.loads(done.stdout)
+    unwanted = [name for name in installed if name.startswith(UNWANTED)]
+    assert unwanted == [], f"the wheel brings {unwanted}"
+    assert not found, f"the wheel brings browsers: {found}"
+    assert not browsers.exists(), "a browser was downloaded"
+    assert (children, threads, heavy) == ([], 1, []), "the import of the client starts something"
+    say(f"{len(installed)} packages, no LangChain, no browser; the client imports alone")
 
 
 def created(talk: Conversation) -> str:
