@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front import MODULE, Running
+from front import MODULE
 from nursery import Nursery
 
 from statehold import client
@@ -74,12 +74,12 @@ def test_a_session_is_used_without_await(hub: Hub) -> None:
         assert auto.session().is_open
 
 
-def test_threads_never_meet_in_one_session(server: Running) -> None:
+def test_threads_never_meet_in_one_session(config_file: Path) -> None:
     def work(number: int) -> list[str]:
         with hub.session(services=["quick"]):
             return [hub.call("inc").text for _ in range(50)]
 
-    with connect(server.url) as hub, ThreadPoolExecutor(20) as threads:
+    with connect(config=config_file) as hub, ThreadPoolExecutor(20) as threads:
         counted = [str(number) for number in range(1, 51)]
         assert list(threads.map(work, range(20))) == [counted] * 20
 

@@ -78,8 +78,13 @@ class Counted:
 
 
 @pytest.mark.timeout(240)
-async def test_a_server_that_is_killed_over_and_over_runs_no_call_twice(tmp_path: Path) -> None:
-    counted = Counted(tmp_path, 1000, 4)
+@pytest.mark.parametrize(
+    ("calls", "kills"), [(150, 2), pytest.param(1000, 5, marks=pytest.mark.load)]
+)
+async def test_a_server_that_is_killed_over_and_over_runs_no_call_twice(
+    tmp_path: Path, calls: int, kills: int
+) -> None:
+    counted = Counted(tmp_path, calls, kills)
     with ExitStack() as stack:
 
         def start(port: int = 0) -> Running:
@@ -102,7 +107,7 @@ async def test_a_server_that_is_killed_over_and_over_runs_no_call_twice(tmp_path
 
 @pytest.mark.timeout(240)
 async def test_a_server_on_a_pipe_is_started_again(tmp_path: Path, nursery: Nursery) -> None:
-    counted = Counted(tmp_path, 200, 3)
+    counted = Counted(tmp_path, 100, 2)
     given = ["--config", str(counted.config), "--data", str(counted.data)]
 
     async def kill() -> None:
