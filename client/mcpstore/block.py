@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import anyio
 
+from .. import session
 from ..block import ended
 from ..current import Current
 from .session import Session
@@ -34,7 +35,8 @@ class SessionBlock:
         self._session_id = session_id
         self._options = options
         self._begun = False
-        self._session: Session | None = None
+        self._abandoned = False
+        self._opened: session.Session | None = None
         self._outer: Any = ()
 
     def __await__(self) -> Generator[Any, None, SessionBlock]:
@@ -43,7 +45,12 @@ class SessionBlock:
 
     def __enter__(self) -> Session:
         self._begin()
-        return self._entered(self._context.create_session(self._session_id, **self._options))
+        try:
+            return self._entered(self._context.hub.run(self._open))
+        except BaseException:
+            if self._abandon():
+                self._context.hub.run(self._end)
+            raise
 
     def __exit__(
         self,
@@ -51,15 +58,19 @@ class SessionBlock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        session = self._left()
-        if not session.attached:
-            self._context.hub.run(ended, session.inner)
+        current.leave(self._outer)
+        if self._context.hub.is_open:
+            self._context.hub.run(self._end)
 
     async def __aenter__(self) -> Session:
         self._begin()
-        return self._entered(
-            await self._context.create_session_async(self._session_id, **self._options)
-        )
+        try:
+            return self._entered(await self._context.hub.wait(self._open))
+        except BaseException:
+            if self._abandon():
+                with anyio.CancelScope(shield=True):
+                    await self._context.hub.wait(self._end)
+            raise
 
     async def __aexit__(
         self,
@@ -67,10 +78,10 @@ class SessionBlock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        session = self._left()
-        if not session.attached:
+        current.leave(self._outer)
+        if self._context.hub.is_open:
             with anyio.CancelScope(shield=True):
-                await self._context.hub.wait(ended, session.inner)
+                await self._context.hub.wait(self._end)
 
     def _begin(self) -> None:
         if self._begun:
@@ -78,17 +89,31 @@ class SessionBlock:
         self._begun = True
 
     def _entered(self, session: Session) -> Session:
-        self._session = session
-        if not session.attached:
-            session.inner.children = []
         self._outer = current.enter(self._context.key, session)
         return session
 
-    def _left(self) -> Session:
-        session = self._session
-        assert session is not None
-        current.leave(self._outer)
-        return session
+    # In the hub's loop.
+
+    async def _open(self) -> Session:
+        """Open the session. When the caller is cancelled meanwhile, it is closed as soon as it is there."""
+        with anyio.CancelScope(shield=True):
+            self._opened = await self._context.space.open(self._session_id, **self._options)
+            if self._abandoned:
+                await self._end()
+        opened = self._opened
+        assert opened is not None
+        if not opened.attached:
+            opened.children = []
+        return Session(self._context.hub, self._context.space, opened, self._session_id)
+
+    def _abandon(self) -> bool:
+        """Give up a session that is being opened; return whether it was there by then, for nobody."""
+        self._abandoned = True
+        return self._opened is not None
+
+    async def _end(self) -> None:
+        if self._opened is not None and not self._opened.attached:
+            await ended(self._opened)
 
 
 __all__ = ["SessionBlock", "current"]

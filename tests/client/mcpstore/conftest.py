@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from typing import Any
 
 import psutil
 import pytest
-from front import UPSTREAMS, service
+from front import service
 
 from statehold.client.mcpstore import MCPStore
+
+MARK = "--for=mcpstore"
+"""What the counting servers of these tests are known by."""
 
 
 @pytest.fixture(scope="module")
 def counter() -> dict[str, Any]:
     """How a program describes the counting service to MCPStore."""
-    return {"name": "counter", **service("asking")}
+    return {"name": "counter", **service("asking", MARK)}
 
 
 @pytest.fixture(scope="module")
@@ -27,17 +31,25 @@ def store(counter: dict[str, Any]) -> Generator[MCPStore]:
 
 
 def counting() -> int:
-    """Return how many counting servers run for this process."""
+    """Return how many of them run for this process."""
     found = 0
     for child in psutil.Process().children(recursive=True):
         try:
-            found += str(UPSTREAMS / "asking.py") in child.cmdline()
+            found += MARK in child.cmdline()
         except psutil.NoSuchProcess:
             continue
     return found
 
 
 @pytest.fixture
-def servers() -> Any:
-    """`servers()` is how many counting servers run."""
-    return counting
+def servers() -> Callable[[int], None]:
+    """`servers(n)` waits until as many counting servers run, at most 10 seconds, and fails when it stays otherwise."""
+
+    def check(wanted: int) -> None:
+        ends = time.monotonic() + 10
+        # A changed list of tools is looked at by one more, for a moment; and the kernel tells nobody when one is gone.
+        while (found := counting()) != wanted and time.monotonic() < ends:
+            time.sleep(0.02)
+        assert found == wanted
+
+    return check
