@@ -71,16 +71,6 @@ async def test_forked_browsers_have_the_login_and_bring_back_what_they_found(
     await leaks.check()
 
 
-async def test_the_tests_of_a_server_pass(leaks: Any) -> None:
-    example = "examples/test_notebook.py"
-    assert f"uv run pytest {example}" in (ROOT / example).read_text(encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider", example]
-    with anyio.fail_after(55):
-        done = await anyio.run_process(command, cwd=ROOT, check=False)
-    assert b"4 passed" in done.stdout, done.stdout.decode()
-    await leaks.check()
-
-
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.json")), ids=lambda p: p.name)
 def test_a_client_s_file_is_one_that_we_read_and_starts_what_there_is(
     path: Path, monkeypatch: pytest.MonkeyPatch

@@ -67,14 +67,27 @@ def test_every_name_that_the_page_uses_exists() -> None:
         assert name in known[owner], f"{owner}.{name}"
 
 
-def test_the_tests_of_the_page_of_testing_pass(tmp_path: Path) -> None:
+def test_the_tests_of_the_page_of_testing_and_of_the_example_pass(tmp_path: Path) -> None:
+    example = "examples/test_notebook.py"
+    assert f"uv run pytest {example}" in (ROOT / example).read_text(encoding="utf-8")
     programs = re.findall(r"^```python\n# (test_\w+\.py)\n(.*?)^```\n", TESTING, re.M | re.S)
     assert len(programs) == TESTING.count("```python\n")
     for name, program in programs:
         (tmp_path / name).write_text(program)
     without = ["xdist", "asyncio", "langsmith_plugin", "hypothesispytest", "cacheprovider"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *(f"-pno:{name}" for name in without)],
+        [
+            *(
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "--import-mode=importlib",
+                f"--rootdir={tmp_path}",
+            ),
+            *(f"-pno:{name}" for name in without),
+            *(str(tmp_path), str(ROOT / example)),
+        ],
         cwd=tmp_path,
         env={name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
         stdin=subprocess.DEVNULL,
@@ -83,4 +96,4 @@ def test_the_tests_of_the_page_of_testing_pass(tmp_path: Path) -> None:
         timeout=50,
         check=False,
     )
-    assert "5 passed" in done.stdout, done.stdout
+    assert "9 passed" in done.stdout, done.stdout

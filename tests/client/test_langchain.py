@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator, Sequence
+from importlib.metadata import requires
 from typing import Any
 
 import pytest
-from front import JSON, Running, service
+from front import JSON, UPSTREAMS, Running, service
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import Runnable
@@ -24,12 +25,32 @@ from statehold.client.errors import NoCurrentSession, SessionClosed, ToolFailed
 from statehold.client.langchain import SessionToolError, langchain_tools
 from statehold.client.sync.langchain import langchain_tools as blocking_tools
 
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PICTURES = f"""
+import sys
+sys.path.insert(0, {str(UPSTREAMS)!r})
+from quick import Quick, tool
+
+class Pictures(Quick):
+    def __init__(self):
+        super().__init__()
+        self.tools = [tool("picture")]
+
+    def tool_picture(self, *_):
+        return {{"content": [{{"type": "image", "data": {PIXEL!r}, "mimeType": "image/png"}}]}}
+
+Pictures().run()
+"""
+
 
 @pytest.fixture(scope="module")
 def settings() -> JSON:
     return {
         "toolsets": ["core", "state"],
-        "services": {"quick": service("asking"), "full": service("counter", prefix="full_")},
+        "services": {
+            "quick": service("asking"),
+            "pictures": {"command": sys.executable, "args": ["-c", PICTURES]},
+        },
     }
 
 
@@ -162,14 +183,14 @@ async def test_what_a_model_can_act_on_it_reads(hub: client.Hub) -> None:
 
 
 async def test_images_are_blocks_for_the_model_and_kept_in_the_artifact(hub: client.Hub) -> None:
-    async with hub.session(services=["full"]) as s:
-        seen = await named(await s.langchain_tools(), "full_image").ainvoke(asks("full_image"))
+    async with hub.session(services=["pictures"]) as s:
+        [picture] = await s.langchain_tools()
+        seen = await picture.ainvoke(asks("picture"))
         [block] = seen.content
-        assert (block["type"], block["mime_type"]) == ("image", "image/png")
-        assert block["base64"].startswith("iVBORw0KGgo")
+        assert block == {"type": "image", "base64": PIXEL, "mime_type": "image/png"}
         assert seen.artifact["images"] == [block]
-        [blind] = await s.langchain_tools(names=["full_image"], images=False)
-        told = await blind.ainvoke(asks("full_image"))
+        [blind] = await s.langchain_tools(names=["picture"], images=False)
+        told = await blind.ainvoke(asks("picture"))
         assert told.content == "[an image: image/png]"
         assert told.artifact["images"] == [block]
 
@@ -186,7 +207,11 @@ async def test_arguments_arrive_as_they_are_and_our_own_tools_can_be_given(hub: 
         assert found.artifact["structured_content"]["value"] == 1
 
 
-def test_without_the_extra_the_error_names_it() -> None:
+def test_only_the_extra_brings_langchain_and_without_it_the_error_names_it() -> None:
+    wanted = [each for each in requires("statehold") or () if "lang" in each]
+    assert [each.replace("'", '"') for each in wanted] == [
+        'langchain-core>=1.2; extra == "langchain"'
+    ]
     program = (
         "import sys; sys.modules['langchain_core'] = None\n"
         "import statehold.client\n"

@@ -26,7 +26,7 @@ logger = logging.getLogger("statehold.upstream")
 LAST_OUTPUT: Final = 0.5
 """Seconds that are left for reading what a child wrote before it ended or closed its stdin."""
 
-ORDERLY_SECONDS: Final = 0.1
+ORDERLY_SECONDS: Final = 0.3
 """How long what a child started may take to end after it, before that is said to be left behind."""
 
 
@@ -246,17 +246,22 @@ class ChildProcess:
 
     async def _note_left(self) -> None:
         """Say what a child that ended by itself left running; it is killed after this."""
-        await self._wait(self._gone, ORDERLY_SECONDS)
-        marked = await anyio.to_thread.run_sync(proc.marked, self._mark.__eq__)
-        left = {
-            pid: proc.program(pid) for pid in {*marked, *(self._members if self._alive() else ())}
-        }
+        left: dict[int, str] = {}
+        with anyio.move_on_after(ORDERLY_SECONDS):
+            while left := await self._remaining():  # noqa: ASYNC110 - nothing tells
+                await anyio.sleep(0.03)
         if not left:
             return
         if self._ledger is not None:
             self._ledger.note_left(self._service, left)
         names = ", ".join(f"{name} ({pid})" for pid, name in sorted(left.items()))
         logger.warning("%s left processes behind when it ended: %s", self._service, names)
+
+    async def _remaining(self) -> dict[int, str]:
+        """The names of the programs that still run of an ended child, by pid."""
+        marked = await anyio.to_thread.run_sync(proc.marked, self._mark.__eq__)
+        members = self._members if self._alive() else ()
+        return {pid: proc.program(pid) for pid in {*marked, *members} if proc.start_time(pid)}
 
     def _alive(self) -> bool:
         # While the leader is not reaped its group is there; reaping the group's orphans before would take its exit code.
