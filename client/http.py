@@ -112,15 +112,27 @@ class HttpChannel:
 
 
 async def _messages(response: httpx2.Response) -> AsyncGenerator[JSON]:
-    data: list[str] = []
-    async for line in response.aiter_lines():
-        if line.startswith("data:"):
-            data.append(line[5:].removeprefix(" "))
+    data: list[bytes] = []
+    async for line in _lines(response):
+        if line.startswith(b"data:"):
+            data.append(line[5:].removeprefix(b" "))
         elif not line and data:
-            message = _message("\n".join(data).encode())
+            message = _message(b"\n".join(data))
             data.clear()
             if message is not None:
                 yield message
+
+
+async def _lines(response: httpx2.Response) -> AsyncGenerator[bytes]:
+    """The lines of an event stream. Those of httpx2 end at every character that ends a line of text, also inside of JSON."""
+    parts: list[bytes] = []
+    async for data in response.aiter_bytes():
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            parts.append(line)
+            yield b"".join(parts).removesuffix(b"\r")
+            parts.clear()
+        parts.append(rest)
 
 
 def result_of(message: JSON) -> JSON:

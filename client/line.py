@@ -130,13 +130,11 @@ class Line:
         params: JSON = {"name": tool, "arguments": arguments}
         if timeout_seconds is None:
             return await self._asked("tools/call", params, meta or {}, again, progress, patient)
-        try:
-            with anyio.fail_after(timeout_seconds):
-                return await self._asked("tools/call", params, meta or {}, again, progress, patient)
-        except TimeoutError:
-            raise CallTimedOut(
-                f"{tool} took longer than {timeout_seconds:g} seconds and was cancelled."
-            ) from None
+        with anyio.move_on_after(timeout_seconds):
+            return await self._asked("tools/call", params, meta or {}, again, progress, patient)
+        raise CallTimedOut(
+            f"{tool} took longer than {timeout_seconds:g} seconds and was cancelled."
+        )
 
     async def _asked(
         self,

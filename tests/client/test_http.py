@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator
@@ -20,6 +21,7 @@ from statehold.client.errors import (
     ServerUnreachable,
     ToolFailed,
 )
+from statehold.client.http import HttpChannel
 from statehold.client.questions import Answered
 
 Connect: TypeAlias = Callable[..., Hub]
@@ -111,6 +113,34 @@ async def test_a_server_that_stays_away_is_given_up(port: int) -> None:
                 await s.info()
         relay.lose = 0
         await s.close()
+
+
+async def test_a_stream_is_read_as_bytes_come() -> None:
+    text = "a\u2028b\x85c\x0cd\r\n"
+    told: list[float] = []
+    answer = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"text": text}}, ensure_ascii=False)
+    step = {"progressToken": 1, "progress": 1.5}
+    note = json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": step})
+    events = f": ping\r\n\r\nevent: message\r\ndata: {note}\r\n\r\ndata: {answer}\n\n".encode()
+
+    async def serve(read: asyncio.StreamReader, write: asyncio.StreamWriter) -> None:
+        await read.readuntil(b"\r\n\r\n")
+        write.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        for byte in events:
+            write.write(bytes([byte]))
+            await write.drain()
+        write.close()
+
+    async def progress(done: float, total: float | None, message: str | None) -> None:
+        told.append(done)
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        channel = HttpChannel(f"http://127.0.0.1:{port}/mcp", {})
+        with anyio.fail_after(10):
+            found = await channel.request("x", {"_meta": {}}, progress=progress)
+        await channel.aclose()
+    assert (found, told) == ({"text": text}, [1.5])
 
 
 async def test_nobody_there_is_said_at_once() -> None:
