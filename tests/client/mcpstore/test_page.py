@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nursery import Nursery
 
 from statehold.client.mcpstore import MCPStore
 
@@ -54,12 +54,12 @@ def test_the_page_names_every_method_of_a_session_that_mcpstore_had() -> None:
     assert {"bind_service", "use_tool", "restart_session", "extend_session"} <= named
 
 
-def test_the_program_runs_and_leaves_nothing(tmp_path: Path) -> None:
-    """MS-19: no close(), and nothing is left: no file, and no process that would keep it from ending."""
+def test_the_program_runs_and_writes_nothing(tmp_path: Path, nursery: Nursery) -> None:
+    """MS-19: without a folder given, no file."""
     example = "examples/migrating_from_mcpstore.py"
     assert f"uv run python {example}" in (ROOT / example).read_text(encoding="utf-8")
+    given = nursery.command(str(ROOT / example))
     env = {**os.environ, "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
-    given = [sys.executable, str(ROOT / example)]
     done = subprocess.run(
         given, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=50, check=False
     )

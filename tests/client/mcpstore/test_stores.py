@@ -21,7 +21,7 @@ from statehold.client.mcpstore import MCPStore
 
 def test_services_come_in_every_form(tmp_path: Path, counter_server: Callable[..., str]) -> None:
     """MS-20 to MS-22: a client's file is read unchanged, with whatever it has besides."""
-    table = {
+    table: dict[str, Any] = {
         "mcpServers": {
             "one": {**service("quick"), "timeout": 60, "autoApprove": ["inc"]},
             "two": {"url": counter_server("http"), "transport": "streamable-http"},
@@ -47,8 +47,11 @@ def test_services_come_in_every_form(tmp_path: Path, counter_server: Callable[..
         for wrong in ({"url": "http://127.0.0.1/sse"}, {"mcpServers": {"one": "quick"}}):
             with pytest.raises(InvalidArgument):
                 context.add_service(wrong)
+    table["mcpServers"]["bad"] = service("bad", "exit-at-start")
     with MCPStore.setup_store(services=table) as store:
         assert store.for_store().use_tool("one_inc").text == "1"
+        with pytest.raises(ServiceUnavailable, match="bad is not available: "):
+            store.for_store().wait_service("bad", timeout=0.1)
         assert store.for_agent("a").list_services() == []
 
 
