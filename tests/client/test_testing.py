@@ -1,0 +1,27 @@
+"""What the fixtures of the pytest plugin hold, where a run of pytest would be more than it takes to show it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from statehold.client.testing import TOOLSETS, ServerProcess, options_of
+
+
+def test_paths_are_those_of_the_run_and_tables_get_its_folder(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    files = ["--config", str(root / "a.toml"), "--services", str(root / "b.json")]
+    assert options_of("a.toml", "b.json", tmp_path, root) == files
+    assert options_of(None, {}, tmp_path, root) == ["--toolsets", TOOLSETS]
+    table = {"one": {"command": "one"}, "two": {"command": "two", "cwd": "/two"}}
+    for services in (table, {"mcpServers": table}):
+        path = options_of(None, services, tmp_path, root)[-1]
+        found = json.loads(Path(path).read_text())["mcpServers"]
+        assert [entry["cwd"] for entry in found.values()] == [str(root), "/two"]
+
+
+def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"did not start:\n.*nowhere\.toml"):
+        ServerProcess(tmp_path, "--config", "nowhere.toml")

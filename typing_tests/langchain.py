@@ -1,0 +1,39 @@
+"""The types of the tools for LangChain, and of what the pytest fixtures hold."""
+
+from __future__ import annotations
+
+from typing import Any, assert_type
+
+from langchain_core.tools import StructuredTool, ToolException
+
+from statehold.client import Hub, Session, langchain, sync
+from statehold.client.langchain import Artifact, SessionToolError
+from statehold.client.sync import langchain as blocking
+from statehold.client.testing import BlockingStdioSessions, ServerProcess, StdioSessions
+
+
+def told(error: ToolException) -> str:
+    return error.code if isinstance(error, SessionToolError) else ""
+
+
+async def tools(hub: Hub, s: Session) -> None:
+    assert_type(await s.langchain_tools(names=["inc"], images=False), list[StructuredTool])
+    assert_type(await langchain.langchain_tools(hub, handle_tool_error=told), list[StructuredTool])
+
+
+def blocking_tools(hub: sync.Hub, s: sync.Session) -> None:
+    assert_type(s.langchain_tools(timeout_seconds=1), list[StructuredTool])
+    assert_type(blocking.langchain_tools(hub), list[StructuredTool])
+
+
+def kept(artifact: Artifact) -> None:
+    assert_type(artifact["structured_content"], dict[str, Any] | None)
+    assert_type(artifact["notice"], str | None)
+
+
+async def fixtures(
+    each: StdioSessions, other: BlockingStdioSessions, server: ServerProcess
+) -> None:
+    assert_type(await each(["server"]), Session)
+    assert_type(other(["server"], fds=0, era="legacy"), sync.Session)
+    assert_type(server.url, str)
