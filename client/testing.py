@@ -43,7 +43,7 @@ class ServerProcess:
 
     def __init__(self, folder: Path, *options: str) -> None:
         given = ["serve", "--port", "0", "--data", str(folder / "data"), *options]
-        self._process = subprocess.Popen(
+        self._process: subprocess.Popen[str] = subprocess.Popen(
             [sys.executable, "-m", "statehold.server", *given],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -55,7 +55,7 @@ class ServerProcess:
         )
         self.data = folder / "data"
         self.pid = self._process.pid
-        self.url = ""
+        self.url: str = ""
         """Where it listens, as connect() takes it; `url + "/mcp"` is for any other client."""
         self._lines: list[str] = []
         self._listens = threading.Event()
