@@ -108,8 +108,8 @@ class EmbeddedChannel:
                     self._face.parking.abandon()
                 await self._owner.stop()
 
-    async def add_service(self, name: str, spec: Mapping[str, Any]) -> None:
-        """Offer one more service from now on; see Gateway.add_service."""
+    async def add_service(self, name: str, spec: Mapping[str, Any]) -> JSON:
+        """Offer one more service from now on, and return how it stands; see Gateway.add_service."""
         await self.open()
         assert self.gateway is not None
         found = load(flags={"services": {name: dict(spec)}}, environ=_environment())
@@ -118,6 +118,7 @@ class EmbeddedChannel:
             what = "it is disabled" if settings is None else "the browser is configured beforehand"
             raise InvalidArgument(f"services.{name}: cannot be added, because {what}.")
         await self.gateway.add_service(name, settings)
+        return next(each for each in self.gateway.services_seen() if each["service"] == name)
 
     async def request(
         self,
@@ -127,8 +128,8 @@ class EmbeddedChannel:
         headers: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> JSON:
-        if self._face is None or self._closed:
-            raise Broken("it was closed", sent=False)
+        if self._face is None or self._closed or self._owner.ended:
+            raise Broken("it was closed, or has failed", sent=False)
         exchange = Exchange(next(self._numbers), progress)
         if progress is not None:
             params["_meta"]["progressToken"] = exchange.request_id

@@ -477,8 +477,7 @@ class Hub:
                 "A server is not given services by its clients.",
                 recovery="Add it to the configuration of the server, or embed one: connect(services=...).",
             )
-        await add(name, spec)
-        return await self.wait_service(name)
+        return taken(ServiceStatus, await add(name, spec))
 
     async def _admin(self, tool: str, given: JSON) -> JSON:
         try:

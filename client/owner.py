@@ -29,6 +29,11 @@ class Owner(Generic[T]):
         self._value: list[T] = []
         self._failure: BaseException | None = None
 
+    @property
+    def ended(self) -> bool:
+        """Whether it was left, or has failed."""
+        return self._ended.is_set()
+
     async def start(self) -> T:
         """Enter it and return what it gives. When that fails or is cancelled, nothing is left behind."""
         loop = asyncio.get_running_loop()

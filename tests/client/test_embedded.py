@@ -16,6 +16,7 @@ from statehold.client.errors import (
     NotAllowed,
     ServiceNotBound,
     ServiceUnavailable,
+    UnknownTool,
 )
 from statehold.server.config import Config, ConfigError
 
@@ -43,6 +44,19 @@ async def test_a_service_is_added_while_it_runs(leaks: Any) -> None:
         assert (await older.call("inc")).text == "1"
     with anyio.fail_after(10):
         await leaks.check()
+
+
+async def test_what_a_server_does_not_offer_is_said_with_the_remedy() -> None:
+    config = Config(toolsets=["core"])
+    async with connect(config=config, services={"quick": service("asking")}) as hub:
+        found = await hub.add_service("more", service("asking", prefix="more_"))
+        assert (found.service, found.status) == ("more", "available")
+        with pytest.raises(NotAllowed) as caught:
+            await hub.services()
+        assert "admin" in caught.value.recovery
+        async with hub.session() as s:
+            with pytest.raises(UnknownTool):
+                await s.pause()
 
 
 async def test_a_server_is_not_given_services(server: Running) -> None:
