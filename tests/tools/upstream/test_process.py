@@ -301,7 +301,7 @@ async def test_a_program_that_is_not_there_is_an_error_and_leaves_nothing(leaks:
 
 async def test_the_exit_code_is_known_without_pidfd(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open", raising=False)
-    child = await started("import sys; sys.stdin.read(); sys.exit(5)")
+    child = await started("import sys; sys.stdin.read(); sys.exit(5)", limits=ProcessLimits())
     await child.aclose()
     assert child.returncode == 5
 
