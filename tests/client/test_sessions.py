@@ -1,4 +1,4 @@
-"""Sessions, calls and states, over every way in."""
+"""Sessions, calls and states: over every way in where that can make a difference, else embedded."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ async def test_a_session_that_is_kept_is_found_again(hub: Hub) -> None:
         await hub.get("later")
 
 
-async def test_namespaces_keep_names_and_current_sessions_apart(hub: Hub) -> None:
+async def test_namespaces_keep_names_and_current_sessions_apart(embedded: Hub) -> None:
+    hub = embedded
     left, right = hub.namespace("left"), hub.namespace("right")
     async with left.session("same") as a, right.session("same") as b:
         assert a.id != b.id
@@ -96,7 +97,8 @@ async def test_namespaces_keep_names_and_current_sessions_apart(hub: Hub) -> Non
         await left.get("same")
 
 
-async def test_blocks_nest_and_each_task_has_its_own(hub: Hub) -> None:
+async def test_blocks_nest_and_each_task_has_its_own(embedded: Hub) -> None:
+    hub = embedded
     seen: dict[str, str] = {}
 
     async def other() -> None:
@@ -119,7 +121,8 @@ async def test_blocks_nest_and_each_task_has_its_own(hub: Hub) -> None:
     assert hub.current_session is None
 
 
-async def test_calls_outside_of_blocks_share_a_session_when_asked_to(hub: Hub) -> None:
+async def test_calls_outside_of_blocks_share_a_session_when_asked_to(embedded: Hub) -> None:
+    hub = embedded
     with pytest.raises(NoCurrentSession):
         await hub.call("inc")
     async with hub.auto_session():
@@ -218,7 +221,8 @@ async def test_a_state_is_read_changed_and_compared(hub: Hub) -> None:
             await s.state.update({"x": "x" * 2_000_000})
 
 
-async def test_children_start_with_a_copy_and_end_with_the_block(hub: Hub) -> None:
+async def test_children_start_with_a_copy_and_end_with_the_block(embedded: Hub) -> None:
+    hub = embedded
     async with hub.session("parent", state={"n": 1}) as s:
         left, right = await s.fork(2)
         (kept,) = await s.fork(names=["child"], keep=True)
@@ -235,7 +239,8 @@ async def test_children_start_with_a_copy_and_end_with_the_block(hub: Hub) -> No
     await kept.close()
 
 
-async def test_a_life_of_a_session(hub: Hub) -> None:
+async def test_a_life_of_a_session(embedded: Hub) -> None:
+    hub = embedded
     async with hub.session(services=["quick"], lifetime_seconds=1000) as s:
         await s.call("inc")
         assert (await s.pause()).status == s.status == "paused"
@@ -267,7 +272,8 @@ async def test_what_was_lost_is_told_once_and_not_mixed_with_the_answer(hub: Hub
         assert (await s.call("inc")).notice is None
 
 
-async def test_a_history_holds_calls_and_notes_and_a_summary(hub: Hub) -> None:
+async def test_a_history_holds_calls_and_notes_and_a_summary(embedded: Hub) -> None:
+    hub = embedded
     async with hub.session(services=["quick"]) as s:
         await s.call("inc", mark="m")
         note = await s.note("user", "remember this")
@@ -300,7 +306,8 @@ async def test_tools_and_services_are_listed(hub: Hub) -> None:
     assert (await hub.stats()).sessions["closed"] > 0
 
 
-async def test_a_session_moves_as_a_document(hub: Hub) -> None:
+async def test_a_session_moves_as_a_document(embedded: Hub) -> None:
+    hub = embedded
     async with hub.session("moved", state={"n": 1}) as s:
         document = await s.export()
     moved = await hub.import_session(document, name="here")

@@ -1,4 +1,4 @@
-"""The blocking client: the same over every way in, in threads, and at the end of a program."""
+"""The blocking client: the same methods as the async one, in any thread."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front import MODULE
-from nursery import Nursery
 
 from statehold import client
 from statehold.client import Question, sync
@@ -19,20 +17,14 @@ from statehold.client.errors import CallTimedOut, NoCurrentSession, SessionClose
 from statehold.client.sync import Hub, connect
 
 
-@pytest.fixture(scope="module", params=["http", "stdio", "embedded"])
-def way(
-    request: pytest.FixtureRequest,
-    config_file: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    nursery: Nursery,
-) -> Callable[..., Hub]:
+@pytest.fixture(scope="module", params=["http", "embedded"])
+def way(request: pytest.FixtureRequest, config_file: Path) -> Callable[..., Hub]:
+    """What is beneath is that of the async client: one way with a connection, and the one without."""
+
     def connected(**options: Any) -> Hub:
         if request.param == "http":
             return connect(request.getfixturevalue("server").url, **options)
-        if request.param == "embedded":
-            return connect(config=config_file, **options)
-        given = ["--config", str(config_file), "--data", str(tmp_path_factory.mktemp("stdio"))]
-        return connect(stdio=[*nursery.command(*MODULE), *given], **options)
+        return connect(config=config_file, **options)
 
     return connected
 
