@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from .channel import INVALID_PARAMS, Progress
 from .errors import RequestRefused, SessionNotFound, ToolFailed, UnknownTool
 from .line import Again, Line, failure
-from .results import JSON, CallResult, session_argument
+from .results import JSON, SESSION_META, CallResult, session_argument, table
 from .settled import Settled
 
 SESSION: Final = "session_id"
@@ -87,6 +87,8 @@ class Calls:
         settled = None
         if session_id is not None and operation is not None and tool not in OWN:
             settled = self._settled.setdefault(session_id, Settled())
+            if operation_id is None:
+                meta["statehold/operation_epoch"] = settled.epoch
             if told := settled.due():
                 meta["statehold/settled"] = told
         given = await self._given(session_id, tool, arguments)
@@ -103,6 +105,7 @@ class Calls:
                 )
             except RequestRefused as refused:
                 raise await self._known(refused, tool) from None
+            self._note_epoch(payload)
             if settled is not None:
                 settled.told(meta.get("statehold/settled", []))
                 if operation is not None and operation_id is None:
@@ -121,6 +124,11 @@ class Calls:
             await self._learn(tool)
             given = await self._given(session_id, tool, arguments)
         raise AssertionError("unreachable")
+
+    def _note_epoch(self, payload: JSON) -> None:
+        said: JSON = table(table(payload.get("_meta")).get(SESSION_META))
+        if "epoch" in said:
+            self._settled.setdefault(said["id"], Settled()).epoch = said["epoch"]
 
     def forget(self, session_id: str) -> None:
         """Remember nothing more of a session that is over."""

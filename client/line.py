@@ -39,6 +39,7 @@ LONGEST_PAUSE: Final = 2.0
 Again: TypeAlias = Literal["always", "operation", "never"]
 """Whether a request that may have been sent is asked again: it does no harm, it has an operation id, or not at all."""
 
+REPEATED: Final = "statehold/operation_repeated"
 _AGAIN_LATER: Final = frozenset({"session_busy", "service_unavailable", "connection_lost"})
 _SAYS_NOTHING: Final = frozenset(
     {
@@ -176,8 +177,9 @@ class Line:
                 break
             await anyio.sleep(pause)
             attempt += 1
+            given = {**meta, REPEATED: True} if sent else meta
             try:
-                result = await self._answered(method, params, meta, progress)
+                result = await self._answered(method, params, given, progress)
             except Broken as failed:
                 broken = failed
                 sent = sent or failed.sent

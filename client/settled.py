@@ -8,7 +8,7 @@ from .results import JSON
 
 MOST: Final = 200
 """Results after which the server is told that they arrived."""
-LARGE: Final = 16 << 20
+LARGE: Final = 2 << 20
 """Characters of results after which it is told sooner."""
 
 
@@ -19,6 +19,9 @@ class Settled:
     """
 
     def __init__(self) -> None:
+        self.epoch = 0
+        """How often the session has changed hands, as far as is known here: an id that is sent again after the next time may
+        have been run by somebody who is gone."""
         self._operations: dict[str, int] = {}
         self._size = 0
 

@@ -98,6 +98,21 @@ class Caller:
             )
         return cast("list[str]", given)
 
+    @property
+    def epoch(self) -> int | None:
+        """The epoch in which the caller made its operation id; see sessions/attempts.py. Raises InvalidArgument."""
+        found: object = self._raw_meta.get("statehold/operation_epoch")
+        if found is None or (type(found) is int and found >= 0):
+            return found
+        raise InvalidArgument(
+            '_meta["statehold/operation_epoch"] should be the epoch of _meta["statehold/session"], or 0.'
+        )
+
+    @property
+    def repeated(self) -> bool:
+        """Whether the caller has sent this operation id before."""
+        return self._raw_meta.get("statehold/operation_repeated") is True
+
     def _label(self, name: str) -> str | None:
         found = self._raw_meta.get(f"statehold/{name}")
         if found is not None and not (isinstance(found, str) and 0 < len(found) <= LABEL_LENGTH):

@@ -354,6 +354,7 @@ class Face(Server[dict[str, Any]]):
         async def work(caller: Caller) -> JSON:
             request.operation_id, request.run = caller.operation_id, caller.run_id
             request.settled = caller.settled
+            request.epoch, request.repeated = caller.epoch, caller.repeated
             answer = await self._gateway.router.call(request, caller)
             return results.forwarded(answer, service=entry.service, modern=modern, info=self._info)
 

@@ -64,11 +64,11 @@ class Operations:
             OutcomeUnknown: the call began, and nobody knows how it ended.
             SessionLimit: the session has no room for one more id.
         """
-        key, digest = _checked(request.operation_id), _digest(request)
+        key, digest = checked(request.operation_id), digest_of(request)
         if request.settled:
             await self._forget(session, request.settled)
         while (running := session.operations.get(key)) is not None:
-            _same(running.digest, digest)
+            same(running.digest, digest)
             await until_closed(session, running.ended.wait())
             if running.receipt is not None:
                 return replayed(running.receipt)
@@ -77,8 +77,8 @@ class Operations:
         try:
             found = await self._receipt(session.id, key)
             if found is not None:
-                _same(found.digest, digest)
-                if found.status != INPUT_REQUIRED or not _continues(ctx):
+                same(found.digest, digest)
+                if found.status != INPUT_REQUIRED or not continues(ctx):
                     operation.receipt = found
                     return replayed(found)
             else:
@@ -144,7 +144,7 @@ class Operations:
             outcome = error
             raise
         finally:
-            receipt = _settled(receipt, outcome, now(), self._registry.policy.receipt_bytes)
+            receipt = settled(receipt, outcome, now(), self._registry.policy.receipt_bytes)
             if request.sent or isinstance(outcome, CallResult):
                 operation.receipt = receipt
             await self._end(
@@ -194,13 +194,13 @@ class Operations:
         ).record()
 
 
-def _checked(operation_id: str | None) -> str:
+def checked(operation_id: str | None) -> str:
     if not operation_id or len(operation_id) > LENGTH:
         raise InvalidArgument(f"An operation id has 1 to {LENGTH} characters.")
     return operation_id
 
 
-def _digest(request: Request) -> str:
+def digest_of(request: Request) -> str:
     asked: list[Any] = [request.service, request.tool, dict(request.arguments)]
     try:
         text = orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)
@@ -210,7 +210,7 @@ def _digest(request: Request) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
-def _same(known: str, asked: str) -> None:
+def same(known: str, asked: str) -> None:
     if known != asked:
         raise InvalidArgument(
             "This operation id was used for another call in this session.",
@@ -218,11 +218,11 @@ def _same(known: str, asked: str) -> None:
         )
 
 
-def _continues(ctx: CallContext) -> bool:
+def continues(ctx: CallContext) -> bool:
     return ctx.input_responses is not None or ctx.request_state is not None
 
 
-def _settled(
+def settled(
     receipt: ReceiptRecord, outcome: CallResult | BaseException, ended: float, limit: int
 ) -> ReceiptRecord:
     """Return a receipt with what became of its call."""
@@ -285,4 +285,14 @@ def _again(told: JSON) -> SessionError:
     return error
 
 
-__all__ = ["LENGTH", "Operations", "replayed"]
+__all__ = [
+    "ANOTHER",
+    "LENGTH",
+    "Operations",
+    "checked",
+    "continues",
+    "digest_of",
+    "replayed",
+    "same",
+    "settled",
+]

@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import anyio
 
+from .attempts import Attempts
 from .connections import LiveConnection
 from .errors import (
     CallTimedOut,
@@ -56,6 +58,10 @@ class Request:
     arguments: Mapping[str, Any]
     operation_id: str | None = None
     """At most one call of this id is run in the session; a repeat gets its result."""
+    epoch: int | None = None
+    """The session's epoch as the caller knew it when it made the id; then the id is one of attempts.py."""
+    repeated: bool = False
+    """Whether the caller has sent this id before."""
     settled: Sequence[str] = ()
     """Earlier operations of the session whose results the caller has, and will not ask for again."""
     run: str | None = None
@@ -73,6 +79,7 @@ class Router:
         self._store = store
         self._node = node
         self._operations = Operations(registry, store, node)
+        self._attempts = Attempts(registry.policy, registry.clock)
 
     async def call(self, request: Request, ctx: CallContext) -> Answer:
         """Run one tool call in a session and return its result.
@@ -97,8 +104,11 @@ class Router:
         try:
             if request.operation_id is None:
                 result = await self._journaled(session, binding, request, ctx)
-            else:
+            elif request.epoch is None:
                 result = await self._operation(session, binding, request, ctx)
+            else:
+                work = partial(self._journaled, session, binding, request, ctx)
+                result = await self._attempts.run(session, request, ctx, work)
         except SessionError as error:
             error.session_id = session.id
             raise

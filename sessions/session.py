@@ -142,6 +142,8 @@ class Session:
         self.notice: str | None = None
         """What the next result has to say of the session as a whole."""
         self.operations: dict[str, Operation] = {}
+        self.answered: dict[str, ReceiptRecord] = {}
+        """What became of attempts (see attempts.py), until their caller has it."""
         """The calls in flight that carry an operation id, by it."""
         self.receipts: tuple[int, int] | None = None
         """How many receipts the store keeps, and the bytes of their results; None before anybody asked."""
@@ -340,6 +342,7 @@ class Session:
             "status": self.status.value,
             "generation": self.generation,
             "expires_at": timestamp(expiry(self.record, self.status, self.idle_since)),
+            "epoch": self.record.epoch,
         }
 
     def info(self) -> dict[str, Any]:

@@ -1,0 +1,117 @@
+"""Calls that their caller may have to send again, because their answer got lost: at most one of an id is run, and nothing
+is written for that.
+
+The caller names the epoch in which it made the id. The epoch of a session rises whenever a process takes the session over,
+so an id of this epoch that is not remembered here has not been run. When an id of an earlier epoch is sent again, nobody
+can know any more: the process that knew is gone. Ids that have to survive it are those of operations.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from .clock import Clock
+from .errors import OutcomeUnknown, SessionLimit
+from .journal import INPUT_REQUIRED, STARTED
+from .operations import ANOTHER, checked, continues, digest_of, replayed, same, settled
+from .patience import until_closed
+from .policy import Policy
+from .records import ReceiptRecord
+from .services import CallContext, CallResult
+from .session import Operation, Session
+
+if TYPE_CHECKING:
+    from .router import Request
+
+RESULTS_BYTES: Final = 4 << 20
+"""What the remembered results of one session take together at most; of the oldest only the ids are remembered then."""
+
+Work = Callable[[], Awaitable[CallResult]]
+
+
+class Attempts:
+    """Runs such calls for one registry. What it remembers is the session's: as long as this process owns it."""
+
+    def __init__(self, policy: Policy, clock: Clock) -> None:
+        self._policy = policy
+        self._clock = clock
+
+    async def run(
+        self, session: Session, request: Request, ctx: CallContext, work: Work
+    ) -> CallResult:
+        """Run `work`, or return what the call of this id got. One that runs already is waited for.
+
+        Raises:
+            InvalidArgument: the id is malformed, or was used for another call.
+            OutcomeUnknown: the call may have been run in an earlier epoch, or its result is not remembered.
+            SessionLimit: the caller does not say which results it has.
+        """
+        key, digest = checked(request.operation_id), digest_of(request)
+        answered = session.answered
+        for over in request.settled:
+            answered.pop(over, None)
+        while (running := session.operations.get(key)) is not None:
+            same(running.digest, digest)
+            await until_closed(session, running.ended.wait())
+            if running.receipt is not None:
+                return replayed(running.receipt)
+        found = answered.get(key)
+        if found is not None:
+            same(found.digest, digest)
+            if found.status != INPUT_REQUIRED or not continues(ctx):
+                return replayed(found)
+        elif request.repeated and request.epoch != session.record.epoch:
+            message = "The session changed hands since the call was sent, and nobody knows whether it took effect."
+            raise OutcomeUnknown(message, recovery=ANOTHER)
+        elif len(answered) >= self._policy.receipts:
+            raise SessionLimit(
+                f"The results of {len(answered)} operations wait for their caller to have them.",
+                session_id=session.id,
+                recovery='Say which results you have in _meta["statehold/settled"].',
+            )
+        return await self._once(session, request, key, digest, work)
+
+    async def _once(
+        self, session: Session, request: Request, key: str, digest: str, work: Work
+    ) -> CallResult:
+        # No await since the look: this is the only one.
+        operation = session.operations[key] = Operation(digest)
+        begun = ReceiptRecord.model_construct(
+            session_id=session.id,
+            operation_id=key,
+            digest=digest,
+            status=STARTED,
+            seq=0,
+            epoch=session.record.epoch,
+            started_at=self._clock.now(),
+        )
+        outcome: CallResult | BaseException = OutcomeUnknown("The call did not end.")
+        try:
+            outcome = await work()
+            return outcome
+        except BaseException as error:
+            outcome = error
+            raise
+        finally:
+            if request.sent or isinstance(outcome, CallResult):
+                now, limit = self._clock.now(), min(self._policy.receipt_bytes, RESULTS_BYTES)
+                operation.receipt = settled(begun, outcome, now, limit)
+                session.answered[key] = operation.receipt
+                _shrink(session)
+            del session.operations[key]
+            operation.ended.set()
+
+
+def _shrink(session: Session) -> None:
+    answered = session.answered
+    size = sum(receipt.bytes for receipt in answered.values() if receipt.result is not None)
+    for key, receipt in answered.items():
+        if size <= RESULTS_BYTES:
+            return
+        if receipt.result is not None:
+            size -= receipt.bytes
+            answered[key] = receipt.model_copy(update={"result": None})
+
+
+__all__ = ["Attempts"]
