@@ -129,6 +129,7 @@ def folder(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     return pytester.path
 
 
+@pytest.mark.timeout(600)  # a dozen servers and clients, one after the other
 def test_each_kind_of_test_gets_its_client_and_leaks_are_errors(
     pytester: pytest.Pytester, folder: Path
 ) -> None:

@@ -83,7 +83,7 @@ async def test_options_are_chosen_by_label_or_value(browse: Browse, lab: str) ->
 
 async def test_a_missing_option_is_answered_with_those_there_are(browse: Browse, lab: str) -> None:
     browse.connection.session.config = browse.service.config.model_copy(
-        update={"action_seconds": 0.3}
+        update={"action_seconds": 2.0}
     )
     await browse.text("navigate", url=f"{lab}/form")
     text = await browse.error("select_option", target="[name=country]", values=["Atlantis"])

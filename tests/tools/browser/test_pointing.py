@@ -61,7 +61,7 @@ async def test_an_element_that_cannot_be_clicked_says_why(
     browse: Browse, lab: str, name: str, reason: str
 ) -> None:
     browse.connection.session.config = browse.service.config.model_copy(
-        update={"action_seconds": 0.3}
+        update={"action_seconds": 1.0}
     )
     await browse.text("navigate", url=f"{lab}/counter")
     text = await browse.error("click", target=f"text={name}")
