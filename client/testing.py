@@ -63,6 +63,7 @@ class ServerProcess:
         self._reader.start()
         if not self._listens.wait(START_SECONDS) or not self.url:
             self._process.kill()
+            self._process.wait(STOP_SECONDS)
             self._reader.join(STOP_SECONDS)
             raise RuntimeError(f"statehold serve did not start:\n{self.log}")
 
