@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 from .clock import Clock
 from .errors import OutcomeUnknown, SessionLimit
 from .journal import INPUT_REQUIRED, STARTED
-from .operations import ANOTHER, checked, continues, digest_of, replayed, same, settled
-from .patience import until_closed
+from .operations import ANOTHER, checked, continues, digest_of, replayed, running, same, settled
 from .policy import Policy
 from .records import ReceiptRecord
 from .services import CallContext, CallResult
@@ -48,14 +47,10 @@ class Attempts:
             SessionLimit: the caller does not say which results it has.
         """
         key, digest = checked(request.operation_id), digest_of(request)
+        repeated = await running(session, key, digest)
+        if repeated is not None:
+            return repeated
         answered = session.answered
-        for over in request.settled:
-            answered.pop(over, None)
-        while (running := session.operations.get(key)) is not None:
-            same(running.digest, digest)
-            await until_closed(session, running.ended.wait())
-            if running.receipt is not None:
-                return replayed(running.receipt)
         found = answered.get(key)
         if found is not None:
             same(found.digest, digest)
@@ -97,21 +92,26 @@ class Attempts:
             if request.sent or isinstance(outcome, CallResult):
                 now, limit = self._clock.now(), min(self._policy.receipt_bytes, RESULTS_BYTES)
                 operation.receipt = settled(begun, outcome, now, limit)
-                session.answered[key] = operation.receipt
-                _shrink(session)
+                _remember(session, operation.receipt)
             del session.operations[key]
             operation.ended.set()
 
 
-def _shrink(session: Session) -> None:
+def _remember(session: Session, answer: ReceiptRecord) -> None:
     answered = session.answered
+    answered[answer.operation_id] = answer
+    if answer.result is not None:
+        session.answered_bytes += answer.bytes
+    if session.answered_bytes <= RESULTS_BYTES:
+        return
     size = sum(receipt.bytes for receipt in answered.values() if receipt.result is not None)
     for key, receipt in answered.items():
         if size <= RESULTS_BYTES:
-            return
+            break
         if receipt.result is not None:
             size -= receipt.bytes
             answered[key] = receipt.model_copy(update={"result": None})
+    session.answered_bytes = size
 
 
 __all__ = ["Attempts"]

@@ -65,13 +65,9 @@ class Operations:
             SessionLimit: the session has no room for one more id.
         """
         key, digest = checked(request.operation_id), digest_of(request)
-        if request.settled:
-            await self._forget(session, request.settled)
-        while (running := session.operations.get(key)) is not None:
-            same(running.digest, digest)
-            await until_closed(session, running.ended.wait())
-            if running.receipt is not None:
-                return replayed(running.receipt)
+        repeated = await running(session, key, digest)
+        if repeated is not None:
+            return repeated
         # No await since the look: this is the only one.
         operation = session.operations[key] = Operation(digest)
         try:
@@ -88,9 +84,10 @@ class Operations:
             del session.operations[key]
             operation.ended.set()
 
-    async def _forget(self, session: Session, settled: Sequence[str]) -> None:
-        """Give back the room of results that their caller has."""
-        over = [operation for operation in settled if operation not in session.operations]
+    async def forget(self, session: Session, settled: Sequence[str]) -> None:
+        """Give back the room of results that their caller has, of attempts too."""
+        kept = [operation for operation in settled if session.answered.pop(operation, None) is None]
+        over = [operation for operation in kept if operation not in session.operations]
         if over:
             await session.save(forget=over)
             session.receipts = None
@@ -194,6 +191,16 @@ class Operations:
         ).record()
 
 
+async def running(session: Session, key: str, digest: str) -> CallResult | None:
+    """Wait for the call of an id that runs now, and return what it got; None when none does, or it was not sent."""
+    while (operation := session.operations.get(key)) is not None:
+        same(operation.digest, digest)
+        await until_closed(session, operation.ended.wait())
+        if operation.receipt is not None:
+            return replayed(operation.receipt)
+    return None
+
+
 def checked(operation_id: str | None) -> str:
     if not operation_id or len(operation_id) > LENGTH:
         raise InvalidArgument(f"An operation id has 1 to {LENGTH} characters.")
@@ -293,6 +300,7 @@ __all__ = [
     "continues",
     "digest_of",
     "replayed",
+    "running",
     "same",
     "settled",
 ]

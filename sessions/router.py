@@ -102,6 +102,8 @@ class Router:
             )
         registry.admission.begin(session)
         try:
+            if request.settled:
+                await self._operations.forget(session, request.settled)
             if request.operation_id is None:
                 result = await self._journaled(session, binding, request, ctx)
             elif request.epoch is None:

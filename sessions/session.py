@@ -144,6 +144,8 @@ class Session:
         self.operations: dict[str, Operation] = {}
         self.answered: dict[str, ReceiptRecord] = {}
         """What became of attempts (see attempts.py), until their caller has it."""
+        self.answered_bytes = 0
+        """What the results in it take, or took before some of them arrived."""
         """The calls in flight that carry an operation id, by it."""
         self.receipts: tuple[int, int] | None = None
         """How many receipts the store keeps, and the bytes of their results; None before anybody asked."""

@@ -136,6 +136,18 @@ async def test_results_that_arrived_give_room_for_others(build: Build) -> None:
         assert count(await attempt(home, session, "two", repeated=True)) == 2
 
 
+async def test_any_call_may_say_which_results_arrived(build: Build) -> None:
+    async with build(policy=Policy(receipts=1)) as home:
+        session = (await home.create()).id
+        await attempt(home, session, "one")
+        for operation in (None, "durable"):
+            request = Request(LOCAL, session, "counter", "inc", {}, operation_id=operation)
+            request.settled = ("one",)
+            await home.router.call(request, Nobody())
+            await attempt(home, session, "one")
+        assert len(home.counter.calls) == 5
+
+
 async def test_of_large_results_only_the_last_are_kept(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
