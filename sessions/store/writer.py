@@ -228,6 +228,7 @@ class Writer:
     async def _hold(self, units: Sequence[Unit], error: StoreUnavailable) -> None:
         """Tell those who wait, keep what nobody waits for, and let the database rest."""
         self._sync_due = False
+        self._sync_later()
         entries = [unit for unit in units if unit.future is None]
         if self._closing:
             self._give_up(units, error)

@@ -399,6 +399,28 @@ async def test_what_nobody_waits_for_is_on_the_disk_soon(
         assert [e.seq for e in await store.journal("sh_a")] == [1]
 
 
+async def test_a_flush_that_failed_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "SYNC", 0.001)
+    flushes, failures = Flushes(monkeypatch), [1, 2]
+    real = DataFolder.flush
+
+    def failing(folder: DataFolder) -> None:
+        if failures:
+            failures.pop()
+            raise StoreUnavailable("no")
+        real(folder)
+
+    monkeypatch.setattr(DataFolder, "flush", failing)
+    async with SQLStore.sqlite(tmp_path) as store:
+        await store.join(node_record(NODE))
+        await Sessions(store).make("sh_a")
+        store.append(entry("sh_a", 1), NODE)
+        assert await anyio.to_thread.run_sync(flushes.one.wait, 5)
+        assert failures == []
+
+
 async def test_closing_writes_what_was_written_behind(tmp_path: Path) -> None:
     async with SQLStore.sqlite(tmp_path) as store:
         await store.join(node_record(NODE))
