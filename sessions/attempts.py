@@ -13,8 +13,18 @@ from typing import TYPE_CHECKING, Final
 
 from .clock import Clock
 from .errors import OutcomeUnknown, SessionLimit
-from .journal import INPUT_REQUIRED, STARTED
-from .operations import ANOTHER, checked, continues, digest_of, replayed, running, same, settled
+from .journal import INPUT_REQUIRED
+from .operations import (
+    ANOTHER,
+    checked,
+    continues,
+    digest_of,
+    replayed,
+    running,
+    same,
+    settled,
+    started,
+)
 from .policy import Policy
 from .records import ReceiptRecord
 from .services import CallContext, CallResult
@@ -72,15 +82,7 @@ class Attempts:
     ) -> CallResult:
         # No await since the look: this is the only one.
         operation = session.operations[key] = Operation(digest)
-        begun = ReceiptRecord.model_construct(
-            session_id=session.id,
-            operation_id=key,
-            digest=digest,
-            status=STARTED,
-            seq=0,
-            epoch=session.record.epoch,
-            started_at=self._clock.now(),
-        )
+        begun = started(session, key, digest, 0, self._clock.now())
         outcome: CallResult | BaseException = OutcomeUnknown("The call did not end.")
         try:
             outcome = await work()

@@ -122,15 +122,8 @@ class Operations:
     ) -> CallResult:
         now = self._registry.clock.now
         assert request.operation_id is not None
-        receipt = ReceiptRecord.model_construct(
-            session_id=session.id,
-            operation_id=request.operation_id,
-            digest=operation.digest,
-            status=STARTED,
-            seq=session.next_seq(),
-            epoch=session.record.epoch,
-            started_at=now(),
-        )
+        seq = session.next_seq()
+        receipt = started(session, request.operation_id, operation.digest, seq, now())
         begun = self._entry(binding, request, receipt, None)
         await session.save(journal=[begun], receipts=[receipt])
         outcome: CallResult | BaseException = OutcomeUnknown("The call did not end.")
@@ -229,6 +222,19 @@ def continues(ctx: CallContext) -> bool:
     return ctx.input_responses is not None or ctx.request_state is not None
 
 
+def started(session: Session, key: str, digest: str, seq: int, now: float) -> ReceiptRecord:
+    """Return the receipt of a call that begins; `seq` is that of its journal entry, 0 without one."""
+    return ReceiptRecord.model_construct(
+        session_id=session.id,
+        operation_id=key,
+        digest=digest,
+        status=STARTED,
+        seq=seq,
+        epoch=session.record.epoch,
+        started_at=now,
+    )
+
+
 def settled(
     receipt: ReceiptRecord, outcome: CallResult | BaseException, ended: float, limit: int
 ) -> ReceiptRecord:
@@ -303,4 +309,5 @@ __all__ = [
     "running",
     "same",
     "settled",
+    "started",
 ]
