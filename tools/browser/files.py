@@ -6,7 +6,8 @@ import base64
 import itertools
 import mimetypes
 import re
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -45,6 +46,8 @@ class Files:
     def __init__(self, folder: Path, *, largest: int) -> None:
         self.folder = folder
         self._largest = largest
+        self.hold: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Keeps more from arriving while a download is ended, which takes the browser a while."""
         self._news: list[str] = []
         self._kept: list[tuple[str, int]] = []
         self._arriving: dict[Download, int] = {}
@@ -165,7 +168,7 @@ class Files:
         begun = len(self._arriving) < AT_ONCE
         try:
             if not begun:
-                await download.cancel()
+                await self._cancel(download)
                 raise OSError(f"{AT_ONCE} others are under way")
             self._arriving[download] = 0
             await self._keep(download, await self.path(name))
@@ -213,7 +216,11 @@ class Files:
             elif sum(self._arriving.values()) > room:
                 ended.append("there is no room for it among the files of the session")
             await anyio.sleep(0 if ended else LOOK_SECONDS)
-        await download.cancel()
+        await self._cancel(download)
+
+    async def _cancel(self, download: Download) -> None:
+        with self.hold():
+            await download.cancel()
 
     async def _check_room(self, size: int) -> None:
         used = await anyio.to_thread.run_sync(self._size)

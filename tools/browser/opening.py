@@ -80,6 +80,8 @@ class Opening:
         if hibernated is not None and was_on is not None:
             hibernated = replace(hibernated, on=list(was_on))
         grant = await outlet.admit(self._tell)
+        if grant is not None:
+            self._files.hold = grant.bandwidth.hold
         try:
             resumed = await restored(
                 process.browser,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
+
+import anyio
 
 from ....sessions.clock import Clock
 
@@ -19,6 +23,8 @@ class Bandwidth:
         self._rate = bytes_per_second
         self._clock = clock
         self._free_at = 0.0
+        self._holds = 0
+        self._released = anyio.Event()
 
     @property
     def piece(self) -> int:
@@ -29,12 +35,26 @@ class Bandwidth:
 
     async def take(self, count: int) -> None:
         """Return when so many bytes may pass. Bytes of a cancelled call stay taken."""
+        while self._holds:
+            await self._released.wait()
         if self._rate is None:
             return
         now = self._clock.now()
         self._free_at = max(self._free_at, now - BURST_SECONDS) + count / self._rate
         if self._free_at > now:
             await self._clock.sleep_until(self._free_at)
+
+    @contextmanager
+    def hold(self) -> Generator[None]:
+        """Let no bytes pass until this is over. Several may hold at once; then until the last is over."""
+        self._holds += 1
+        try:
+            yield
+        finally:
+            self._holds -= 1
+            if not self._holds:
+                released, self._released = self._released, anyio.Event()
+                released.set()
 
 
 __all__ = ["BURST_SECONDS", "Bandwidth"]

@@ -113,6 +113,21 @@ async def test_bytes_take_their_time() -> None:
     assert Bandwidth(None, clock).piece == 65536
 
 
+async def test_nothing_passes_while_a_grant_is_held(proxy: FilteringProxy) -> None:
+    grant = proxy.admit(LOCAL)
+    async with site(echo) as port, browser(proxy, grant) as one:
+        await one.tunnel(f"127.0.0.1:{port}")
+        await one.stream.send(b"before")
+        assert await one.stream.receive() == b"before"
+        with grant.bandwidth.hold():
+            with grant.bandwidth.hold():
+                await one.stream.send(b"meanwhile")
+            carried = grant.statistics()
+            await anyio.wait_all_tasks_blocked()
+            assert grant.statistics() == carried
+        assert await one.stream.receive() == b"meanwhile"
+
+
 async def test_all_connections_of_a_grant_share_its_bandwidth() -> None:
     clock = ManualClock()
     policy = NetworkPolicy(private=True, bytes_per_second=4000)
