@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.sessions.journal import CallEntry, message_entry, transition_entry
@@ -32,6 +34,13 @@ SECRETS = [
     ("at AbCdEf0123456789AbCdEf0123456789xyz", "0123456789"),
     ("-----BEGIN RSA PRIVATE KEY-----\nMIIEabc\n-----END RSA PRIVATE KEY-----", "MIIEabc"),
     ("paid with CARD-1234", "1234"),
+    ("ghp_abcdefghijklmnopqrst-----BEGIN PRIVATE KEY-----\nMIIEabc", "MIIEabc"),
+]
+
+BEGINNINGS = [
+    *("sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "gho_", "ghp_", "ghs_", "ghu_", "ghr_"),
+    *("github_pat_", "glpat-", "xoxb-", "xoxp-", "npm_", "pypi-", "hf_", "dop_v1_", "shpat_"),
+    *("SG.", "ya29.", "AIza", "AKIA", "ASIA"),
 ]
 
 HARMLESS = [
@@ -51,6 +60,24 @@ def test_secrets_in_a_text_are_replaced(text: str, secret: str) -> None:
     assert secret not in found
     assert "[redacted]" in found
     assert REDACTOR.text(found).count("[redacted]") == found.count("[redacted]")
+
+
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_a_key_is_known_by_its_beginning(beginning: str) -> None:
+    key = f"{beginning}0123456789ABCDEF"
+    assert REDACTOR.text(f"use {key} here") == "use [redacted] here"
+
+
+@given(
+    st.sampled_from(SECRETS),
+    st.text(st.sampled_from("aB1 .-_:/@=\"'\n\u0130"), max_size=40),
+    st.text(st.sampled_from("aB1 .-_:/@=\"'\n\u0130"), max_size=40),
+)
+def test_a_secret_is_replaced_whatever_is_around_it(
+    given: tuple[str, str], before: str, after: str
+) -> None:
+    text, secret = given
+    assert secret not in REDACTOR.text(f"{before}\n{text}\n{after}")
 
 
 @pytest.mark.parametrize("text", HARMLESS)
