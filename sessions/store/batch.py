@@ -230,20 +230,22 @@ class _Merged:
         by_columns: dict[tuple[str, ...], list[Row]] = {}
         for row in self._sessions.values():
             by_columns.setdefault(tuple(sorted(row)), []).append(row)
-        for columns, rows in by_columns.items():
-            execute_many(connection, _update(columns), rows)
-        for statement in _UNBIND:
-            execute_many(connection, statement, _keys(self._unbound))
-        execute_many(connection, upsert(schema.binding), [*self._bindings.values()])
-        execute_many(connection, upsert(schema.state), [*self._states.values()])
-        execute_many(connection, upsert(schema.journal), self.journal)
-        execute_many(connection, upsert(schema.journal), self._ended)
-        execute_many(connection, _FORGET, _keys(self._forgotten))
-        execute_many(connection, upsert(schema.receipt), [*self._receipts.values()])
-        execute_many(connection, upsert(schema.summary), [*self._summaries.values()])
-        execute_many(connection, upsert(schema.snapshot), [*self._snapshots.values()])
         saved = {found[:2] for found in self._snapshots}
-        execute_many(connection, _OLD_SNAPSHOTS, _keys(saved))
+        for statement, rows in (
+            *((_update(columns), rows) for columns, rows in by_columns.items()),
+            *((statement, _keys(self._unbound)) for statement in _UNBIND),
+            (_BINDINGS, [*self._bindings.values()]),
+            (_STATES, [*self._states.values()]),
+            (_JOURNAL, self.journal),
+            (_JOURNAL, self._ended),
+            (_FORGET, _keys(self._forgotten)),
+            (_RECEIPTS, [*self._receipts.values()]),
+            (_SUMMARIES, [*self._summaries.values()]),
+            (_SNAPSHOTS, [*self._snapshots.values()]),
+            (_OLD_SNAPSHOTS, _keys(saved)),
+        ):
+            if rows:
+                execute_many(connection, statement, rows)
         compactor.added(connection, self.journal, self._ended)
 
 
@@ -268,6 +270,14 @@ _UNBIND = [delete(table).where(_of_service(table)) for table in (schema.binding,
 _FORGET = delete(schema.receipt).where(
     schema.receipt.c.session_id == bindparam("b_id"),
     schema.receipt.c.operation_id == bindparam("b_service"),
+)
+
+_BINDINGS, _STATES, _JOURNAL, _RECEIPTS, _SUMMARIES, _SNAPSHOTS = map(
+    upsert,
+    (
+        *(schema.binding, schema.state, schema.journal),
+        *(schema.receipt, schema.summary, schema.snapshot),
+    ),
 )
 
 _seq = schema.snapshot.alias().c.seq

@@ -8,7 +8,6 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -35,7 +34,8 @@ from .dialect import (
 )
 from .folder import DataFolder
 from .schema import HEAD
-from .upgrade import migrate, revision, upgrade
+from .upgrade import revision, upgrade
+from .worker import Worker
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class KeptConnection:
             self._options["isolation_level"] = "AUTOCOMMIT"
         self._connection: Connection | None = None
         self._durable = self._wanted = True
-        self._thread = ThreadPoolExecutor(1, "statehold-store")
+        self._worker = Worker("statehold-store")
         self._closed = False
 
     async def run(self, work: Callable[[Connection], T], *, durable: bool = True) -> T:
@@ -78,8 +78,7 @@ class KeptConnection:
         """
         if self._closed:
             raise StoreUnavailable("The store is closed.")
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._run, work, durable)
+        return await self._worker.run(partial(self._run, work, durable))
 
     def _run(self, work: Callable[[Connection], T], durable: bool) -> T:
         self._wanted = durable
@@ -140,15 +139,14 @@ class KeptConnection:
         if self._closed:
             return
         self._closed = True
-        loop = asyncio.get_running_loop()
-        ended = loop.run_in_executor(self._thread, self._discard)
+        ended = self._worker.run(self._discard)
         _, late = await asyncio.wait({ended}, timeout=PATIENCE)
         if late and self._connection is not None:
             # A server that answers nobody must not keep this process from ending.
             with suppress(SQLAlchemyError, OSError, AttributeError):
                 interrupt(self._connection.connection.driver_connection)
             await asyncio.wait({ended}, timeout=PATIENCE)
-        self._thread.shutdown(wait=False)
+        self._worker.end()
 
 
 class _Undone(Exception):
@@ -242,9 +240,10 @@ class Connections:
         place = self._place
 
         def checked(connection: Connection) -> T:
-            if isinstance(place, DataFolder):
+            # Of what nobody waits for, it is enough to know that when it is to be on the disk.
+            if durable and isinstance(place, DataFolder):
                 place.check()
-                if durable and self.behind:
+                if self.behind:
                     place.flush()  # a transaction that changes nothing flushes nothing
             return work(connection)
 
@@ -285,9 +284,8 @@ def _look(connection: Connection) -> str | None:
 
 def _upgrade(database: RemoteDatabase, connection: Connection) -> None:
     with database.upgrading(connection):
-        found = revision(connection)  # another process may have been quicker
-        if found != HEAD:
-            migrate(connection, found)
+        # Another process may have been quicker.
+        upgrade(connection, revision(connection))
 
 
 @contextmanager

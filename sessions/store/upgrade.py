@@ -12,7 +12,7 @@ from .schema import HEAD, metadata, version
 
 
 def revision(connection: Connection) -> str | None:
-    """Return the revision of a database, or None for an empty one. Changes nothing.
+    """Return the revision of a database, None for an empty one or one that is not whole yet. Changes nothing.
 
     Raises:
         StoreUnavailable: when the database belongs to another program.
@@ -42,10 +42,21 @@ def upgrade(connection: Connection, found: str | None) -> None:
     if found == HEAD:
         return
     if found is None:
-        metadata.create_all(connection)
-        connection.execute(insert(version).values(version_num=HEAD))
+        _create(connection)
         return
     migrate(connection, found)
+
+
+def _create(connection: Connection) -> None:
+    """Make what is not there yet: where no transaction holds it together, somebody's end may have left half of it."""
+    begun = inspect(connection).has_table(version.name)
+    # First what says whose the tables are, and last that they are whole.
+    version.create(connection, checkfirst=True)
+    metadata.create_all(connection)
+    if begun:
+        for index in (index for table in metadata.sorted_tables for index in table.indexes):
+            index.create(connection, checkfirst=True)
+    connection.execute(insert(version).values(version_num=HEAD))
 
 
 def migrate(connection: Connection, found: str | None) -> None:

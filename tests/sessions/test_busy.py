@@ -47,7 +47,7 @@ async def test_a_busy_session_is_not_closed_for_being_idle(build: Build):
 
 
 async def test_the_budget_takes_another_session_than_a_busy_one(build: Build):
-    policy = Policy(live_sessions=2, queue_seconds=0.05)
+    policy = Policy(live_sessions=2, queue_seconds=1.0)
     async with build(saving(), policy=policy) as house:
         a, b, c, d = [await house.create() for _ in range(4)]
         await house.count(a.id)

@@ -100,28 +100,26 @@ def run(connection: Connection, statement: str, values: Sequence[Any]) -> list[A
 
     The driver is asked itself: SQLAlchemy takes several times as long as a small statement.
     """
-    with _as_of_sqlalchemy(statement):
+    try:
         return _driver(connection).execute(statement, values).fetchall()
+    except sqlite3.Error as error:
+        raise _as_of_sqlalchemy(statement, error) from error
 
 
 def run_many(connection: Connection, statement: str, rows: Iterable[Sequence[Any]]) -> None:
     """Run a statement as text for each row; see run()."""
-    with _as_of_sqlalchemy(statement):
+    try:
         _driver(connection).executemany(statement, rows)
+    except sqlite3.Error as error:
+        raise _as_of_sqlalchemy(statement, error) from error
 
 
 def _driver(connection: Connection) -> sqlite3.Connection:
     return cast("sqlite3.Connection", connection.connection.dbapi_connection)
 
 
-@contextmanager
-def _as_of_sqlalchemy(statement: str) -> Generator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise DBAPIError.instance(
-            statement, None, error, sqlite3.Error, hide_parameters=True
-        ) from error
+def _as_of_sqlalchemy(statement: str, error: sqlite3.Error) -> BaseException:
+    return DBAPIError.instance(statement, None, error, sqlite3.Error, hide_parameters=True)
 
 
 def upsert(table: Table, *, add: bool) -> Insert:

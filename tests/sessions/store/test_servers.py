@@ -8,13 +8,14 @@ import traceback
 from collections.abc import Generator
 from contextlib import suppress
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from databases import DatabaseServer, MariaDB, PostgreSQL
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, event, inspect, text
 from store_making import NODE, OTHER, Sessions, node_record, version_of
 
 from statehold.sessions.errors import SessionLimit, StoreUnavailable
@@ -215,6 +216,58 @@ async def test_many_processes_may_open_a_new_database_at_once(server: DatabaseSe
         for _ in range(4):
             tasks.start_soon(one)
     assert checked == [[]] * 4
+
+
+class _Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("statements", [2, 6, 14])
+async def test_a_creation_that_broke_off_is_gone_on_with(
+    server: DatabaseServer, statements: int
+) -> None:
+    url, whole = server.fresh(), server.emptied()
+    with server.connection(url) as connection:
+        made = count(1)
+
+        def stop(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+            if statement.split()[0] in ("CREATE", "ALTER") and next(made) == statements:
+                raise _Stop
+
+        event.listen(connection, "before_cursor_execute", stop)
+        with pytest.raises(_Stop):
+            upgrade_module.upgrade(connection, None)
+    async with _store(url) as store, _store(whole):
+        assert await store.check() == []
+    assert _shape(server, url) == _shape(server, whole)
+
+
+def test_the_migrations_lead_to_the_tables_that_are_made_at_once(server: DatabaseServer) -> None:
+    migrated, made = server.fresh(), server.fresh()
+    with server.connection(migrated) as connection:
+        upgrade_module.migrate(connection, None)
+    with server.connection(made) as connection:
+        upgrade_module.upgrade(connection, None)
+    assert _shape(server, migrated) == _shape(server, made)
+
+
+def _shape(server: DatabaseServer, url: str) -> dict[str, Any]:
+    with server.connection(url) as connection:
+        looked = inspect(connection)
+        return {
+            name: (
+                sorted(
+                    (item["name"], str(item["type"]), item["nullable"], item["default"])
+                    for item in looked.get_columns(name)
+                ),
+                sorted(
+                    (str(item["name"]), item["column_names"], item["unique"])
+                    for item in looked.get_indexes(name)
+                ),
+                looked.get_pk_constraint(name)["constrained_columns"],
+            )
+            for name in looked.get_table_names()
+        }
 
 
 @pytest.mark.parametrize("revision", ["0001", "0002"])
