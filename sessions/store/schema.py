@@ -89,7 +89,7 @@ _OPEN: Final = text("status NOT IN ('closing', 'closed')")
 
 
 def _partial(where: Any) -> dict[str, Any]:
-    # To name PostgreSQL here would load its dialect at every start. Its databases are made by the migrations, which do.
+    # To name PostgreSQL here would load its dialect at every start; it takes over what is said for SQLite.
     return {"sqlite_where": where}
 
 

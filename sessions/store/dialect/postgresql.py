@@ -7,6 +7,8 @@ from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import URL, BigInteger, Connection, Double, LargeBinary, Table, text
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateIndex
 
 from .values import Violated
 
@@ -79,6 +81,16 @@ def upsert_many(
     """Insert rows, each of which overwrites the row of the same primary key or adds its numbers to it."""
     statement = _upsert(table, add=add)
     connection.exec_driver_sql(statement.text, statement.arrays(rows))
+
+
+@compiles(CreateIndex, "postgresql")
+def _index(element: CreateIndex, compiler: Any, **given: Any) -> str:
+    # The tables say it for SQLite alone: to name PostgreSQL there would load its dialect at every start.
+    options: Any = element.element.dialect_options
+    if options["postgresql"]["where"] is None:
+        options["postgresql"]["where"] = options["sqlite"]["where"]
+    made: str = compiler.visit_create_index(element, **given)
+    return made
 
 
 def lock(connection: Connection) -> None:

@@ -261,7 +261,12 @@ def _shape(server: DatabaseServer, url: str) -> dict[str, Any]:
                     for item in looked.get_columns(name)
                 ),
                 sorted(
-                    (str(item["name"]), item["column_names"], item["unique"])
+                    (
+                        str(item["name"]),
+                        item["column_names"],
+                        item["unique"],
+                        str(item.get("dialect_options", {}).get("postgresql_where")),
+                    )
                     for item in looked.get_indexes(name)
                 ),
                 looked.get_pk_constraint(name)["constrained_columns"],
