@@ -183,6 +183,10 @@ class Pool:
             if self._processes.get(domain) is process:
                 del self._processes[domain]
             await process.aclose()
+        if process.lost.is_set():
+            # Whoever lost it is about to want another one, and a driver takes as long to start as a browser.
+            with anyio.move_on_after(self._keep_seconds):
+                await process.driver.exited.wait()
         await self._leave(process.driver)
 
     async def _started(self, domain: str) -> BrowserProcess:

@@ -60,10 +60,11 @@ async def in_flight(browse: Browse, fault: Any) -> BaseException:
 async def test_a_call_in_flight_is_answered_when_what_it_needs_is_killed(
     data: Path, shell: str, which: str, leaks: Any
 ) -> None:
-    async with running(data, shell) as service:
+    async with running(data, shell, keep_seconds=60) as service:
         async with opened(service) as browse:
             await browse.text("navigate", url="about:blank")
-            pid = browser_pid(browse) if which == "browser" else driver_pid(browse)
+            driver = driver_pid(browse)
+            pid = browser_pid(browse) if which == "browser" else driver
             raised = await in_flight(browse, lambda: os.kill(pid, signal.SIGKILL))
             assert isinstance(raised, OutcomeUnknown)
             assert browse.connection.lost.is_set()
@@ -72,6 +73,8 @@ async def test_a_call_in_flight_is_answered_when_what_it_needs_is_killed(
                 await browse.call("snapshot")
         async with opened(service) as browse:
             assert "about:blank" in await browse.text("navigate", url="about:blank")
+            # It takes as long to start as a browser.
+            assert (driver_pid(browse) == driver) is (which == "browser")
     await leaks.check()
     assert list((data / "browser" / "temporary").iterdir()) == []
 
