@@ -17,24 +17,23 @@ _OTHER: Final = "statehold_session_id"
 NEAR: Final = 5
 """Names that an unknown tool is told of."""
 
-_HARMLESS: Final[Mapping[str, Again]] = dict.fromkeys(
+_HARMLESS: Final = frozenset(
     (
         *("session_list", "session_info", "session_close", "session_pause", "session_resume"),
         *("session_rename", "session_bind", "session_unbind", "session_history"),
         *("session_summary", "session_merge", "session_export", "state_get"),
         *("service_list", "server_stats"),
-    ),
-    "always",
+    )
 )
-_ONCE: Final[Mapping[str, Again]] = dict.fromkeys(
+"""Statehold's own tools that may be asked again: doing them twice is doing them once."""
+_ONCE: Final = frozenset(
     (
         *("session_create", "session_extend", "session_restart", "session_note"),
         *("session_fork", "session_delete", "session_import", "state_update"),
-    ),
-    "never",
+    )
 )
-OWN: Final[Mapping[str, Again]] = {**_HARMLESS, **_ONCE}
-"""Statehold's own tools, and whether one that may have been sent is asked again."""
+"""Those that may be asked again only where they are remembered by their operation id."""
+OWN: Final = _HARMLESS | _ONCE
 WITHOUT_SESSION: Final = frozenset(
     ("session_create", "session_list", "session_import", "service_list", "server_stats")
 )
@@ -80,8 +79,11 @@ class Calls:
             SessionError: the tree of errors.py; ToolFailed only with `check`.
         """
         operation = operation_id or self.line.operation()
-        again: Again = OWN.get(tool) or ("never" if operation is None else "operation")
+        instance = self.line.instance if tool in _ONCE else None
+        again = _again(tool, operation is not None and (tool not in OWN or instance is not None))
         meta: JSON = {} if operation is None else {"statehold/operation_id": operation}
+        if instance is not None:
+            meta["statehold/operation_instance"] = instance
         if run_id is not None:
             meta["statehold/run_id"] = run_id
         settled = None
@@ -105,6 +107,7 @@ class Calls:
                 )
             except RequestRefused as refused:
                 raise await self._known(refused, tool) from None
+            self.line.note(payload)
             self._note_epoch(payload)
             if settled is not None:
                 settled.told(meta.get("statehold/settled", []))
@@ -153,6 +156,12 @@ class Calls:
         names = [found["name"] for found in await self.line.tools()]
         near = difflib.get_close_matches(tool, names, NEAR, 0.4)
         return UnknownTool(refused.rpc_code, tool, near)
+
+
+def _again(tool: str, remembered: bool) -> Again:
+    if tool in _HARMLESS:
+        return "always"
+    return "operation" if remembered else "never"
 
 
 def _names_another(error: SessionNotFound) -> bool:

@@ -25,9 +25,10 @@ from .errors import (
     RequestRefused,
     ServerUnreachable,
     SessionError,
+    StateConflict,
     of_wire,
 )
-from .results import ERROR_META, JSON, table
+from .results import ERROR_META, INSTANCE_META, JSON, table
 
 if TYPE_CHECKING:
     from .questions import Elicitation
@@ -72,6 +73,8 @@ class Line:
         self._patience = patience
         self._elicitation = elicitation
         self._headers: dict[str, Mapping[tuple[str, ...], str]] = {}
+        self.instance: str | None = None
+        """Which process answered last, as far as it said so. It knows what it was sent, and the next one does not."""
         capabilities: JSON = {} if elicitation is None else {"elicitation": {"form": {}, "url": {}}}
         self._known: JSON = {
             f"{META}protocolVersion": VERSION,
@@ -93,6 +96,7 @@ class Line:
             found = await self.request("server/discover", {}, patient=False)
         except RequestRefused as refused:
             raise ServerUnreachable(f"This is no Statehold: {refused.message}.") from None
+        self.note(found)
         server: JSON = table(table(found.get("_meta")).get(f"{META}serverInfo"))
         if server.get("name") != "statehold" or VERSION not in found.get("supportedVersions", ()):
             name = str(server.get("name") or "it has no name")
@@ -100,6 +104,10 @@ class Line:
                 f"This is no Statehold of revision {VERSION}: {name[:128]}.",
                 recovery="Give the address of a Statehold, or configure this server as a service of one.",
             )
+
+    def note(self, result: JSON) -> None:
+        """Note which process answered."""
+        self.instance = table(result.get("_meta")).get(INSTANCE_META, self.instance)
 
     async def request(self, method: str, params: JSON, *, patient: bool = True) -> JSON:
         """Ask something that only reads.
@@ -185,7 +193,7 @@ class Line:
                 sent = sent or failed.sent
                 continue
             error = _error_of(result) if sent and again == "operation" else None
-            if error is None or not (error.retryable or error.code in _SAYS_NOTHING):
+            if error is None or not (error.code in _SAYS_NOTHING or _may_be_tried_again(error)):
                 return result
             if error.code not in _AGAIN_LATER:
                 _unknown(what, error.message, error)
@@ -267,6 +275,11 @@ class Line:
             cursor = page.get("nextCursor")
             if cursor is None:
                 return found
+
+
+def _may_be_tried_again(error: SessionError) -> bool:
+    # A conflict is what became of the call, whichever time it was looked at.
+    return error.retryable and not isinstance(error, StateConflict)
 
 
 def _error_of(result: JSON) -> SessionError | None:

@@ -17,6 +17,7 @@ T = TypeVar("T")
 SESSION_META: Final = "statehold/session"
 ERROR_META: Final = "statehold/error"
 NOTICE_META: Final = "statehold/notice"
+INSTANCE_META: Final = "statehold/instance"
 
 
 def taken(kind: type[T], found: Mapping[str, Any]) -> T:

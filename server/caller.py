@@ -113,6 +113,11 @@ class Caller:
         """Whether the caller has sent this operation id before."""
         return self._raw_meta.get("statehold/operation_repeated") is True
 
+    @property
+    def instance(self) -> str | None:
+        """The process that the caller takes this for; see repeats.py. Raises InvalidArgument."""
+        return self._label("operation_instance")
+
     def _label(self, name: str) -> str | None:
         found = self._raw_meta.get(f"statehold/{name}")
         if found is not None and not (isinstance(found, str) and 0 < len(found) <= LABEL_LENGTH):

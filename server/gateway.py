@@ -31,6 +31,7 @@ from ..tools.session_tools import SessionTools
 from ..tools.state_tools import StateTools
 from ..tools.upstream.config import UpstreamConfig
 from .config import Config, ServiceConfig
+from .repeats import Repeats
 
 logger = logging.getLogger("statehold.server")
 
@@ -61,6 +62,7 @@ class Gateway:
         self.services = dict(services)
         self.registry = Registry(store, node, services, policy=config.policy(), clock=clock)
         self.router = Router(self.registry, store, node.id)
+        self.repeats = Repeats(node.id, self.registry.clock)
         self.on_tools_changed: list[Callable[[], Awaitable[None]]] = []
         self.on_prompts_changed: list[Callable[[], Awaitable[None]]] = []
         self._tools: dict[str, Sequence[ToolSpec]] = {}

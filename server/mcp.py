@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -49,7 +50,7 @@ from .followers import Followers
 from .gateway import Gateway
 from .parking import STATE, Parking, Work
 from .resources import Resources
-from .results import parse_state_uri
+from .results import INSTANCE_META, parse_state_uri
 from .sdk import RequestContext, connection_of, is_modern
 from .sound import refuse_unsound
 
@@ -104,6 +105,7 @@ class Face(Server[dict[str, Any]]):
             self.add_request_handler(
                 "resources/unsubscribe", types.UnsubscribeRequestParams, self._unfollow
             )
+        self.add_request_handler("server/discover", types.RequestParams, self._discover)
         self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         self.add_notification_handler(
             "notifications/initialized", types.NotificationParams, self._initialized
@@ -306,7 +308,8 @@ class Face(Server[dict[str, Any]]):
         tool = self._gateway.own.get(name)
         pin = self.pin(ctx)
         if tool is not None and (pin is None or tool.pinned):
-            return await self._call_own(ctx, tool, arguments, pin, modern)
+            caller = Caller(ctx, params)
+            return await self._call_own(ctx, tool, arguments, pin, modern, caller)
         naming = self._naming(ctx)
         entry = await self._gateway.entry(name, naming)
         if entry is None:
@@ -316,6 +319,13 @@ class Face(Server[dict[str, Any]]):
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {name[:128]}")
         return await self._forward(ctx, params, entry, arguments, pin, modern)
 
+    async def _discover(
+        self, ctx: RequestContext, params: types.RequestParams | None
+    ) -> types.DiscoverResult:
+        found = await self._handle_discover(ctx, params)
+        found.meta = {**(found.meta or {}), INSTANCE_META: self._gateway.repeats.instance}
+        return found
+
     async def _call_own(
         self,
         ctx: RequestContext,
@@ -323,13 +333,22 @@ class Face(Server[dict[str, Any]]):
         arguments: JSON,
         pin: str | None,
         modern: bool,
+        caller: Caller,
     ) -> JSON:
         principal = self.principal(ctx)
         pinned = None if pin is None else await self._gateway.pinned(principal, pin)
         if tool.of_session and not arguments.get("session_id") and self._naming(ctx) == "auto":
             arguments["session_id"] = await self._auto(ctx, principal)
         context = Context(principal, self._gateway.config.namespace, pinned)
-        return results.own(await tool.run(context, arguments), modern=modern, info=self._info)
+        request = Request(principal, "", pinned or "", tool.name, dict(arguments))
+        work = partial(tool.run, context, arguments)
+        repeats = self._gateway.repeats
+        found = results.own(
+            await repeats.run(request, caller, work), modern=modern, info=self._info
+        )
+        if caller.instance is not None:
+            found["_meta"][INSTANCE_META] = repeats.instance
+        return found
 
     async def _forward(
         self,

@@ -16,6 +16,8 @@ from .caller import OUR_STATE
 
 SESSION_META = "statehold/session"
 ERROR_META = "statehold/error"
+INSTANCE_META = "statehold/instance"
+"""Which process answers; see repeats.py."""
 NOTICE_META = "statehold/notice"
 """Says again what the first text block says when that is ours, so that a client can tell it from the tool's own."""
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"

@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TypeAlias
 
 import anyio
@@ -19,6 +20,7 @@ from statehold.client.errors import (
     NotAllowed,
     OutcomeUnknown,
     ServerUnreachable,
+    StateConflict,
     ToolFailed,
 )
 from statehold.client.http import HttpChannel
@@ -34,6 +36,8 @@ class Relay:
     def __init__(self, port: int) -> None:
         self._port = port
         self.lose = 0
+        self.then: int | None = None
+        """The port of who answers after an answer was lost."""
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[str]:
@@ -61,6 +65,7 @@ class Relay:
         while data := await read.read(65536):
             if answers and self.lose:
                 self.lose -= 1
+                self._port = self.then or self._port
                 break
             write.write(data)
         scope.cancel()
@@ -86,19 +91,55 @@ async def test_an_answer_that_is_lost_is_asked_for_again(port: int) -> None:
         assert [entry.tool for entry in page.entries] == ["inc", "inc", "fail"]
 
 
-async def test_what_must_not_be_done_twice_is_not_asked_again(port: int) -> None:
+async def test_what_changes_something_is_done_once_when_its_answer_is_lost(port: int) -> None:
     relay = Relay(port)
-    async with relay.running() as url, connect(url) as hub, hub.session() as s:
-        relay.lose = 1
-        with pytest.raises(OutcomeUnknown):
-            await s.state.update({"n": 1})
-        assert await s.state.get("/n") == 1
-        assert s.state.version == 1
-        relay.lose = 1
-        with pytest.raises(OutcomeUnknown):
-            await hub.create()
+
+    def lost() -> int:
         relay.lose = 2
-        await s.close()
+        return relay.lose
+
+    async with relay.running() as url, connect(url) as hub:
+        assert lost()
+        s = await hub.create(metadata={"test": "lost answers"})
+        assert await ids(hub, "lost answers") == [s.id]
+        assert lost()
+        assert await s.state.update({"n": 1}) == 1
+        assert s.state.version == 1
+        assert lost()
+        await s.note("user", "once")
+        assert [entry.kind for entry in (await s.history(kind="message")).entries] == ["message"]
+        assert lost()
+        children = await s.fork(2)
+        assert len({child.id for child in children}) == 2
+        assert lost()
+        with pytest.raises(StateConflict):
+            await s.state.update({"n": 2}, if_version=7)
+        assert (await s.state.get("/n"), s.state.version) == (1, 1)
+        for each in (s, *children):
+            await each.close()
+            assert lost()
+            await each.delete()
+        assert await ids(hub, "lost answers") == []
+        assert relay.lose == 0
+
+
+async def ids(hub: Hub, test: str) -> list[str]:
+    return [found.session_id for found in await hub.sessions(metadata={"test": test})]
+
+
+async def test_of_a_process_that_is_gone_nobody_knows_what_it_did(
+    port: int, config_file: Path, tmp_path: Path
+) -> None:
+    with serving(config_file, tmp_path) as other:
+        relay = Relay(port)
+        async with relay.running() as url, connect(url) as hub:
+            relay.lose, relay.then = 1, int(other.url.rpartition(":")[2])
+            with pytest.raises(OutcomeUnknown):
+                await hub.create(metadata={"test": "the next process"})
+            # What is first sent to the next one is remembered there.
+            relay.lose = 1
+            s = await hub.create(metadata={"test": "the next process"})
+            assert await ids(hub, "the next process") == [s.id]
 
 
 async def test_a_server_that_stays_away_is_given_up(port: int) -> None:
