@@ -11,6 +11,8 @@ imports what its way in needs.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from . import errors
 from .automatic import AutoSession
 from .block import SessionBlock
@@ -39,6 +41,19 @@ from .results import (
 from .session import Session
 from .state import State
 
+if TYPE_CHECKING:
+    from ..server.config import ConfigError
+
+
+def __getattr__(name: str) -> object:
+    # It brings pydantic with it.
+    if name == "ConfigError":
+        from ..server.config import ConfigError
+
+        return ConfigError
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "connect",
     "Hub",
@@ -49,6 +64,7 @@ __all__ = [
     "StateModule",
     "CallResult",
     "errors",
+    "ConfigError",
     "Answer",
     "Conflict",
     "Elicitation",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -52,6 +54,12 @@ def connect(
         ("stdio", stdio is not None, {"env": env, "cwd": cwd}),
         ("", url is None and stdio is None, {"config": config, "services": services, "data": data}),
     )
+    if isinstance(stdio, str | bytes | os.PathLike):
+        raise TypeError("stdio is a list of a program and its arguments, such as ['statehold']")
+    if elicitation is not None and _is_plain(elicitation):
+        raise TypeError(
+            "elicitation needs an `async def` function; plain ones are for statehold.client.sync"
+        )
     channel: Channel
     if url is not None:
         from .http import HttpChannel
@@ -81,6 +89,18 @@ def _together(*ways: tuple[str, bool, Mapping[str, object]]) -> None:
                 f"needs {name}" if name else "is for an embedded Statehold, without url and stdio"
             )
             raise TypeError(f"{wrong[0]} {needed}")
+
+
+def _is_plain(callback: Callable[..., object]) -> bool:
+    """Return whether a function is surely not async. A lambda may well return what is to be awaited."""
+    while isinstance(callback, partial):
+        callback = callback.func
+    found = inspect.unwrap(callback)
+    return (
+        (inspect.isfunction(found) or inspect.ismethod(found))
+        and found.__name__ != "<lambda>"
+        and not any(map(inspect.iscoroutinefunction, (callback, found)))
+    )
 
 
 def _endpoint(url: str) -> str:

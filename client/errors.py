@@ -14,6 +14,8 @@ SessionError                    code, message, retryable, recovery, session_id, 
  ├── NotAllowed
  ├── ToolFailed                 the tool itself answered with an error: `result` is what it said
  └── NoCurrentSession           a call that names no session, outside of every block
+
+ConfigError                     of connect() and add_service(), beside the tree: a setting or a service is wrong
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ from ..sessions.errors import (
 )
 
 if TYPE_CHECKING:
+    from ..server.config import ConfigError
     from .results import CallResult
 
 ErrorT = TypeVar("ErrorT", bound=SessionError)
@@ -58,7 +61,7 @@ class ServerUnreachable(ConnectionLost):
 class UnknownTool(RequestRefused):
     """Raised when there is no tool of that name; says which names are near."""
 
-    recovery = "Call one of the tools that there are: `await hub.tools()` lists them."
+    recovery = "Call one of the tools that there are: `tools()` of the hub lists them."
 
     def __init__(self, rpc_code: int, tool: str, near: Sequence[str]) -> None:
         hint = f" The nearest: {', '.join(near)}." if near else ""
@@ -124,6 +127,15 @@ def made(kind: type[ErrorT], message: str) -> ErrorT:
     return error
 
 
+def __getattr__(name: str) -> object:
+    # It brings pydantic with it.
+    if name == "ConfigError":
+        from ..server.config import ConfigError
+
+        return ConfigError
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "SessionError",
     "SessionNotFound",
@@ -148,4 +160,5 @@ __all__ = [
     "NotAllowed",
     "ToolFailed",
     "NoCurrentSession",
+    "ConfigError",
 ]

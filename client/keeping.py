@@ -19,6 +19,9 @@ logger = logging.getLogger("statehold.client")
 PLACE: Final = "/modules"
 """Where in the state of a session the modules are."""
 
+OPTIONS: Final = frozenset({"allow_not_exist", "strict"})
+"""What load_session_state() takes as its own, so that no module of that name could be brought back."""
+
 
 async def save(state: State, modules: Mapping[str, StateModule]) -> None:
     """Put the states of modules beside those that are kept already, all in one write."""
@@ -58,6 +61,10 @@ async def load(
 
 def as_modules(modules: Mapping[str, Any]) -> dict[str, StateModule]:
     for name, module in modules.items():
+        if name in OPTIONS:
+            raise TypeError(
+                f"{name}: is an option of load_session_state(); give the module another name"
+            )
         if not isinstance(module, StateModule):
             raise TypeError(f"{name}: is no StateModule")
     return dict(modules)

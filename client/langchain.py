@@ -10,7 +10,7 @@ use the session that is the current one, or the shared one of auto_session(), wh
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, TypeAlias, TypedDict
+from typing import Any, Final, NoReturn, TypeAlias, TypedDict
 
 from .errors import (
     NoCurrentSession,
@@ -113,16 +113,24 @@ async def langchain_tools(
                 raise raised(error, images=images) from error
             return answered(result, images=images)
 
-        return made(tool, handle_tool_error, coroutine=coroutine)
+        return made(tool, handle_tool_error, func=_blocked, coroutine=coroutine)
 
     return [bound(tool) for tool in picked(await offered(target, names), names)]
 
 
 async def offered(target: Session | Hub, names: Collection[str] | None) -> list[Tool]:
     """Return what langchain_tools() may pick from."""
+    if isinstance(names, str):
+        raise TypeError("names is a list of names of tools, such as ['state_get']")
     if isinstance(target, Hub):
         return await target.tools()
     return await (target.tools() if names is None else target.hub.tools())
+
+
+def _blocked(arguments: Mapping[str, Any]) -> NoReturn:
+    raise NotImplementedError(
+        "a tool of the async client: use `ainvoke`, or for `invoke` the tools of statehold.client.sync"
+    )
 
 
 def picked(tools: Sequence[Tool], names: Collection[str] | None) -> list[Tool]:

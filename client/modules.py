@@ -15,10 +15,11 @@ import copy
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from .results import JSON, table
 
+T = TypeVar("T")
 Dump: TypeAlias = Callable[[Any], Any]
 """Makes JSON of an attribute."""
 Load: TypeAlias = Callable[[Any], Any]
@@ -61,6 +62,8 @@ class _Plan:
 class StateModule:
     """Base of what has a state: the attributes it registers, and the modules among its attributes, at any depth.
 
+    Those in a list or a dict are not found.
+
     A subclass need not call `super().__init__()`. What goes out and what comes in are copies.
     """
 
@@ -71,21 +74,22 @@ class StateModule:
                 raise ValueError(
                     f"{name!r} is registered as a state; a module cannot take its place"
                 )
-            modules[name] = value
-        else:
-            modules.pop(name, None)
+            self.__dict__[_MODULES] = {**modules, name: value}
+        elif name in modules:
+            self.__dict__[_MODULES] = _without(modules, name)
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
         modules, states = self._registered()
-        modules.pop(name, None)
-        states.pop(name, None)
+        self.__dict__[_MODULES] = _without(modules, name)
+        self.__dict__[_STATES] = _without(states, name)
 
     def _registered(
         self,
     ) -> tuple[dict[str, StateModule], dict[str, tuple[Dump | None, Load | None]]]:
-        # Not in __init__, which a subclass may forget to call.
+        # Not in __init__, which a subclass may forget to call. What is returned is only ever replaced, not changed:
+        # a `copy.copy()` of this module has the same dicts.
         return self.__dict__.setdefault(_MODULES, {}), self.__dict__.setdefault(_STATES, {})
 
     def register_state(self, attr: str, dump: Dump | None = None, load: Load | None = None) -> None:
@@ -101,7 +105,7 @@ class StateModule:
             raise ValueError(f"{attr!r} is a module; its state is kept without being registered")
         value = getattr(self, attr)
         _json(value if dump is None else dump(value), attr)
-        states[attr] = (dump, load)
+        self.__dict__[_STATES] = {**states, attr: (dump, load)}
 
     def state_dict(self) -> JSON:
         """Return the state as JSON: modules first, then attributes.
@@ -149,6 +153,10 @@ class StateModule:
                 continue
             value = copy.deepcopy(given[name])
             plan.values.append((self, name, value if load is None else load(value)))
+
+
+def _without(registered: Mapping[str, T], name: str) -> dict[str, T]:
+    return {key: value for key, value in registered.items() if key != name}
 
 
 def checked(loaded: Loaded, strict: bool) -> None:

@@ -36,7 +36,7 @@ class Owner(Generic[T]):
 
     async def start(self) -> T:
         """Enter it and return what it gives. When that fails or is cancelled, nothing is left behind."""
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         self._task = contextvars.Context().run(loop.create_task, self._own())
         try:
             await self._settled.wait()
@@ -72,6 +72,20 @@ class Owner(Generic[T]):
             self._ended.set()
 
 
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop of this task.
+
+    Raises:
+        RuntimeError: it is none of asyncio.
+    """
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "statehold.client needs asyncio: under trio, use statehold.client.sync in a thread"
+        ) from None
+
+
 def _flat(error: BaseException) -> BaseException:
     """Return the only exception of a group."""
     found: BaseException = error
@@ -83,4 +97,4 @@ def _flat(error: BaseException) -> BaseException:
     return found
 
 
-__all__ = ["Owner"]
+__all__ = ["Owner", "running_loop"]

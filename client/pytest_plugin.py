@@ -11,10 +11,11 @@ the async one. Nothing is imported before a fixture is used.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 MARK = "statehold(**options): options of hub.session() for the fixture statehold_session"
 NO_PLUGIN = "needs anyio's pytest plugin (mark the test with `pytest.mark.anyio`) or pytest-asyncio in an `async def` test"
+
+NO_ASYNCIO = 'needs asyncio: let the fixture `anyio_backend` return "asyncio"'
+
+FIXTURES: Final = {"stdio_session", "statehold_server", "statehold_hub", "statehold_session"}
+FOLDER: Final = Path(__file__).parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,6 +58,8 @@ def _is_async(request: pytest.FixtureRequest) -> bool:
 def _awaited(request: pytest.FixtureRequest, name: str) -> Any:
     """Return what the async fixture of this name yields, made by the plugin that runs the test."""
     if "anyio_backend" in request.fixturenames:
+        if request.getfixturevalue("anyio_backend_name") != "asyncio":
+            pytest.fail(f"{request.fixturename} {NO_ASYNCIO}", pytrace=False)
         return request.getfixturevalue(f"{name}_anyio")
     if not request.config.pluginmanager.hasplugin("asyncio"):
         pytest.fail(f"{request.fixturename} {NO_PLUGIN}", pytrace=False)
@@ -61,6 +69,26 @@ def _awaited(request: pytest.FixtureRequest, name: str) -> Any:
 def _report(whose: str, problems: list[str]) -> None:
     if problems:
         pytest.fail(f"{whose} left behind:\n  " + "\n  ".join(problems), pytrace=False)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """End what is shown of an error of Statehold's at the line of the test, unless it is asked for all or for a debugger."""
+    errors = sys.modules.get("statehold.sessions.errors")
+    found, used = call.excinfo, getattr(item, "fixturenames", ())
+    if errors is None or found is None or call.when != "call" or FIXTURES.isdisjoint(used):
+        return
+    asked = item.config.getoption("fulltrace") or item.config.getoption("usepdb", False)
+    if isinstance(found.value, errors.SessionError) and not asked:
+        _end_before_ours(found.tb)
+
+
+def _end_before_ours(at: TracebackType) -> None:
+    while at.tb_next is not None:
+        if FOLDER in Path(at.tb_next.tb_frame.f_code.co_filename).parents:
+            at.tb_next = None
+            return
+        at = at.tb_next
 
 
 @pytest.fixture(scope="session")

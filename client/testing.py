@@ -134,6 +134,7 @@ class StdioSessions:
     ) -> Session:
         """Start a server. `fds` is how many descriptors more than at its start it may hold at its end; `options` are
         those of a service, such as `era="legacy"`."""
+        __tracebackhide__ = True
         hub = connect(services=_table(command, env, cwd, options), elicitation=elicitation)
         await self._stack.enter_async_context(hub)
         session = await self._stack.enter_async_context(hub.session(services=[NAME], keep=False))
@@ -165,6 +166,7 @@ class BlockingStdioSessions:
         fds: int = FDS,
         **options: Any,
     ) -> sync.Session:
+        __tracebackhide__ = True
         hub = sync.connect(services=_table(command, env, cwd, options), elicitation=elicitation)
         self._stack.enter_context(hub)
         session = self._stack.enter_context(hub.session(services=[NAME], keep=False))
@@ -185,6 +187,10 @@ def _table(
     cwd: Place | None,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
+    if isinstance(command, str | bytes | os.PathLike):
+        raise TypeError(
+            "the command is a list of a program and its arguments, such as [sys.executable, 'server.py']"
+        )
     program, *args = (os.fspath(part) for part in command)
     folder = os.getcwd() if cwd is None else os.fspath(cwd)
     given = {"command": program, "args": args, "env": dict(env or {}), "cwd": folder}

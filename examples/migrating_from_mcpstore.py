@@ -23,7 +23,8 @@ NOTEBOOK: dict[str, Any] = {
 
 def number(result: CallResult) -> int:
     """Return what the notebook counted to."""
-    return (result.structured or {})["count"]
+    count: int = (result.structured or {})["count"]
+    return count
 
 
 def main() -> None:

@@ -9,10 +9,75 @@ One background thread runs the event loop of all open hubs; hubs and sessions ma
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from .. import errors
+from ..modules import Loaded, StateModule
+from ..questions import Answer, Question
+from ..results import (
+    CallResult,
+    Conflict,
+    Entry,
+    History,
+    Image,
+    Merged,
+    ResourceContent,
+    ServiceInfo,
+    ServiceStatus,
+    SessionBrief,
+    SessionInfo,
+    StateValue,
+    Stats,
+    Summary,
+    Tool,
+)
 from .block import AutoSession, SessionBlock
-from .connect import connect
+from .connect import Elicitation, connect
 from .hub import Hub
 from .session import Progress, Session
 from .state import State
 
-__all__ = ["connect", "Hub", "Session", "SessionBlock", "AutoSession", "State", "Progress"]
+if TYPE_CHECKING:
+    from ...server.config import ConfigError
+
+
+def __getattr__(name: str) -> object:
+    # It brings pydantic with it.
+    if name == "ConfigError":
+        from ...server.config import ConfigError
+
+        return ConfigError
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "connect",
+    "Hub",
+    "Session",
+    "SessionBlock",
+    "AutoSession",
+    "State",
+    "StateModule",
+    "CallResult",
+    "errors",
+    "ConfigError",
+    "Answer",
+    "Conflict",
+    "Elicitation",
+    "Entry",
+    "History",
+    "Image",
+    "Loaded",
+    "Merged",
+    "Progress",
+    "Question",
+    "ResourceContent",
+    "ServiceInfo",
+    "ServiceStatus",
+    "SessionBrief",
+    "SessionInfo",
+    "StateValue",
+    "Stats",
+    "Summary",
+    "Tool",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -39,6 +40,12 @@ def connect(
         ConfigError: `config` or `services` are wrong.
         TypeError: something was given that does not go with this way in.
     """
+    if inspect.iscoroutinefunction(elicitation) or inspect.iscoroutinefunction(
+        getattr(elicitation, "__call__", None)  # noqa: B004 it is asked whether it is async
+    ):
+        raise TypeError(
+            "elicitation needs a plain function; `async def` ones are for statehold.client"
+        )
     inner = connect_async(
         url,
         stdio=stdio,

@@ -149,6 +149,21 @@ async def test_tools_of_a_hub_use_the_session_of_their_call(hub: client.Hub) -> 
         assert (await (await auto.session()).call("get")).text == "3"
 
 
+async def test_a_tool_of_the_async_client_says_how_to_call_it(hub: client.Hub) -> None:
+    async with hub.session(services=["quick"]) as s:
+        [inc] = await s.langchain_tools(names=["inc"])
+        with pytest.raises(NotImplementedError, match=r"ainvoke.*statehold\.client\.sync"):
+            inc.invoke({})
+        assert await inc.ainvoke({}) == "1"
+
+
+async def test_names_of_tools_are_a_list(hub: client.Hub, blocking: sync.Hub) -> None:
+    with pytest.raises(TypeError, match="names is a list"):
+        await langchain_tools(hub, names="inc")
+    with pytest.raises(TypeError, match="names is a list"):
+        blocking_tools(blocking, names="inc")
+
+
 async def test_a_bound_tool_works_outside_of_its_block_until_the_session_is_closed(
     hub: client.Hub,
 ) -> None:

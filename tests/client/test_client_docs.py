@@ -70,7 +70,9 @@ def test_every_name_that_the_page_uses_exists() -> None:
 def test_the_tests_of_the_page_of_testing_and_of_the_example_pass(tmp_path: Path) -> None:
     example = "examples/test_notebook.py"
     assert f"uv run pytest {example}" in (ROOT / example).read_text(encoding="utf-8")
-    programs = re.findall(r"^```python\n# (test_\w+\.py)\n(.*?)^```\n", TESTING, re.M | re.S)
+    programs = re.findall(
+        r"^```python\n# ((?:conftest|test_\w+)\.py)\n(.*?)^```\n", TESTING, re.M | re.S
+    )
     assert len(programs) == TESTING.count("```python\n")
     for name, program in programs:
         (tmp_path / name).write_text(program)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 from typing import Any
 
@@ -152,3 +153,24 @@ async def test_several_modules_are_kept_in_a_session_and_come_back(embedded: Hub
     with pytest.raises(TypeError, match=r"memory\.pages"):
         await hub.save_session_state(session, agent=bob, memory=memory)
     assert await session.state.get() == before
+
+
+def test_a_copy_of_a_module_and_the_module_keep_to_their_own_attributes() -> None:
+    agent = Agent()
+    agent.memory.pages.append("mine")
+    other = copy.copy(agent)
+    other.memory = Memory()
+    other.more = 1  # pyright: ignore[reportAttributeAccessIssue]
+    other.register_state("more")
+    del other.plan
+    assert agent.state_dict()["memory"]["pages"] == ["mine"]
+    assert list(agent.state_dict()) == ["memory", "name", "plan"]
+    assert list(other.state_dict()) == ["memory", "name", "more"]
+
+
+@pytest.mark.parametrize("name", ["strict", "allow_not_exist"])
+async def test_a_module_is_not_called_as_an_option_of_loading_is(embedded: Hub, name: str) -> None:
+    with pytest.raises(TypeError, match=name):
+        await embedded.save_session_state("of options", **{name: Memory()})
+    with pytest.raises(SessionNotFound):
+        await embedded.get("of options")

@@ -175,3 +175,47 @@ def test_a_run_that_does_not_use_it_imports_nothing_for_it(
     ran = pytester.runpytest_subprocess(*OPTIONS, "-p", "no:asyncio")
     ran.assert_outcomes(passed=1, errors=1)
     ran.stdout.fnmatch_lines(["stdio_session needs anyio's pytest plugin*"])
+
+
+def test_under_another_backend_than_asyncio_it_says_so_in_one_line(
+    pytester: pytest.Pytester, folder: Path
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture
+        def anyio_backend():
+            return "asyncio"
+
+        @pytest.fixture
+        def anyio_backend_name():
+            return "trio"
+
+        @pytest.mark.anyio
+        async def test_of_trio(stdio_session): ...
+        """
+    )
+    ran = pytester.runpytest_subprocess(*OPTIONS, "-p", "no:asyncio")
+    ran.assert_outcomes(errors=1)
+    ran.stdout.fnmatch_lines(["stdio_session needs asyncio: *anyio_backend*"])
+    ran.stdout.no_fnmatch_line("*pytest_plugin.py*")
+
+
+def test_an_error_of_a_call_is_shown_at_the_line_of_the_test(
+    pytester: pytest.Pytester, folder: Path
+) -> None:
+    (folder / "leaky.py").write_text(LEAKY)
+    pytester.makepyfile(
+        """
+        import sys
+
+        def test_of_no_tool(stdio_session):
+            s = stdio_session([sys.executable, "leaky.py"])
+            s.call("nosuch")
+        """
+    )
+    ran = pytester.runpytest_subprocess(*OPTIONS)
+    ran.assert_outcomes(failed=1)
+    ran.stdout.fnmatch_lines([">*s.call(?nosuch?)", "E *UnknownTool: There is no tool 'nosuch'.*"])
+    assert len(ran.outlines) < 20

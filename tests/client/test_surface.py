@@ -42,10 +42,29 @@ def test_the_public_modules_offer_what_they_hold(module: ModuleType) -> None:
     modules = {name for name in held if inspect.ismodule(getattr(module, name))} - {"errors"}
     left = held - modules - {"annotations"}
     internal = {"CODES", "ErrorT", "of_wire", "made", "Mapping", "Sequence", "Any", "Final"}
-    assert left - internal - {"TYPE_CHECKING", "TypeVar"} == set(module.__all__)
+    assert left - internal - {"TYPE_CHECKING", "TypeVar"} == set(module.__all__) - {"ConfigError"}
     for name in module.__all__:
         value = getattr(module, name)
         assert inspect.getdoc(value) or name in ALIASES, name
+
+
+def test_the_blocking_client_offers_what_the_other_one_does() -> None:
+    assert set(sync.__all__) == set(statehold.client.__all__)
+    for name in ("errors", "CallResult", "Question", "StateModule", "ConfigError"):
+        assert getattr(sync, name) is getattr(statehold.client, name)
+
+
+def test_what_connect_raises_can_be_caught_by_the_client_alone() -> None:
+    with pytest.raises(errors.ConfigError):
+        statehold.client.connect(services={"one": {"nosuch": 1}})
+    assert statehold.client.ConfigError is errors.ConfigError
+    with pytest.raises(AttributeError, match="nosuch"):
+        getattr(statehold.client, "nosuch")  # noqa: B009 it is not there
+
+
+def test_only_asking_for_the_error_of_the_settings_imports_them() -> None:
+    found = imported("from statehold.client import errors; errors.ConfigError")
+    assert "statehold.server.config" in found
 
 
 def test_every_code_of_the_server_has_a_class_of_the_client() -> None:

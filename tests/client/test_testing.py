@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from statehold.client.testing import TOOLSETS, ServerProcess, options_of
+from statehold.client.testing import (
+    TOOLSETS,
+    BlockingStdioSessions,
+    ServerProcess,
+    StdioSessions,
+    options_of,
+)
 
 
 def test_paths_are_those_of_the_run_and_tables_get_its_folder(tmp_path: Path) -> None:
@@ -25,3 +32,13 @@ def test_paths_are_those_of_the_run_and_tables_get_its_folder(tmp_path: Path) ->
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"did not start:\n.*nowhere\.toml"):
         ServerProcess(tmp_path, "--config", "nowhere.toml")
+
+
+async def test_a_command_is_a_list_and_a_failure_shows_no_frame_of_ours() -> None:
+    wrong: Any = "python server.py"
+    with pytest.raises(TypeError, match="the command is a list") as caught:
+        BlockingStdioSessions()(wrong)
+    assert caught.traceback[1].ishidden(caught)
+    with pytest.raises(TypeError, match="the command is a list") as caught:
+        await StdioSessions()(wrong)
+    assert caught.traceback[1].ishidden(caught)
