@@ -1,0 +1,83 @@
+"""What connect() refuses at once, in both clients, and where there is no asyncio."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from statehold.client import Question, connect, sync
+from statehold.client.errors import ServerUnreachable
+from statehold.client.owner import Owner
+from statehold.client.piped import PipedChannel
+
+
+class Desk:
+    async def answer(self, question: Question) -> None: ...
+    def answer_at_once(self, question: Question) -> None: ...
+    async def __call__(self, question: Question) -> None: ...
+
+
+async def answer(question: Question) -> None: ...
+def answer_at_once(question: Question) -> None: ...
+
+
+@pytest.mark.parametrize("client", [connect, sync.connect], ids=["async", "sync"])
+@pytest.mark.parametrize("command", ["statehold", b"as bytes"])
+def test_a_command_is_a_list(client: Any, command: Any) -> None:
+    with pytest.raises(TypeError, match="stdio is a list"):
+        client(stdio=command)
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [answer_at_once, Desk().answer_at_once, functools.partial(answer_at_once)],
+    ids=["function", "method", "partial"],
+)
+def test_the_async_client_takes_no_plain_callback(callback: Any) -> None:
+    with pytest.raises(TypeError, match="elicitation needs an `async def`"):
+        connect(services={}, elicitation=callback)
+    sync.connect(services={}, elicitation=callback)
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [answer, Desk().answer, functools.partial(answer), Desk()],
+    ids=["function", "method", "partial", "object"],
+)
+def test_the_blocking_client_takes_no_async_callback(callback: Any) -> None:
+    with pytest.raises(TypeError, match="elicitation needs a plain function"):
+        sync.connect(services={}, elicitation=callback)
+    connect(services={}, elicitation=callback)
+
+
+def test_what_returns_something_to_await_is_async_enough() -> None:
+    @functools.wraps(answer_at_once)
+    async def wrapper(question: Question) -> None: ...
+
+    @functools.wraps(answer)
+    def decorated(question: Question) -> Awaitable[None]:
+        return answer(question)
+
+    callbacks: list[Any] = [wrapper, decorated, lambda question: answer(question)]  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    for callback in callbacks:
+        connect(services={}, elicitation=callback)
+
+
+def test_without_asyncio_it_says_what_it_needs() -> None:
+    """As another library of events would run what is behind connect(): with no event loop of asyncio around."""
+    piped = PipedChannel(["statehold"], env=None, cwd=None)
+    for opening in (Owner(nullcontext()).start, piped.open):
+        with pytest.raises(RuntimeError, match="needs asyncio"):
+            opening().send(None)
+
+
+async def test_a_program_that_is_not_there_is_told_in_whole_sentences() -> None:
+    with pytest.raises(ServerUnreachable) as caught:
+        async with connect(stdio=["no-such-program-of-statehold"]):
+            raise AssertionError
+    assert "no-such-program-of-statehold" in caught.value.message
+    assert ".." not in caught.value.message
