@@ -21,6 +21,7 @@ from ..tools.upstream.stdio import stdio_channel
 from ..tools.upstream.wire import Wire
 from .channel import Broken, Progress, Refused
 from .http import told
+from .owner import running_loop
 from .results import JSON
 
 
@@ -43,6 +44,7 @@ class PipedChannel:
     async def open(self) -> None:
         if self._wire is not None and self._wire.usable:
             return
+        running_loop()
         async with self._opening:
             if self._wire is not None and self._wire.usable:
                 return
@@ -54,7 +56,7 @@ class PipedChannel:
             try:
                 await self._wire.open(("modern",))
             except ServiceUnavailable as error:
-                raise Broken(error.message, sent=False) from error
+                raise Broken(error.message.rstrip("."), sent=False) from error
 
     def _channel(self) -> Any:
         command, *args = self._command
@@ -81,9 +83,11 @@ class PipedChannel:
         except RequestRefused as error:
             raise Refused(error.rpc_code, error.message, error.data) from None
         except (ConnectionLost, OutcomeUnknown) as error:
-            raise Broken(error.message, sent=isinstance(error, OutcomeUnknown)) from error
+            raise Broken(
+                error.message.rstrip("."), sent=isinstance(error, OutcomeUnknown)
+            ) from error
         except SessionError as error:
-            raise Broken(error.message, sent=True) from error
+            raise Broken(error.message.rstrip("."), sent=True) from error
         finally:
             self._progress.pop(number, None)
 
