@@ -15,7 +15,13 @@ import anyio
 from ..sessions.clock import Clock
 from ..sessions.cluster import Node
 from ..sessions.creation import Wish
-from ..sessions.errors import InvalidArgument, NameTaken, SessionError, SessionNotFound
+from ..sessions.errors import (
+    InvalidArgument,
+    NameTaken,
+    ServiceUnavailable,
+    SessionError,
+    SessionNotFound,
+)
 from ..sessions.lifecycle import Status
 from ..sessions.records import Principal, SessionFilter
 from ..sessions.registry import Registry
@@ -45,7 +51,8 @@ class Gateway:
     """The sessions and services of one process. `async with` opens it; leaving it drains.
 
     Services are probed in the background as soon as it is open. The tool list waits for them a few seconds; a call waits
-    for nothing but the service it is for. A service that cannot be probed contributes no tools until it can.
+    for nothing but the service it is for. A service that cannot be probed contributes no tools until it can. Whoever waits
+    for a probe when the gateway is left is refused with ServiceUnavailable.
     """
 
     def __init__(
@@ -71,6 +78,7 @@ class Gateway:
         self._probed = anyio.Event()
         self._settled = anyio.Event()
         self._more = anyio.Event()
+        self._stopped = False
         self._patient_until = math.inf
         self._pinning: dict[tuple[str, str], anyio.Lock] = {}
         self._stack = AsyncExitStack()
@@ -107,6 +115,8 @@ class Gateway:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
+        self._stopped = True
+        self._release()
         return await self._stack.__aexit__(kind, error, traceback)
 
     @property
@@ -138,20 +148,31 @@ class Gateway:
     # The tool list.
 
     async def catalog(self, naming: Naming) -> Catalog:
-        """Return the tool list, waiting a while for services that were not probed yet."""
+        """Return the tool list, waiting a while for services that were not probed yet.
+
+        Raises:
+            ServiceUnavailable: the gateway is left.
+        """
         with anyio.CancelScope(deadline=self._patient_until):
             await self._probed.wait()
+        self._refuse_when_stopped()
         return self.catalog_nowait(naming)
 
     async def entry(self, name: str, naming: Naming) -> Entry | None:
         """Return where a call of a tool goes, None for an unknown tool.
 
         Waits for services that were not probed yet only as long as none of the others has the tool.
+
+        Raises:
+            ServiceUnavailable: the gateway is left, and nobody knows whether there is such a tool.
         """
         while True:
             found = self.catalog_nowait(naming).entries.get(name)
-            if found is not None or self._probed.is_set():
+            if found is not None:
                 return found
+            self._refuse_when_stopped()
+            if self._probed.is_set():
+                return None
             await self._more.wait()
 
     def missing(self, name: str) -> str | None:
@@ -194,20 +215,32 @@ class Gateway:
 
         Raises:
             CatalogError: two tools would have the same name; as soon as that is known.
+            ServiceUnavailable: the gateway is left.
         """
         await self._settled.wait()
         if self.refused is not None:
             raise self.refused
+        self._refuse_when_stopped()
 
     async def _probe(self) -> None:
-        async with anyio.create_task_group() as tasks:
-            for name, service in self.services.items():
-                tasks.start_soon(self._probe_first, name, service)
+        try:
+            async with anyio.create_task_group() as tasks:
+                for name, service in self.services.items():
+                    tasks.start_soon(self._probe_first, name, service)
+        finally:
+            # Cancelled or failed, it will not be done any more: nobody may go on waiting for it.
+            self._release()
+        if self._problems:
+            self.registry.spawn(self._probe_again)
+
+    def _release(self) -> None:
         self._probed.set()
         self._settled.set()
         self._tell_more()
-        if self._problems:
-            self.registry.spawn(self._probe_again)
+
+    def _refuse_when_stopped(self) -> None:
+        if self._stopped:
+            raise ServiceUnavailable("Statehold is stopping.", recovery="Open it again.")
 
     async def _probe_first(self, name: str, service: Service) -> None:
         tools = await self._probe_one(name, service)

@@ -1,0 +1,73 @@
+"""Closing an embedded Statehold while it still finds out what its services offer."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import anyio
+import pytest
+from front import service
+
+from statehold.client import connect, sync
+from statehold.client.errors import ServiceUnavailable
+from statehold.server.gateway import Gateway
+
+STARTING = {"slow": service("bad", "slow-start", "60")}
+"""It says nothing for as long as such a test may take."""
+
+
+@pytest.mark.parametrize("calls", [1, 3])
+async def test_calls_that_wait_for_a_service_are_refused_when_the_hub_is_closed(
+    leaks: Any, calls: int
+) -> None:
+    refused: list[ServiceUnavailable] = []
+    hub = connect(services=STARTING)
+    async with hub:
+        session = await hub.create()
+
+        async def call() -> None:
+            with pytest.raises(ServiceUnavailable) as caught:
+                await session.call("inc")
+            refused.append(caught.value)
+
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(calls):
+                    tasks.start_soon(call)
+                await anyio.wait_all_tasks_blocked()
+                await hub.aclose()
+    assert ["stopping" in str(each) for each in refused] == [True] * calls
+    with anyio.fail_after(10):
+        await leaks.check()
+
+
+def test_a_program_without_a_loop_can_close_its_hub_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiting, refused = threading.Event(), list[BaseException]()
+    entry = Gateway.entry
+
+    async def seen(self: Gateway, *arguments: Any) -> Any:
+        waiting.set()
+        return await entry(self, *arguments)
+
+    monkeypatch.setattr(Gateway, "entry", seen)
+    hub = sync.connect(services=STARTING).__enter__()
+    session = hub.create()
+
+    def call() -> None:
+        try:
+            session.call("inc")
+        except BaseException as error:
+            refused.append(error)
+
+    caller = threading.Thread(target=call, daemon=True)
+    caller.start()
+    assert waiting.wait(20)
+    closing = threading.Thread(target=hub.close, daemon=True)
+    closing.start()
+    closing.join(30)
+    assert not closing.is_alive()
+    caller.join(20)
+    assert [type(each) for each in refused] == [ServiceUnavailable]
