@@ -142,11 +142,13 @@ class Session:
         self.notice: str | None = None
         """What the next result has to say of the session as a whole."""
         self.operations: dict[str, Operation] = {}
+        """The calls in flight that carry an operation id, by it."""
         self.answered: dict[str, ReceiptRecord] = {}
         """What became of attempts (see attempts.py), until their caller has it."""
         self.answered_bytes = 0
         """What the results in it take, or took before some of them arrived."""
-        """The calls in flight that carry an operation id, by it."""
+        self.unsure_until = 0.0
+        """Until then the id of an attempt that is not in it may be one that was forgotten."""
         self.receipts: tuple[int, int] | None = None
         """How many receipts the store keeps, and the bytes of their results; None before anybody asked."""
         self.redactor = REDACTOR

@@ -169,3 +169,64 @@ async def test_of_large_results_only_the_last_are_kept(
             except SessionError as error:
                 found.append(error.code)
         assert found == ["outcome_unknown"] * 2 + ["result"] * 2
+
+
+async def test_answers_nobody_fetches_are_forgotten_when_there_is_no_room(build: Build) -> None:
+    async with build(policy=Policy(receipts=2)) as home:
+        session = (await home.create()).id
+        await attempt(home, session, "one")
+        await attempt(home, session, "two")
+        home.clock.advance(attempts.REMEMBERED - 1)
+        with pytest.raises(SessionLimit):
+            await attempt(home, session, "three")
+        assert count(await attempt(home, session, "one", repeated=True)) == 1
+        home.clock.advance(1)
+        assert count(await attempt(home, session, "three")) == 3
+        assert count(await attempt(home, session, "three", repeated=True)) == 3
+        assert len(home.counter.calls) == 3
+
+
+async def test_a_repeat_of_a_forgotten_id_is_not_run_again(build: Build) -> None:
+    async with build(policy=Policy(receipts=2)) as home:
+        session = (await home.create()).id
+        await attempt(home, session, "one")
+        home.clock.advance(attempts.REMEMBERED)
+        await attempt(home, session, "two")
+        await attempt(home, session, "three")
+        home.clock.advance(attempts.REMEMBERED - 1)
+        for operation in ("one", "never seen"):
+            with pytest.raises(OutcomeUnknown):
+                await attempt(home, session, operation, repeated=True)
+        assert count(await attempt(home, session, "two", repeated=True)) == 2
+        assert len(home.counter.calls) == 3
+        # From then on nobody repeats what was forgotten.
+        home.clock.advance(1)
+        assert count(await attempt(home, session, "never seen", repeated=True)) == 4
+
+
+async def test_an_id_that_was_continued_is_as_old_as_its_last_answer(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payload: Any = {"resultType": "input_required", "inputRequests": {}}
+    calls: list[str] = []
+
+    async def answer(_: Counter, tool: str, arguments: Any, ctx: Any) -> CallResult:
+        calls.append(tool)
+        return CallResult(payload if len(calls) == 1 else {"content": []})
+
+    monkeypatch.setattr(Counter, "call", answer)
+    async with build(policy=Policy(receipts=2)) as home:
+        session = (await home.create()).id
+        await attempt(home, session, "asks")
+        await attempt(home, session, "plain")
+        home.clock.advance(attempts.REMEMBERED)
+        request = Request(LOCAL, session, "counter", "inc", {}, operation_id="asks")
+        request.epoch = 1
+        answering: Any = Nobody()
+        answering.input_responses = {"q": {}}
+        await home.router.call(request, answering)
+        await attempt(home, session, "new")
+        await attempt(home, session, "asks", repeated=True)
+        assert len(calls) == 4
+        with pytest.raises(OutcomeUnknown):
+            await attempt(home, session, "plain", repeated=True)
