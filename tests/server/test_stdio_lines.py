@@ -1,0 +1,70 @@
+"""Lines on stdin that are no messages: whoever waits for an answer gets one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from front import STATEHOLD
+
+PING = {"jsonrpc": "2.0", "id": "last", "method": "initialize"}
+PARAMS = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "a test", "version": "1"},
+}
+
+
+@pytest.fixture
+def answers(tmp_path: Path) -> Any:
+    """`answers(line, ...)` sends lines and a good request, closes stdin, and returns what came by its id."""
+    config = tmp_path / "statehold.toml"
+    config.write_text("")
+
+    def sent(*lines: bytes) -> dict[Any, Any]:
+        last = json.dumps({**PING, "params": PARAMS}).encode()
+        ran = subprocess.run(
+            [*STATEHOLD, "--config", str(config), "--data", str(tmp_path / "data")],
+            input=b"\n".join([*lines, last, b""]),
+            capture_output=True,
+            timeout=60,
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert b"Traceback" not in ran.stderr
+        found = [json.loads(line) for line in ran.stdout.splitlines()]
+        assert "result" in found[-1]
+        return {each["id"]: each.get("error") for each in found}
+
+    return sent
+
+
+def test_a_request_that_cannot_be_read_is_refused_and_the_next_one_served(answers: Any) -> None:
+    call = b'{"jsonrpc":"2.0","id":%b,"method":"tools/call","params":{"name":"%b"}}'
+    found = answers(
+        call % (b"1", b"\\ud800"),
+        call % (b'"two"', b"\xff"),
+        call % (b'"\\ud801"', b"ping"),
+        b'{"jsonrpc":"2.0","id":4,"method":["tools/call"]}',
+        b'{"jsonrpc":"1.0","id":5,"method":"ping"}',
+    )
+    codes = {number: error["code"] for number, error in found.items() if error}
+    assert codes == {1: -32700, "two": -32700, "\ud801": -32700, 4: -32600, 5: -32600}
+    assert "line 1 column" in found[1]["message"]
+
+
+def test_what_nobody_waits_for_is_not_answered(answers: Any) -> None:
+    found = answers(
+        b"",
+        b"no JSON",
+        b'{"jsonrpc":"2.0","id":1,"method":"cut',
+        b'{"jsonrpc":"2.0","method":"notifications/\\ud800"}',
+        b'{"jsonrpc":"2.0","id":null,"method":5}',
+        b'{"jsonrpc":"2.0","id":true,"method":5}',
+        b'{"jsonrpc":"2.0","id":7,"result":"\\ud800"}',
+        b'[{"jsonrpc":"2.0","id":8,"method":"ping"}]',
+        b"[" * 5000,
+    )
+    assert list(found) == ["last"]
