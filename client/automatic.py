@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Self
 
 import anyio
 
-from .block import ended
+from .block import ended, made
+from .errors import NoCurrentSession
 
 if TYPE_CHECKING:
     from .block import SessionBlock
@@ -28,20 +29,25 @@ class AutoSession:
         self._forget = forget
         self._lock = anyio.Lock()
         self._session: Session | None = None
+        self._ended = False
 
     async def session(self) -> Session:
         """Return the session, making it when there is none."""
         async with self._lock:
+            if self._ended:
+                raise NoCurrentSession("auto_session() has ended: a call")
             if self._session is None or not self._session.is_open:
-                self._session = await self._block().find()
+                self._session = await made(self._block().find, _undone)
             return self._session
 
     async def end(self, *, close: bool = True) -> None:
         """Go back to calls that need a block; `close` closes the session when it was made here. May be called twice."""
         self._forget(self)
-        session, self._session = self._session, None
-        if session is not None and close and not session.attached:
-            await ended(session)
+        self._ended = True
+        async with self._lock:  # after one that is being made
+            session, self._session = self._session, None
+        if session is not None and close:
+            await _undone(session)
 
     async def __aenter__(self) -> Self:
         return self
@@ -53,6 +59,11 @@ class AutoSession:
         traceback: TracebackType | None,
     ) -> None:
         await self.end()
+
+
+async def _undone(session: Session) -> None:
+    if not session.attached:
+        await ended(session)
 
 
 __all__ = ["AutoSession"]

@@ -5,20 +5,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
-from .errors import SessionError, SessionNotFound
+from .errors import SessionNotFound
 from .session import Session
 
 if TYPE_CHECKING:
     from .hub import Hub
 
+T = TypeVar("T")
+
 logger = logging.getLogger("statehold.client")
 
 CLOSE_SECONDS: Final = 15.0
-"""How long the end of a block waits for its session to be closed; the server closes it all the same."""
+"""How long the end of a block waits for its session to be closed. One that is not reached ends when its times run out."""
+LEAVE_SECONDS: Final = 3.0
+"""How long whoever is cancelled while something is made waits for it, to undo it."""
 
 
 class SessionBlock:
@@ -40,11 +44,15 @@ class SessionBlock:
     async def __aenter__(self) -> Session:
         if self._session is not None:
             raise RuntimeError("this block was entered before; ask the hub for another one")
-        session = self._session = await self.find()
+        session = self._session = await made(self.find, self._undo)
         if self._closes(session):
             session.children = []
         self._outer = self._hub.current.enter(self._hub.key, session)
         return session
+
+    async def _undo(self, session: Session) -> None:
+        if self._closes(session):
+            await ended(session)
 
     def _closes(self, session: Session) -> bool:
         return not (session.attached if self._keep is None else self._keep)
@@ -62,6 +70,47 @@ class SessionBlock:
             await ended(session)
 
 
+async def abandoned(block: SessionBlock) -> None:
+    """Undo what was entered, for somebody who was interrupted before they knew."""
+    if block._session is not None:  # pyright: ignore[reportPrivateUsage]
+        await block._undo(block._session)  # pyright: ignore[reportPrivateUsage]
+
+
+async def made(make: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitable[None]]) -> T:
+    """Return what is made. When the caller is cancelled meanwhile it is undone, since nobody else would know of it."""
+    found: list[T] = []
+    failed: list[Exception] = []
+    over, scope = anyio.Event(), anyio.CancelScope(shield=True)
+
+    async def run() -> None:
+        with scope:
+            try:
+                found.append(await make())
+            except Exception as error:
+                # Not through the task group, which would wrap it.
+                failed.append(error)
+        over.set()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            try:
+                await over.wait()
+            except BaseException:
+                with anyio.move_on_after(LEAVE_SECONDS, shield=True):
+                    await over.wait()
+                scope.cancel()
+                raise
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            for each in found:
+                await undo(each)
+        raise
+    if failed:
+        raise failed[0]
+    return found[0]
+
+
 async def ended(session: Session) -> None:
     """Close a session and the children it forked, within a bound, also when the caller is cancelled.
 
@@ -72,6 +121,12 @@ async def ended(session: Session) -> None:
         async with anyio.create_task_group() as tasks:
             for each in _family(session, children):
                 tasks.start_soon(_closed, each)
+
+
+async def all_ended(sessions: list[Session]) -> None:
+    """Close sessions, each as ended()."""
+    for session in sessions:
+        await ended(session)
 
 
 def _family(session: Session, children: list[Session]) -> list[Session]:
@@ -88,9 +143,10 @@ async def _closed(session: Session) -> None:
         await session.hub.calls.run(session.id, "session_close", {}, patient=False)
     except SessionNotFound:
         pass
-    except SessionError as error:
+    except Exception as error:
+        # Nor may an answer that makes no sense take its place.
         logger.warning("session %s was not closed: %s", session.id, error)
     session.mark_closed()
 
 
-__all__ = ["SessionBlock", "ended"]
+__all__ = ["SessionBlock", "abandoned", "all_ended", "ended", "made"]

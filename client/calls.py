@@ -14,6 +14,7 @@ from .settled import Settled
 
 SESSION: Final = "session_id"
 _OTHER: Final = "statehold_session_id"
+TRIES: Final = 3
 NEAR: Final = 5
 """Names that an unknown tool is told of."""
 
@@ -94,7 +95,7 @@ class Calls:
             if told := settled.due():
                 meta["statehold/settled"] = told
         given = await self._given(session_id, tool, arguments)
-        for retry in (True, False):
+        for attempt in range(TRIES):
             try:
                 payload = await self.line.call(
                     tool,
@@ -105,23 +106,35 @@ class Calls:
                     progress=progress,
                     patient=patient,
                 )
-            except RequestRefused as refused:
-                raise await self._known(refused, tool) from None
+            except BaseException as error:
+                # Whatever became of it, nobody will ask for it again.
+                if settled is not None and operation is not None and operation_id is None:
+                    settled.add(operation, {})
+                if isinstance(error, RequestRefused):
+                    raise await self._known(error, tool) from None
+                raise
             self.line.note(payload)
             self._note_epoch(payload)
+            error = failure(payload) if payload.get("isError") is True else None
             if settled is not None:
-                settled.told(meta.get("statehold/settled", []))
+                if error is None:
+                    settled.told(meta.get("statehold/settled", []))
                 if operation is not None and operation_id is None:
                     settled.add(operation, payload)
-            if payload.get("isError") is not True:
-                return CallResult(payload)
-            error = failure(payload)
             if error is None:
                 result = CallResult(payload)
-                if check:
+                if check and result.is_error:
                     raise ToolFailed(tool, result)
                 return result
-            if not (retry and isinstance(error, SessionNotFound) and _names_another(error)):
+            if self.line.instance != meta.get("statehold/operation_instance", self.line.instance):
+                # It was not run: another process answers than the one that was named. Where many do, none is named.
+                if attempt:
+                    del meta["statehold/operation_instance"]
+                    again = "never"
+                else:
+                    meta["statehold/operation_instance"] = self.line.instance
+                continue
+            if attempt or not (isinstance(error, SessionNotFound) and _names_another(error)):
                 raise error
             # The tool has a session_id of its own. Nothing ran: no session was named.
             await self._learn(tool)
@@ -130,7 +143,7 @@ class Calls:
 
     def _note_epoch(self, payload: JSON) -> None:
         said: JSON = table(table(payload.get("_meta")).get(SESSION_META))
-        if "epoch" in said:
+        if "epoch" in said and "id" in said:
             self._settled.setdefault(said["id"], Settled()).epoch = said["epoch"]
 
     def forget(self, session_id: str) -> None:

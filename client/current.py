@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 S = TypeVar("S")
+
+
+@dataclass(slots=True, eq=False)
+class Entry(Generic[S]):
+    """One block that was entered. What was left is left wherever it is still found."""
+
+    scope: object
+    session: S
+    left: bool = False
 
 
 class Current(Generic[S]):
@@ -16,23 +26,25 @@ class Current(Generic[S]):
     """
 
     def __init__(self, name: str) -> None:
-        self._inside: ContextVar[tuple[tuple[object, S], ...]] = ContextVar(name, default=())
+        self._inside: ContextVar[tuple[Entry[S], ...]] = ContextVar(name, default=())
 
-    def enter(self, scope: object, session: S) -> tuple[tuple[object, S], ...]:
+    def enter(self, scope: object, session: S) -> Entry[S]:
         """Make it the current session of `scope`; return what leave() needs."""
-        outer = self._inside.get()
-        self._inside.set((*outer, (scope, session)))
-        return outer
+        entry = Entry(scope, session)
+        self._inside.set((*self._inside.get(), entry))
+        return entry
 
-    def leave(self, outer: tuple[tuple[object, S], ...]) -> None:
+    def leave(self, entry: Entry[S]) -> None:
+        """End what was entered, also in another context, or before a block that was entered later."""
         # Not by a token, which could be used in the very same context only: fixtures and exit stacks leave elsewhere.
-        self._inside.set(outer)
+        entry.left = True
+        self._inside.set(tuple(each for each in self._inside.get() if not each.left))
 
     def find(self, scope: object) -> S | None:
         """Return the innermost session of a scope."""
-        for owner, session in reversed(self._inside.get()):
-            if owner == scope:
-                return session
+        for entry in reversed(self._inside.get()):
+            if entry.scope == scope and not entry.left:
+                return entry.session
         return None
 
 

@@ -94,7 +94,7 @@ class Hub:
                 await shared.calls.line.greet()
         except Broken as broken:
             await shared.channel.aclose()
-            raise ServerUnreachable(f"Statehold cannot be reached: {broken.cause}.") from broken
+            raise ServerUnreachable(f"Statehold cannot be reached: {broken.cause}.") from None
         except BaseException:
             await shared.channel.aclose()
             raise
@@ -116,6 +116,7 @@ class Hub:
         for auto in list(shared.autos.values()):
             await auto.end(close=True)
         shared.is_open = False
+        shared.calls.line.close()
         await shared.channel.aclose()
 
     @property

@@ -19,7 +19,6 @@ import anyio
 from .channel import HEADER_MISMATCH, VERSION, Broken, Channel, Denied, Progress, Refused
 from .errors import (
     CallTimedOut,
-    InvalidArgument,
     NotAllowed,
     OutcomeUnknown,
     RequestRefused,
@@ -73,6 +72,7 @@ class Line:
         self._patience = patience
         self._elicitation = elicitation
         self._headers: dict[str, Mapping[tuple[str, ...], str]] = {}
+        self._closed = anyio.Event()
         self.instance: str | None = None
         """Which process answered last, as far as it said so. It knows what it was sent, and the next one does not."""
         capabilities: JSON = {} if elicitation is None else {"elicitation": {"form": {}, "url": {}}}
@@ -85,6 +85,10 @@ class Line:
     def operation(self) -> str | None:
         """Return a new operation id; None where no answer can be lost on the way."""
         return secrets.token_hex(16) if self.channel.breaks else None
+
+    def close(self) -> None:
+        """Ask for nothing again: who waits for the server to come back waits no longer."""
+        self._closed.set()
 
     async def greet(self) -> None:
         """Make sure that a Statehold is there: another server would run a repeated call twice.
@@ -183,7 +187,10 @@ class Line:
             pause = self._patience.pause(attempt)
             if anyio.current_time() + pause > ends:
                 break
-            await anyio.sleep(pause)
+            with anyio.move_on_after(pause):
+                await self._closed.wait()
+            if self._closed.is_set():
+                break
             attempt += 1
             given = {**meta, REPEATED: True} if sent else meta
             try:
@@ -192,6 +199,10 @@ class Line:
                 broken = failed
                 sent = sent or failed.sent
                 continue
+            except NotAllowed as refused:
+                if sent and again != "always":
+                    _unknown(what, refused.message, refused)
+                raise
             error = _error_of(result) if sent and again == "operation" else None
             if error is None or not (error.code in _SAYS_NOTHING or _may_be_tried_again(error)):
                 return result
@@ -200,7 +211,7 @@ class Line:
             broken = Broken(error.message, sent=True)
         if sent and again != "always":
             _unknown(what, broken.cause, broken)
-        raise ServerUnreachable(f"Statehold cannot be reached: {broken.cause}.") from broken
+        raise ServerUnreachable(f"Statehold cannot be reached: {broken.cause}.") from None
 
     async def _answered(
         self, method: str, params: JSON, meta: Mapping[str, Any], progress: Progress | None
@@ -235,14 +246,14 @@ class Line:
             raise NotAllowed(
                 str(denied), recovery="Give `token=` or `headers=` that the server accepts."
             ) from None
-        except (TypeError, ValueError) as error:
-            raise InvalidArgument(f"arguments: should be JSON ({error}).") from None
         await self._learn_headers(tool)
         try:
             headers = self._mirrored(tool, params)
             return await self.channel.request(method, params, headers=headers, progress=progress)
         except Refused as refused:
             raise RequestRefused(refused.code, refused.message, refused.data) from None
+        except Denied as denied:
+            raise NotAllowed(str(denied)) from None
 
     def _mirrored(self, tool: str, params: JSON) -> dict[str, str] | None:
         """Return the headers that say again what some arguments say; a proxy may route by them."""

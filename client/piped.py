@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
@@ -20,9 +20,12 @@ from ..tools.upstream.redaction import Secrets
 from ..tools.upstream.stdio import stdio_channel
 from ..tools.upstream.wire import Wire
 from .channel import Broken, Progress, Refused
-from .http import told
+from .http import encode, told
 from .owner import running_loop
 from .results import JSON
+
+START_SECONDS: Final = 60.0
+"""How long a server may take until it answers for the first time."""
 
 
 class PipedChannel:
@@ -37,6 +40,7 @@ class PipedChannel:
         self._env = dict(os.environ if env is None else env)
         self._cwd = cwd
         self._opening = anyio.Lock()
+        self._start: anyio.CancelScope | None = None
         self._wire: Wire | None = None
         self._closed = False
         self._progress: dict[int, Progress] = {}
@@ -54,9 +58,13 @@ class PipedChannel:
                 await self._wire.aclose()
             self._wire = Wire(self._channel, self, service="statehold", secrets=Secrets(()))
             try:
-                await self._wire.open(("modern",))
+                with anyio.move_on_after(START_SECONDS) as self._start:
+                    await self._wire.open(("modern",))
             except ServiceUnavailable as error:
-                raise Broken(error.message.rstrip("."), sent=False) from error
+                raise Broken(error.message.rstrip("."), sent=False) from None
+            if self._start.cancelled_caught:
+                await self._wire.aclose()
+                raise Broken(f"it did not begin to answer in {START_SECONDS:g} s", sent=False)
 
     def _channel(self) -> Any:
         command, *args = self._command
@@ -71,6 +79,7 @@ class PipedChannel:
         headers: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> JSON:
+        encode(params)  # what is no JSON is refused as over HTTP
         await self.open()
         wire = self._wire
         assert wire is not None
@@ -93,6 +102,8 @@ class PipedChannel:
 
     async def aclose(self) -> None:
         self._closed = True
+        if self._start is not None:
+            self._start.cancel()
         with anyio.CancelScope(shield=True):
             async with self._opening:
                 if self._wire is not None:

@@ -134,7 +134,7 @@ class Session:
                 check=check,
             )
         except SessionError as error:
-            self._failed(error)
+            self._failed(error, tool)
             raise
         self._seen(result)
         return result
@@ -149,10 +149,12 @@ class Session:
         if brief is not None and brief.id == self.id:
             self._brief = brief
 
-    def _failed(self, error: SessionError) -> None:
+    def _failed(self, error: SessionError, tool: str = "") -> None:
         self.last_error = error
         if isinstance(error, SessionClosed | SessionExpired | SessionNotFound):
-            self.mark_closed()
+            # The sources of a merge may be over, too.
+            if tool != "session_merge" or error.session_id == self.id:
+                self.mark_closed()
         elif getattr(error, "result", None) is not None:
             self._seen(getattr(error, "result"))  # noqa: B009 only ToolFailed has one
 
@@ -329,18 +331,24 @@ class Session:
         given: JSON = {"count": count}
         if names is not None:
             given["names"] = list(names)
+        if self.children is None or keep:
+            return await self._forked(given)
+        from .block import all_ended, made
+
+        children = await made(lambda: self._forked(given), all_ended)
+        for child in children:
+            child.children = []
+        self.children += children
+        return children
+
+    async def _forked(self, given: JSON) -> list[Session]:
         found = await self.own("session_fork", given)
-        children = [
+        return [
             Session(
                 self.hub, SessionBrief(child["session_id"], child["name"]), namespace=self.namespace
             )
             for child in found["children"]
         ]
-        if self.children is not None and not keep:
-            for child in children:
-                child.children = []
-            self.children += children
-        return children
 
     async def merge(
         self, sources: Sequence[Session | str], *, policy: MergePolicy = "last_wins"

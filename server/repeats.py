@@ -13,7 +13,7 @@ from typing import Final
 import anyio
 
 from ..sessions.clock import Clock
-from ..sessions.errors import OutcomeUnknown
+from ..sessions.errors import ConnectionLost, OutcomeUnknown
 from ..sessions.operations import ANOTHER, checked, digest_of, same
 from ..sessions.router import Request
 from ..tools.own import Outcome
@@ -25,6 +25,17 @@ RESULTS: Final = 1000
 """Of how many of them what came out is remembered, too."""
 SECONDS: Final = 900.0
 """How long after a call it may be sent again; a client has given up long before."""
+
+
+class AnotherProcess(ConnectionLost):
+    """Raised when a call names another process than the one that it reached; it was not run."""
+
+    def __init__(self, instance: str) -> None:
+        super().__init__(
+            "Another process answers here now, and the call was not run.",
+            recovery=f"Send the call again to this one: {instance}.",
+        )
+        self.instance = instance
 
 
 @dataclass(slots=True, eq=False)
@@ -54,6 +65,7 @@ class Repeats:
         It goes on to its end when its caller is gone, who may come back and ask for it.
 
         Raises:
+            AnotherProcess: the call names another process than this, and was not run.
             InvalidArgument: the id is malformed, or was used for another call.
             OutcomeUnknown: the call may have been run by another process, or what came out is not remembered.
         """
@@ -67,8 +79,13 @@ class Repeats:
         elif caller.repeated and (
             caller.instance != self.instance or self._clock.now() < self._blind_until
         ):
-            message = "The call was sent to a process that is gone, and nobody knows whether it took effect."
+            message = (
+                "The call was sent to another process, and nobody knows whether it took effect."
+            )
             raise OutcomeUnknown(message, recovery=ANOTHER)
+        elif caller.instance != self.instance:
+            # Otherwise a repeat that reaches the process that it names would be run there, too.
+            raise AnotherProcess(self.instance)
         else:
             found = await self._run(key, digest, work)
         if found.outcome is None:
@@ -105,4 +122,4 @@ class Repeats:
             self._blind_until = call.at + SECONDS
 
 
-__all__ = ["Repeats"]
+__all__ = ["AnotherProcess", "Repeats"]

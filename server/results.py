@@ -13,6 +13,7 @@ from ..sessions.router import Answer
 from ..sessions.services import JSON
 from ..tools.own import Outcome
 from .caller import OUR_STATE
+from .repeats import AnotherProcess
 
 SESSION_META = "statehold/session"
 ERROR_META = "statehold/error"
@@ -87,6 +88,8 @@ def failed(error: SessionError, session: JSON | None, *, modern: bool, info: JSO
         "isError": True,
         "_meta": {ERROR_META: error.details()},
     }
+    if isinstance(error, AnotherProcess):
+        found["_meta"][INSTANCE_META] = error.instance
     if modern:
         found["resultType"] = "complete"
     return _stamped(found, session, modern, info)

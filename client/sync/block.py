@@ -25,7 +25,12 @@ class SessionBlock:
         self._outer: Any = ()
 
     def __enter__(self) -> Session:
-        session = Session(self._hub, self._hub.run(self._inner.__aenter__))
+        try:
+            session = Session(self._hub, self._hub.run(self._inner.__aenter__))
+        except BaseException:
+            # Interrupted between its end there and here.
+            self._hub.run(block.abandoned, self._inner)
+            raise
         self._outer = self._hub.current.enter(self._hub.key, session)
         return session
 

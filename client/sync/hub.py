@@ -44,6 +44,8 @@ class Hub:
         Raises:
             ServerUnreachable: nobody answers there, or it is no Statehold.
         """
+        if self._portal.is_started:
+            raise RuntimeError("a hub is entered once; connect() makes another one")
         self._portal.start(self)
         try:
             self.run(self.inner.__aenter__)

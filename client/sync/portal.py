@@ -6,15 +6,21 @@ import asyncio
 import atexit
 import importlib
 import importlib.util
+import inspect
+import math
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
+from weakref import WeakSet
 
+import anyio
 import anyio.to_thread
-from anyio.from_thread import BlockingPortal, BlockingPortalProvider
+from anyio import CapacityLimiter
+from anyio.from_thread import BlockingPortal
 
 T = TypeVar("T")
 
@@ -26,8 +32,64 @@ class Closing(Protocol):
 
 
 _options: Final = {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
-_provider: Final = BlockingPortalProvider("asyncio", _options)
 _open: Final[list[Closing]] = []
+_leases: Final[WeakSet[Portal]] = WeakSet()
+LEAVE_SECONDS: Final = 20.0
+"""How long a call that is interrupted (Ctrl-C) waits for its own end there."""
+
+
+class _Loop:
+    """The event loop and its thread, from the first lease to the end of the last.
+
+    Not anyio's provider: that waits for its thread wherever it is collected, and after a fork there is none.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._leases = 0
+        self._thread: threading.Thread | None = None
+        self._portal: BlockingPortal | None = None
+
+    def acquire(self) -> BlockingPortal:
+        with self._lock:
+            if self._portal is None:
+                self._portal = self._started()
+            self._leases += 1
+            return self._portal
+
+    def release(self) -> None:
+        with self._lock:
+            self._leases -= 1
+            if self._leases:
+                return
+            portal, self._portal = self._portal, None
+            assert portal is not None
+            assert self._thread is not None
+            portal.call(portal.stop)
+            self._thread.join()
+
+    def _started(self) -> BlockingPortal:
+        ready: Future[BlockingPortal] = Future()
+
+        async def serve() -> None:
+            async with BlockingPortal() as portal:
+                ready.set_result(portal)
+                await portal.sleep_until_stopped()
+
+        def run() -> None:
+            try:
+                anyio.run(serve, backend="asyncio", backend_options=_options)
+            except BaseException as error:
+                if ready.done():
+                    raise
+                ready.set_exception(error)
+
+        self._thread = threading.Thread(target=run, name="statehold-client", daemon=True)
+        self._thread.start()
+        return ready.result()
+
+
+_loop = _Loop()
 
 
 class Portal:
@@ -35,18 +97,25 @@ class Portal:
 
     def __init__(self) -> None:
         self._portal: BlockingPortal | None = None
+        self._forked = False
 
     def start(self, user: Closing) -> None:
         """Take the lease; `user` is closed when the program ends before it was."""
-        self._portal = _provider.__enter__()
+        self._portal = _loop.acquire()
         _open.append(user)
+        _leases.add(self)
 
     def stop(self, user: Closing) -> None:
         """Give it back; the thread ends with the last one. May be called twice."""
         portal, self._portal = self._portal, None
         if portal is not None:
             _open.remove(user)
-            _provider.__exit__(None, None, None)
+            _leases.discard(self)
+            _loop.release()
+
+    def lost(self) -> None:
+        """Forget the thread, which a fork leaves behind."""
+        self._portal, self._forked = None, True
 
     def run(self, function: Callable[..., Awaitable[T]], /, *args: Any, **options: Any) -> T:
         """Run something there and return what it returns. Being interrupted (Ctrl-C) cancels it.
@@ -54,11 +123,21 @@ class Portal:
         Raises:
             RuntimeError: the lease was given back.
         """
-        future = self._begun(partial(function, *args, **options))
+        over = threading.Event()
+
+        async def work() -> T:
+            try:
+                return await function(*args, **options)
+            finally:
+                over.set()
+
+        future = self._begun(work)
         try:
             return future.result()
         except BaseException:
-            future.cancel()
+            if future.cancel():
+                # What is undone there is undone before anybody goes on here.
+                over.wait(LEAVE_SECONDS)
             raise
 
     async def wait(self, function: Callable[..., Awaitable[T]], /, *args: Any, **options: Any) -> T:
@@ -70,6 +149,8 @@ class Portal:
         return await asyncio.wrap_future(self._begun(partial(function, *args, **options)))
 
     def _begun(self, function: Callable[[], Awaitable[T]]) -> Future[T]:
+        if self._forked:
+            raise RuntimeError("the hub was opened before a fork: connect again in this process")
         if self._portal is None:
             raise RuntimeError("the hub is not open: use it inside of `with connect(...)`")
         return self._portal.start_task_soon(function)
@@ -80,12 +161,29 @@ class Portal:
 
 
 def in_thread(function: Callable[..., T]) -> Callable[..., Awaitable[T]]:
-    """Return a callback that runs `function` in a thread of its own, where it may block, and use the client."""
+    """Return a callback that runs `function` in a thread of its own, where it may block, and use the client.
+
+    Cancelling the call that it belongs to leaves it to end by itself.
+    """
+    if inspect.iscoroutinefunction(function):
+        raise TypeError(f"{function!r}: the blocking client takes functions without `async`")
+    # Of its own: callbacks that wait for one another must not wait for a place as well.
+    limiter = CapacityLimiter(math.inf)
 
     async def called(*args: Any) -> T:
-        return await anyio.to_thread.run_sync(lambda: function(*args))
+        work = partial(function, *args)
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
 
     return called
+
+
+def _after_fork() -> None:
+    global _loop
+    _loop = _Loop()
+    _open.clear()
+    for lease in list(_leases):
+        lease.lost()
+    _leases.clear()
 
 
 def _close_all() -> None:
@@ -102,5 +200,7 @@ _at_end: Callable[[Callable[[], None]], object] = getattr(
     threading, "_register_atexit", atexit.register
 )
 _at_end(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 __all__ = ["Portal", "in_thread"]

@@ -8,8 +8,9 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
+from itertools import cycle
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 import pytest
@@ -136,10 +137,35 @@ async def test_of_a_process_that_is_gone_nobody_knows_what_it_did(
             relay.lose, relay.then = 1, int(other.url.rpartition(":")[2])
             with pytest.raises(OutcomeUnknown):
                 await hub.create(metadata={"test": "the next process"})
-            # What is first sent to the next one is remembered there.
+            # The next one says that it is another, and remembers what it is sent as itself.
+            sessions = [await hub.create(metadata={"test": "the next process"})]
             relay.lose = 1
-            s = await hub.create(metadata={"test": "the next process"})
-            assert await ids(hub, "the next process") == [s.id]
+            sessions.append(await hub.create(metadata={"test": "the next process"}))
+            assert set(await ids(hub, "the next process")) == {s.id for s in sessions}
+
+
+async def test_of_many_processes_behind_one_address_none_is_asked_twice(
+    port: int, config_file: Path, tmp_path: Path
+) -> None:
+    with serving(config_file, tmp_path) as other:
+        here, there = f"http://127.0.0.1:{port}/mcp", f"{other.url}/mcp"
+        async with connect(here) as hub, connect(there) as second:
+            channel = hub.calls.line.channel
+            assert isinstance(channel, HttpChannel)
+            turns = cycle((there, here))
+            asked = channel.request
+
+            async def request(*given: Any, **more: Any) -> JSON:
+                channel.url = next(turns)
+                return await asked(*given, **more)
+
+            channel.request = request
+            for _ in range(3):
+                await hub.create(metadata={"test": "many processes"})
+            channel.request = asked
+            channel.url = here
+            found = [await ids(each, "many processes") for each in (hub, second)]
+            assert sum(map(len, found)) == 3
 
 
 async def test_a_server_that_stays_away_is_given_up(port: int) -> None:

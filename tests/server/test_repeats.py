@@ -11,7 +11,7 @@ import pytest
 
 from statehold.server import repeats as module
 from statehold.server.caller import Caller
-from statehold.server.repeats import SECONDS, Repeats
+from statehold.server.repeats import SECONDS, AnotherProcess, Repeats
 from statehold.sessions.clock import ManualClock
 from statehold.sessions.errors import InvalidArgument, NameTaken, OutcomeUnknown
 from statehold.sessions.records import LOCAL, Principal
@@ -104,8 +104,11 @@ async def test_one_that_never_came_is_run_and_one_of_another_process_is_not(
 ) -> None:
     work = Work()
     await repeats.run(request(), caller("a", repeated=True), work)
-    # Sent here first, whatever its caller takes this for.
-    await repeats.run(request(), caller("b", instance="node-0"), work)
+    with pytest.raises(AnotherProcess) as caught:
+        await repeats.run(request(), caller("b", instance="node-0"), work)
+    assert caught.value.instance == HERE
+    await repeats.run(request(), caller("b"), work)
+    # It is remembered here, whatever its caller takes this for.
     await repeats.run(request(), caller("b", repeated=True, instance="node-0"), work)
     assert work.times == 2
     with pytest.raises(OutcomeUnknown):

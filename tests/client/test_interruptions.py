@@ -1,0 +1,197 @@
+"""Being cancelled, interrupted or forked in the middle of something: nothing is left, nothing hangs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from typing import TypeAlias
+
+import anyio
+import anyio.lowlevel
+import pytest
+from front import Running
+
+from statehold.client import Hub, Session, connect, sync
+from statehold.client.errors import (
+    InvalidArgument,
+    NoCurrentSession,
+    OutcomeUnknown,
+    ServerUnreachable,
+    SessionNotFound,
+)
+from statehold.client.sync.portal import in_thread
+
+Connect: TypeAlias = Callable[..., Hub]
+
+
+async def _left(hub: Hub, test: str) -> list[str]:
+    return [found.session_id for found in await hub.sessions(metadata={"test": test})]
+
+
+async def test_what_is_cancelled_while_it_is_made_is_not_left(server: Running) -> None:
+    async with connect(server.url) as hub, hub.session() as parent:
+        for number in range(12):
+            with anyio.move_on_after(0.0007 * number):
+                async with hub.session(f"left-{number}", metadata={"test": "cancelled"}):
+                    await anyio.sleep_forever()
+        assert await _left(hub, "cancelled") == []
+        async with hub.session() as other:
+            for number in range(6):
+                with anyio.move_on_after(0.001 * number):
+                    await other.fork(2)
+        children = [s for s in await hub.sessions() if s.parent == other.id]
+        assert children == []
+        assert parent.is_open
+
+
+FORKED = """
+import multiprocessing, os, sys
+from statehold.client.sync import connect
+hub = connect({url!r}).__enter__()
+session = hub.session().__enter__()
+child = os.fork()
+if child == 0:
+    try:
+        hub.stats()
+    except RuntimeError as error:
+        print("child:", error, flush=True)
+    with connect({url!r}) as mine:
+        print("child:", mine.get(session.id).id == session.id, flush=True)
+    sys.exit(3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    print(pool.map(abs, [-1, -2]), flush=True)
+    pool.close()
+    pool.join()
+print("parent:", hub.get(session.id).id == session.id, flush=True)
+"""
+
+
+def test_a_forked_process_ends_and_may_connect_again(server: Running) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", "-c", FORKED.format(url=server.url)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == [
+        "child: the hub was opened before a fork: connect again in this process",
+        "child: True",
+        "[1, 2]",
+        "parent: True",
+    ]
+
+
+def test_callbacks_that_call_back_do_not_wait_for_one_another(server: Running) -> None:
+    many, told, lock = 50, list[int](), threading.Lock()
+    with sync.connect(server.url) as hub, hub.session(services=["quick"]) as s:
+        gate = threading.Barrier(many)
+
+        def called(progress: float, total: float | None, message: str | None) -> None:
+            gate.wait(30)
+            s.info()
+            with lock:
+                told.append(1)
+
+        async def call(progress: float) -> None:
+            await in_thread(called)(progress, None, None)
+
+        async def all_at_once() -> None:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(many):
+                    tasks.start_soon(call, 1.0)
+
+        hub.run(all_at_once)
+    assert len(told) == many
+
+
+async def test_a_hub_that_is_closed_answers_who_waits_for_the_server(server: Running) -> None:
+    hub = await connect(server.url).__aenter__()
+    session = await hub.create()
+    caught: list[BaseException] = []
+    hub.calls.line.channel.url = "http://127.0.0.1:1/mcp"  # pyright: ignore[reportAttributeAccessIssue]
+
+    async def call() -> None:
+        try:
+            await session.info()
+        except (OutcomeUnknown, ServerUnreachable) as error:
+            caught.append(error)
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await anyio.wait_all_tasks_blocked()
+            await hub.aclose()
+    assert len(caught) == 1
+    async with connect(server.url) as again:
+        await (await again.get(session.id)).close()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", object()])
+async def test_what_is_no_json_is_refused_by_every_way_in(way: Connect, value: object) -> None:
+    async with way() as hub, hub.session(services=["quick"]) as s:
+        await s.state.update({"price": 3.5})
+        with anyio.fail_after(20), pytest.raises(InvalidArgument):
+            await s.state.update({"price": value})
+        with anyio.fail_after(20), pytest.raises(InvalidArgument):
+            await s.call("echo", price=[{"deep": value}])
+        assert await s.state.get() == {"price": 3.5}
+        assert (await s.call("inc")).text == "1"
+
+
+async def test_a_merge_with_a_session_that_is_not_there_leaves_the_parent_open(
+    way: Connect,
+) -> None:
+    async with way() as hub:
+        async with hub.session(metadata={"test": "merge"}) as s:
+            with pytest.raises(SessionNotFound):
+                await s.merge(["sh_" + "a" * 26])
+            assert s.is_open
+            await s.state.update({"n": 1})
+        assert [i for i in await _left(hub, "merge") if i == s.id] == []
+
+
+async def test_a_block_that_was_left_is_current_nowhere(way: Connect) -> None:
+    async with way() as hub:
+
+        async def each() -> AsyncGenerator[Session]:
+            async with hub.session() as inner:
+                yield inner
+
+        async with hub.session() as outer:
+            inside = each()
+            async for _ in inside:
+                break
+            await inside.aclose()
+            assert hub.current_session == outer
+            first, second = hub.session(), hub.session()
+            await first.__aenter__()
+            b = await second.__aenter__()
+            await first.__aexit__(None, None, None)
+            assert hub.current_session == b
+            await second.__aexit__(None, None, None)
+            assert hub.current_session == outer
+        assert hub.current_session is None
+
+
+async def test_an_automatic_session_that_has_ended_makes_no_other(server: Running) -> None:
+    async with connect(server.url) as hub:
+        auto = hub.auto_session(metadata={"test": "auto"})
+
+        async def use() -> None:
+            with suppress(NoCurrentSession):
+                await auto.session()
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(use)
+            await anyio.lowlevel.checkpoint()
+            await auto.end()
+        assert await _left(hub, "auto") == []
+        with pytest.raises(NoCurrentSession):
+            await auto.session()
