@@ -30,6 +30,8 @@ class AutoSession:
         self._lock = anyio.Lock()
         self._session: Session | None = None
         self._ended = False
+        self.asked: object = None
+        """What it was asked for with."""
 
     async def session(self) -> Session:
         """Return the session, making it when there is none."""

@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 from .channel import INVALID_PARAMS, Progress
-from .errors import RequestRefused, SessionNotFound, ToolFailed, UnknownTool
+from .errors import (
+    NotAllowed,
+    RequestRefused,
+    SessionError,
+    SessionNotFound,
+    ToolFailed,
+    UnknownTool,
+)
 from .line import Again, Line, failure
 from .results import JSON, SESSION_META, CallResult, session_argument, table
 from .settled import Settled
@@ -35,6 +42,7 @@ _ONCE: Final = frozenset(
 )
 """Those that may be asked again only where they are remembered by their operation id."""
 OWN: Final = _HARMLESS | _ONCE
+ADMIN: Final = 'Serve its toolset too: `toolsets = ["core", ..., "admin"]` in its configuration.'
 WITHOUT_SESSION: Final = frozenset(
     ("session_create", "session_list", "session_import", "service_list", "server_stats")
 )
@@ -163,9 +171,11 @@ class Calls:
         for found in await self.line.tools():
             self._arguments[found["name"]] = session_argument(found["inputSchema"]) or SESSION
 
-    async def _known(self, refused: RequestRefused, tool: str) -> RequestRefused:
+    async def _known(self, refused: RequestRefused, tool: str) -> SessionError:
         if refused.rpc_code != INVALID_PARAMS or not refused.message.startswith("Unknown tool"):
             return refused
+        if tool in OWN:
+            return NotAllowed(f"This server does not offer {tool}.", recovery=ADMIN)
         names = [found["name"] for found in await self.line.tools()]
         near = difflib.get_close_matches(tool, names, NEAR, 0.4)
         return UnknownTool(refused.rpc_code, tool, near)

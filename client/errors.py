@@ -21,7 +21,7 @@ ConfigError                     of connect() and add_service(), beside the tree:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from ..sessions.errors import (
     CallTimedOut,
@@ -47,7 +47,7 @@ from ..sessions.errors import (
 
 if TYPE_CHECKING:
     from ..server.config import ConfigError
-    from .results import CallResult
+    from .results import JSON, CallResult
 
 ErrorT = TypeVar("ErrorT", bound=SessionError)
 
@@ -117,6 +117,16 @@ def of_wire(details: Mapping[str, Any], text: str) -> SessionError:
     error.recovery = recovery if isinstance(recovery, str) else error.recovery
     error.retryable = bool(details.get("retryable"))
     error.retry_after = details.get("retry_after_seconds")
+    return error
+
+
+def of_refusal(refused: RequestRefused) -> SessionError:
+    """Return the error of ours that a JSON-RPC error stands for, else what was given."""
+    details: object = refused.data
+    if not isinstance(details, dict) or cast("JSON", details).get("code") not in CODES:
+        return refused
+    error = of_wire(cast("JSON", details), refused.message)
+    error.message = error.message.removesuffix(error.recovery).rstrip()
     return error
 
 

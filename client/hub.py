@@ -17,13 +17,13 @@ from .calls import WITHOUT_SESSION, Calls, present
 from .channel import Broken, Progress
 from .current import Current
 from .errors import (
+    InvalidArgument,
     NameTaken,
     NoCurrentSession,
     NotAllowed,
     ServerUnreachable,
     ServiceUnavailable,
     SessionNotFound,
-    UnknownTool,
 )
 from .modules import Loaded, StateModule
 from .results import (
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from .channel import Channel
     from .line import Line
 
-ADMIN = 'Serve the toolset too: `toolsets = ["core", ..., "admin"]` in its configuration.'
 TRIES = 3
 """How often a name that is taken, but by nobody that can be found, is tried again."""
 LOOK_SECONDS = 0.05
@@ -132,7 +131,7 @@ class Hub:
     def calls(self) -> Calls:
         if not self._shared.is_open:
             raise ServerUnreachable(
-                "The hub is not open: use it inside of `async with connect(...)`."
+                "The hub is not open.", recovery="Use it inside of `async with connect(...)`."
             )
         return self._shared.calls
 
@@ -412,11 +411,21 @@ class Hub:
 
         `async with` what this returns to end that at the end of a block; manual_session() ends it anywhere, and the end of
         the hub does. The options are those of session().
+
+        Raises:
+            InvalidArgument: another one is in force, of another name or with other options.
         """
         found = self._shared.autos.get(self.scope)
+        asked = (name, options)
+        if found is not None and asked not in (found.asked, (None, {})):
+            raise InvalidArgument(
+                "Another session is the automatic one here.",
+                recovery="End that with manual_session() first, or ask for the same one.",
+            )
         if found is None:
             block: Callable[[], SessionBlock] = lambda: self.session(name, **options)  # noqa: E731
             found = self._shared.autos[self.scope] = AutoSession(block, self._forget_auto)
+            found.asked = asked
         return found
 
     def _forget_auto(self, auto: AutoSession) -> None:
@@ -481,10 +490,7 @@ class Hub:
         return taken(ServiceStatus, await add(name, spec))
 
     async def _admin(self, tool: str, given: JSON) -> JSON:
-        try:
-            return (await self.calls.run(None, tool, given)).structured or {}
-        except UnknownTool:
-            raise NotAllowed(f"This server does not offer {tool}.", recovery=ADMIN) from None
+        return (await self.calls.run(None, tool, given)).structured or {}
 
 
 __all__ = ["Hub"]

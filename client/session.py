@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote
 
 from .channel import Progress
-from .errors import SessionClosed, SessionError, SessionExpired, SessionNotFound
+from .errors import (
+    RequestRefused,
+    SessionClosed,
+    SessionError,
+    SessionExpired,
+    SessionNotFound,
+    of_refusal,
+)
 from .results import (
     JSON,
     CallResult,
@@ -206,7 +213,12 @@ class Session:
             uri = f"session://{self.id}/{quote(service, safe='')}/{quote(uri, safe=safe)}"
         elif "://" not in uri:
             uri = f"session://{self.id}/{uri}"
-        found = await self.hub.calls.line.request("resources/read", {"uri": uri})
+        try:
+            found = await self.hub.calls.line.request("resources/read", {"uri": uri})
+        except RequestRefused as refused:
+            error = of_refusal(refused)
+            self._failed(error)
+            raise error from None
         return [ResourceContent.of(part) for part in found["contents"]]
 
     async def _told(self, tool: str, **arguments: Any) -> SessionInfo:

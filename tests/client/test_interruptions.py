@@ -7,19 +7,23 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import TypeAlias
 
 import anyio
 import anyio.lowlevel
 import pytest
-from front import Running
+from front import JSON, Running, toml
 
 from statehold.client import Hub, Session, connect, sync
 from statehold.client.errors import (
     InvalidArgument,
     NoCurrentSession,
+    NotAllowed,
     OutcomeUnknown,
     ServerUnreachable,
+    ServiceNotBound,
+    SessionClosed,
     SessionNotFound,
 )
 from statehold.client.sync.portal import in_thread
@@ -195,3 +199,38 @@ async def test_an_automatic_session_that_has_ended_makes_no_other(server: Runnin
         assert await _left(hub, "auto") == []
         with pytest.raises(NoCurrentSession):
             await auto.session()
+
+
+async def test_another_automatic_session_is_refused_while_one_is_in_force(way: Connect) -> None:
+    async with way() as hub:
+        async with hub.auto_session("one") as auto:
+            assert hub.auto_session() is hub.auto_session("one") is auto
+            with pytest.raises(InvalidArgument):
+                hub.auto_session("other")
+        async with hub.auto_session("other") as other:
+            assert (await other.session()).name == "other"
+
+
+async def test_what_cannot_be_read_is_of_the_same_class_as_what_cannot_be_called(
+    way: Connect,
+) -> None:
+    async with way() as hub, hub.session(services=["quick"]) as s:
+        with pytest.raises(ServiceNotBound) as caught:
+            await s.read("memory://x", service="other")
+        assert caught.value.recovery not in caught.value.message
+        await s.close()
+        with pytest.raises(SessionClosed):
+            await s.read("state")
+
+
+async def test_a_toolset_that_is_not_served_is_named(
+    config_file: Path, tmp_path: Path, settings: JSON
+) -> None:
+    plain = tmp_path / "plain.toml"
+    plain.write_text(toml({**settings, "toolsets": ["core", "lifecycle"]}))
+    async with connect(config=plain) as hub, hub.session() as s:
+        for asked in (s.export, s.delete, hub.stats):
+            with pytest.raises(NotAllowed, match="does not offer") as caught:
+                await asked()
+            assert "admin" in caught.value.recovery
+        assert s.is_open

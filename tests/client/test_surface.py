@@ -41,7 +41,18 @@ def test_the_public_modules_offer_what_they_hold(module: ModuleType) -> None:
     held = {name for name in vars(module) if not name.startswith("_")}
     modules = {name for name in held if inspect.ismodule(getattr(module, name))} - {"errors"}
     left = held - modules - {"annotations"}
-    internal = {"CODES", "ErrorT", "of_wire", "made", "Mapping", "Sequence", "Any", "Final"}
+    internal = {
+        "CODES",
+        "ErrorT",
+        "of_wire",
+        "of_refusal",
+        "made",
+        "cast",
+        "Mapping",
+        "Sequence",
+        "Any",
+        "Final",
+    }
     assert left - internal - {"TYPE_CHECKING", "TypeVar"} == set(module.__all__) - {"ConfigError"}
     for name in module.__all__:
         value = getattr(module, name)
