@@ -42,7 +42,9 @@ _ONCE: Final = frozenset(
 )
 """Those that may be asked again only where they are remembered by their operation id."""
 OWN: Final = _HARMLESS | _ONCE
-ADMIN: Final = 'Serve its toolset too: `toolsets = ["core", ..., "admin"]` in its configuration.'
+TOOLSETS: Final = (
+    "Add its toolset to `toolsets` of the server: core, lifecycle, state, history, branch, admin."
+)
 WITHOUT_SESSION: Final = frozenset(
     ("session_create", "session_list", "session_import", "service_list", "server_stats")
 )
@@ -175,7 +177,7 @@ class Calls:
         if refused.rpc_code != INVALID_PARAMS or not refused.message.startswith("Unknown tool"):
             return refused
         if tool in OWN:
-            return NotAllowed(f"This server does not offer {tool}.", recovery=ADMIN)
+            return NotAllowed(f"This server does not offer {tool}.", recovery=TOOLSETS)
         names = [found["name"] for found in await self.line.tools()]
         near = difflib.get_close_matches(tool, names, NEAR, 0.4)
         return UnknownTool(refused.rpc_code, tool, near)

@@ -55,8 +55,10 @@ async def test_what_a_server_does_not_offer_is_said_with_the_remedy() -> None:
             await hub.services()
         assert "admin" in caught.value.recovery
         async with hub.session() as s:
-            with pytest.raises(UnknownTool):
+            with pytest.raises(NotAllowed, match="session_pause"):
                 await s.pause()
+            with pytest.raises(UnknownTool):
+                await s.call("session_stop")
 
 
 async def test_a_server_is_not_given_services(server: Running) -> None:
