@@ -12,6 +12,7 @@ from typing import Final
 
 import anyio
 
+from ..sessions.attempts import REMEMBERED
 from ..sessions.clock import Clock
 from ..sessions.errors import ConnectionLost, OutcomeUnknown
 from ..sessions.operations import ANOTHER, checked, digest_of, same
@@ -23,8 +24,6 @@ KEPT: Final = 10_000
 """Ids that are remembered."""
 RESULTS: Final = 1000
 """Of how many of them what came out is remembered, too."""
-SECONDS: Final = 900.0
-"""How long after a call it may be sent again; a client has given up long before."""
 
 
 class AnotherProcess(ConnectionLost):
@@ -119,7 +118,7 @@ class Repeats:
         while len(self._calls) > KEPT:
             call = self._calls.pop(next(iter(self._calls)))
             # Until then an id that is not remembered may be this one.
-            self._blind_until = call.at + SECONDS
+            self._blind_until = call.at + REMEMBERED
 
 
 __all__ = ["AnotherProcess", "Repeats"]

@@ -42,11 +42,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    # It brings pydantic with it.
     if name == "ConfigError":
-        from ...server.config import ConfigError
-
-        return ConfigError
+        return errors.ConfigError
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

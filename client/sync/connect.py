@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -40,12 +39,6 @@ def connect(
         ConfigError: `config` or `services` are wrong.
         TypeError: something was given that does not go with this way in.
     """
-    if inspect.iscoroutinefunction(elicitation) or inspect.iscoroutinefunction(
-        getattr(elicitation, "__call__", None)  # noqa: B004 it is asked whether it is async
-    ):
-        raise TypeError(
-            "elicitation needs a plain function; `async def` ones are for statehold.client"
-        )
     inner = connect_async(
         url,
         stdio=stdio,
@@ -57,7 +50,7 @@ def connect(
         env=env,
         cwd=cwd,
         namespace=namespace,
-        elicitation=None if elicitation is None else in_thread(elicitation),
+        elicitation=None if elicitation is None else in_thread(elicitation, "elicitation"),
         retry_seconds=retry_seconds,
     )
     return Hub(inner)

@@ -289,7 +289,7 @@ class Hub:
             tool,
             given,
             timeout_seconds=timeout_seconds,
-            progress=None if progress is None else in_thread(progress),
+            progress=None if progress is None else in_thread(progress, "progress"),
             operation_id=operation_id,
             run_id=run_id,
             check=check,

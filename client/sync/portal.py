@@ -160,13 +160,18 @@ class Portal:
         return self._portal is not None
 
 
-def in_thread(function: Callable[..., T]) -> Callable[..., Awaitable[T]]:
+def in_thread(function: Callable[..., T], what: str = "a callback") -> Callable[..., Awaitable[T]]:
     """Return a callback that runs `function` in a thread of its own, where it may block, and use the client.
 
     Cancelling the call that it belongs to leaves it to end by itself.
+
+    Raises:
+        TypeError: it is an async one; `what` says what it was given as.
     """
-    if inspect.iscoroutinefunction(function):
-        raise TypeError(f"{function!r}: the blocking client takes functions without `async`")
+    # An object that is called has it in the class.
+    called_as = getattr(function, "__call__", None)  # noqa: B004 it is asked whether it is async
+    if any(map(inspect.iscoroutinefunction, (function, called_as))):
+        raise TypeError(f"{what} needs a plain function; `async def` ones are for statehold.client")
     # Of its own: callbacks that wait for one another must not wait for a place as well.
     limiter = CapacityLimiter(math.inf)
 

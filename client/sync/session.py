@@ -133,7 +133,7 @@ class Session:
             tool,
             arguments,
             timeout_seconds=timeout_seconds,
-            progress=None if progress is None else in_thread(progress),
+            progress=None if progress is None else in_thread(progress, "progress"),
             operation_id=operation_id,
             run_id=run_id,
             check=check,

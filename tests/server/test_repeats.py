@@ -11,7 +11,8 @@ import pytest
 
 from statehold.server import repeats as module
 from statehold.server.caller import Caller
-from statehold.server.repeats import SECONDS, AnotherProcess, Repeats
+from statehold.server.repeats import AnotherProcess, Repeats
+from statehold.sessions.attempts import REMEMBERED
 from statehold.sessions.clock import ManualClock
 from statehold.sessions.errors import InvalidArgument, NameTaken, OutcomeUnknown
 from statehold.sessions.records import LOCAL, Principal
@@ -161,5 +162,5 @@ async def test_of_many_only_the_ids_are_remembered_and_of_more_that_something_wa
         with pytest.raises(OutcomeUnknown):
             await again(key)
     assert work.times == 4
-    clock.advance(SECONDS)
+    clock.advance(REMEMBERED)
     assert (await again("never seen")).content == {"times": 5}
