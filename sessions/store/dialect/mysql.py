@@ -7,6 +7,8 @@ the one that has to be unique a computed column stands in.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final
 
@@ -16,6 +18,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 from sqlalchemy.sql.dml import Insert
 
+from ...errors import StoreUnavailable
 from .values import Packed, Violated, overwriting
 
 _UPGRADE_SECONDS: Final = 30
@@ -62,13 +65,23 @@ def upsert(table: Table, *, add: bool) -> Insert:
 _NAME: Final = "SHA1(CONCAT('statehold ', DATABASE()))"
 
 
-def lock(connection: Connection) -> None:
-    """Wait until no other process makes or upgrades the database, and hold the others off until `unlock`."""
-    connection.execute(text(f"SELECT GET_LOCK({_NAME}, {_UPGRADE_SECONDS})")).all()
+@contextmanager
+def upgrading(connection: Connection) -> Generator[None]:
+    """Hold off every other process that makes or upgrades the database.
 
-
-def unlock(connection: Connection) -> None:
-    connection.execute(text(f"SELECT RELEASE_LOCK({_NAME})")).all()
+    Raises:
+        StoreUnavailable: when another one takes too long.
+    """
+    if not connection.scalar(text(f"SELECT GET_LOCK({_NAME}, {_UPGRADE_SECONDS})")):
+        raise StoreUnavailable(
+            "The database is being made or upgraded by another program. Try again when that is done."
+        )
+    try:
+        yield
+        # The lock knows nothing of transactions: who has it next must see what was done.
+        connection.execute(text("COMMIT"))
+    finally:
+        connection.execute(text(f"SELECT RELEASE_LOCK({_NAME})")).all()
 
 
 def check_storage(connection: Connection) -> list[str]:

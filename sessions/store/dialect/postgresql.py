@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 
@@ -93,14 +94,12 @@ def _index(element: CreateIndex, compiler: Any, **given: Any) -> str:
     return made
 
 
-def lock(connection: Connection) -> None:
-    """Wait until no other process makes or upgrades the database, and hold the others off until the transaction ends."""
+@contextmanager
+def upgrading(connection: Connection) -> Generator[None]:
+    """Hold off every other process that makes or upgrades the database, until the transaction ends."""
     connection.execute(text(f"SET LOCAL lock_timeout = '{_UPGRADE_SECONDS}s'"))
     connection.execute(text(f"SELECT pg_advisory_xact_lock({_KEY})"))
-
-
-def unlock(connection: Connection) -> None:
-    """The end of the transaction does it."""
+    yield
 
 
 def check_storage(connection: Connection) -> list[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any, Final
 
@@ -83,17 +82,13 @@ class RemoteDatabase:
         )
 
     def upgrading(self, connection: Connection) -> AbstractContextManager[None]:
-        """Hold off every other process that makes or upgrades the database."""
-        return _held(self._own(), connection)
+        """Hold off every other process that makes or upgrades the database, until what the block did can be seen.
 
-
-@contextmanager
-def _held(own: Any, connection: Connection) -> Generator[None]:
-    own.lock(connection)
-    try:
-        yield
-    finally:
-        own.unlock(connection)
+        Raises:
+            StoreUnavailable: when another one takes too long.
+        """
+        held: AbstractContextManager[None] = self._own().upgrading(connection)
+        return held
 
 
 def interrupt(driver: Any) -> None:

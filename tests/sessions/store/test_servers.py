@@ -22,6 +22,7 @@ from statehold.sessions.errors import SessionLimit, StoreUnavailable
 from statehold.sessions.records import HistoryFilter, StateRecord
 from statehold.sessions.store import SQLStore, Write, connections, sql
 from statehold.sessions.store import upgrade as upgrade_module
+from statehold.sessions.store.dialect import RemoteDatabase, mysql
 from statehold.sessions.store.schema import HEAD
 
 KINDS = ("postgresql", "mariadb")
@@ -216,6 +217,31 @@ async def test_many_processes_may_open_a_new_database_at_once(server: DatabaseSe
         for _ in range(4):
             tasks.start_soon(one)
     assert checked == [[]] * 4
+
+
+async def test_a_database_is_made_for_all_once_its_lock_is_free(mariadb: MariaDB) -> None:
+    # PostgreSQL's lock ends with the transaction.
+    mariadb.start()
+    url = mariadb.fresh()
+    database = RemoteDatabase(url)
+    with database.engine(1.0).connect() as connection, connection.begin():
+        with database.upgrading(connection):
+            upgrade_module.upgrade(connection, None)
+        async with _store(url, 1.0) as store:
+            assert await store.check() == []
+
+
+async def test_a_lock_that_is_not_given_up_is_said(
+    mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mariadb.start()
+    url = mariadb.fresh()
+    database = RemoteDatabase(url)
+    monkeypatch.setattr(mysql, "_UPGRADE_SECONDS", 0)
+    refused = pytest.raises(StoreUnavailable, match="made or upgraded by another program")
+    with database.engine(1.0).connect() as connection, database.upgrading(connection), refused:
+        async with _store(url):
+            pass
 
 
 class _Stop(Exception):
