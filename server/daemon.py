@@ -16,6 +16,7 @@ from typing import Literal, cast
 
 import anyio
 import uvicorn
+from anyio.abc import TaskStatus
 from mcp.server.runner import serve_dual_era_loop
 
 from ..sessions.clock import SystemClock
@@ -110,7 +111,7 @@ async def _serve_stdio(config: Config) -> None:
         face = Face(gateway, version=version("statehold"), pinned=config.server.session)
         async with stdio_streams() as stdio, anyio.create_task_group() as tasks:
             ending = Ending()
-            tasks.start_soon(_watch_signals, ending)
+            await tasks.start(_watch_signals, ending)
             tasks.start_soon(_watch_catalog, gateway, ending)
             tasks.start_soon(_watch_client, gateway, face, stdio, ending)
             tasks.start_soon(_end_stdio, gateway, face, stdio, ending)
@@ -162,8 +163,11 @@ class Ending:
         self.begin()
 
 
-async def _watch_signals(ending: Ending) -> None:
+async def _watch_signals(
+    ending: Ending, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
     with anyio.open_signal_receiver(*SIGNALS) as signals:
+        task_status.started()
         async for _ in signals:
             ending.signalled()
 
@@ -189,6 +193,12 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self.force_exit:
+            # uvicorn leaves it to the end of the loop, which cuts it off with a traceback.
+            await self.lifespan.shutdown()
 
 
 def run_http(config: Config) -> int:
@@ -225,7 +235,7 @@ async def _serve_http(config: Config, listener: socket.socket, tokens: StaticTok
         server = _Server(settings)
         async with anyio.create_task_group() as tasks:
             ending = Ending()
-            tasks.start_soon(_watch_signals, ending)
+            await tasks.start(_watch_signals, ending)
             tasks.start_soon(_watch_catalog, gateway, ending)
             tasks.start_soon(_end_http, gateway, face, streams, server, ending)
             tasks.start_soon(_hurry_http, server, ending)

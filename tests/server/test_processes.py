@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from front import (
     text_of,
     toml,
 )
+from mcp import MCPError
 from nursery import Born
 
 HTTP: list[tuple[Transport, Era]] = [
@@ -166,6 +167,40 @@ async def test_a_call_that_does_not_end_is_cancelled_after_the_grace(
         async with way_to(running, "http", "modern", config, tmp_path).connect() as client:
             listed = structured(await client.call_tool("session_list", {}))["sessions"]
             assert [(s["session_id"], s["status"]) for s in listed] == [(session, "paused")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_counts_as_soon_as_the_address_is_said(
+    config: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    with serving(config, tmp_path / "data") as running:
+        running.process.send_signal(number)
+        assert await ended(running.process) == 0
+    assert "Traceback" not in running.log
+
+
+async def test_a_second_signal_ends_at_once_and_without_a_word(
+    config: Path, log: Path, tmp_path: Path
+) -> None:
+    with serving(config, tmp_path / "data") as running:
+        async with way_to(running, "http", "modern", config, tmp_path).connect() as client:
+            session, idle = await opened_session(client), await opened_session(client)
+
+            async def hang() -> None:
+                with suppress(MCPError):
+                    await client.call_tool("hang", {"session_id": session})
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(hang)
+                await arrived(log, "hang")
+                running.process.send_signal(signal.SIGTERM)
+                with anyio.fail_after(10):
+                    while not (await client.call_tool("inc", {"session_id": idle})).is_error:
+                        pass
+                running.process.send_signal(signal.SIGTERM)
+                assert await ended(running.process) == 0
+                tasks.cancel_scope.cancel()
+    assert "Traceback" not in running.log
 
 
 async def test_a_killed_process_leaves_no_child_and_every_session(

@@ -296,8 +296,8 @@ def _open(status: str) -> str:
 
 
 Machine.TestCase.settings = settings(
-    max_examples=100,
-    stateful_step_count=100,
+    max_examples=60,
+    stateful_step_count=60,
     deadline=None,
     suppress_health_check=[
         HealthCheck.too_slow,
