@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -70,42 +71,44 @@ class Driver:
         Raises:
             ServiceUnavailable: it does not start.
         """
-        # Here, because it takes 200 ms that a process without a browser need not spend.
-        from playwright._impl.out_of_process import PlaywrightClient
-        from playwright.async_api import Error, Playwright
-
         driver = cls(folder, ledger)
-        client = PlaywrightClient()
-        driver._client = client
-        transport: Any = client._transport  # pyright: ignore[reportPrivateUsage]
-        closed: asyncio.Future[None] = client._close_promise  # pyright: ignore[reportPrivateUsage]
+        try:
+            with anyio.fail_after(START_SECONDS):
+                with anyio.CancelScope(shield=True):
+                    await driver._spawn()
+                # Not before, because it takes as long as the driver to start, and not on the loop.
+                await anyio.to_thread.run_sync(import_module, "playwright.async_api")
+                await driver._connect()
+        except BaseException as error:
+            with anyio.CancelScope(shield=True):
+                await driver.aclose()
+            if not _of_driver(error):
+                raise
+            reason = str(error) or f"no answer within {START_SECONDS:g} seconds"
+            raise ServiceUnavailable(f"The Playwright driver did not start: {reason}.") from error
+        return driver
+
+    async def _connect(self) -> None:
+        """Speak to the process that was spawned, as Playwright does to one that it starts itself."""
+        from playwright._impl.out_of_process import PlaywrightClient
+        from playwright.async_api import Playwright
+
+        client: Any = PlaywrightClient()
+        self._client = client
+        transport = client._transport
+        closed: asyncio.Future[None] = client._close_promise
 
         async def connect() -> None:
             transport._stopped_future = asyncio.get_running_loop().create_future()
-            try:
-                await driver._spawn()
-            except Exception as error:
-                transport.on_error_future.set_exception(error)
-                raise
-            transport._proc = driver._process
-            transport._output = cast("asyncio.subprocess.Process", driver._process).stdin
+            transport._proc = self._process
+            transport._output = cast("asyncio.subprocess.Process", self._process).stdin
 
         transport.connect = connect
         # Read, so that asyncio does not report as forgotten what `exited` says.
         failed: asyncio.Future[None] = transport.on_error_future
         failed.add_done_callback(lambda future: future.exception())
-        closed.add_done_callback(driver._over)
-        try:
-            with anyio.fail_after(START_SECONDS):
-                driver._playwright = Playwright(await client._playwright)  # pyright: ignore[reportPrivateUsage]
-        except (Error, OSError, TimeoutError) as error:
-            await driver.aclose()
-            raise ServiceUnavailable(f"The Playwright driver did not start: {error}.") from error
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await driver.aclose()
-            raise
-        return driver
+        closed.add_done_callback(self._over)
+        self._playwright = Playwright(await client._playwright)
 
     async def _spawn(self) -> None:
         from playwright._impl._driver import (
@@ -117,9 +120,7 @@ class Driver:
         setpriv = find_setpriv() if proc.LINUX else None
         prefix = [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
         environment = _without_ours(cast("dict[str, str]", get_driver_env()))
-        with anyio.CancelScope(shield=True):
-            self._scratch = await anyio.to_thread.run_sync(Scratch.make, self._folder)
-        assert self._scratch is not None
+        self._scratch = await anyio.to_thread.run_sync(Scratch.make, self._folder)
         environment |= {"TMPDIR": str(self._scratch.path), proc.MARK: self._mark}
         self._process = await asyncio.create_subprocess_exec(
             *prefix,
@@ -160,6 +161,12 @@ class Driver:
         if self._scratch is not None:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(self._scratch.remove)
+
+
+def _of_driver(error: BaseException) -> bool:
+    from playwright._impl._errors import Error
+
+    return isinstance(error, Error | OSError | TimeoutError)
 
 
 def _without_ours(environment: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -182,8 +181,6 @@ class BrowserService:
         """
         if self._pool is None or self._outlet is None:
             raise ServiceUnavailable("The browser service is not running.")
-        # Not on the loop: the first import of it takes a while.
-        await anyio.to_thread.run_sync(import_module, "playwright.async_api")
         seal = await self._seal()
         hibernated = None if snapshot is None else Hibernated.of(snapshot, seal)
         domain = session.owner
