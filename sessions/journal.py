@@ -55,6 +55,8 @@ def _request(arguments: Mapping[str, Any], limit: int, redactor: Redactor) -> st
     whole = _json(given)
     if whole is None:
         return capped(redactor.value(given, limit, room=LARGE * limit), limit)
+    if len(whole) <= limit and redactor.spares(given):
+        return whole.decode()
     if len(whole) <= LARGE * limit:
         return capped(redactor.value(given, limit), limit)
     text = _json(redactor.value(given, limit, room=limit)) or b""

@@ -74,6 +74,12 @@ _BEGINNINGS: Final = {
 
 LONG: Final = 32
 _LONG: Final = re.compile(rf"(?<![\w./+-])[\w-]{{{LONG},}}+(?![\w/+])")
+_RUNS: Final = bytes(
+    97 if chr(i).isalnum() or chr(i) in "_-." or i > 127 else 32 for i in range(256)
+)
+"""Makes one letter of all that can be in a word or a key, and blanks of the rest. Then runs of them are quickly found."""
+_KEY_RUN: Final = b"a" * 14
+_LONG_RUN: Final = b"a" * LONG
 _MIXED: Final = (re.compile("[a-z]"), re.compile("[A-Z]"), re.compile("[0-9]"))
 _DIGITS: Final = "0123456789"
 
@@ -98,6 +104,21 @@ class Redactor:
         self._patterns = [re.compile(pattern) for pattern in patterns]
         self._marks = _marks(given)
         self._assigned = _assignments(given)
+
+    def spares(self, value: object, levels: int = LEVELS) -> bool:
+        """Whether value() without a limit would return an equal copy of a JSON value."""
+        if isinstance(value, str):
+            return self._clean(value) == value
+        if not isinstance(value, dict | list):
+            return True
+        if levels == 0:
+            return False
+        if isinstance(value, list):
+            return all(self.spares(one, levels - 1) for one in cast("list[object]", value))
+        for key, one in cast("dict[object, object]", value).items():
+            if self._names_a_secret(key) or not self.spares(one, levels - 1):
+                return False
+        return True
 
     def value(
         self,
@@ -157,11 +178,12 @@ class Redactor:
             text = _SCHEME.sub(_REDACTED, text)
         if "@" in text and "://" in text:
             text = _ADDRESS.sub(_REDACTED, text)
-        if _may_have_a_key(text):
+        runs = text.encode(errors="surrogatepass").translate(_RUNS)
+        if _KEY_RUN in runs and _may_have_a_key(text):
             text = _KEY.sub(_REDACTED, text)
         if (":" in text or "=" in text) and any(map(lower.__contains__, self._marks)):
             text = self._assigned.sub(_REDACTED, text)
-        if len(text) >= LONG and _may_be_mixed(text, lower):
+        if _LONG_RUN in runs and _may_be_mixed(text, lower):
             text = _LONG.sub(_unless_plain, text)
         for pattern in self._patterns:
             text = pattern.sub(REDACTED, text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -34,7 +34,7 @@ Run: TypeAlias = Callable[..., None]
 BATCH = 1000
 """Units in one transaction at most, so that preparing them does not hold up the event loop."""
 
-LINGER = 0.04
+LINGER = 0.045
 """How long entries that nobody waits for may collect, in seconds; writing them is to end within 0.05."""
 
 SYNC = 1.0
@@ -60,8 +60,9 @@ class Writer:
         self._connections = connections
         self._compactor = Compactor(limits)
         self._backlog = backlog
-        self._waiting: OrderedDict[Unit, None] = OrderedDict()
-        self._appended: deque[Unit] = deque()
+        self._waiting: deque[Unit] = deque()
+        self._appended = 0
+        """How many of those that wait have nobody waiting for them."""
         self._later = 0
         """Entries since the last batch that are still to be made."""
         self._wake = asyncio.Event()
@@ -91,7 +92,7 @@ class Writer:
         if self._closing:
             raise _closed()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[Unit(work, future)] = None
+        self._waiting.append(Unit(work, future))
         self._wake.set()
         return await future
 
@@ -104,16 +105,19 @@ class Writer:
             self._later += 1
             if self._later > LATER:
                 work = appended(work)
-        unit = Unit(work)
-        self._waiting[unit] = None
-        self._appended.append(unit)
-        self._limit()
+        self._waiting.append(Unit(work))
+        self._appended += 1
+        if self._appended > self._backlog:
+            self._limit()
         if self._timer is None and not self._resting:
             self._timer = asyncio.get_running_loop().call_later(LINGER, self._wake.set)
 
     def _limit(self) -> None:
-        while len(self._appended) > self._backlog:
-            del self._waiting[self._appended.popleft()]
+        while self._appended > self._backlog:
+            # The oldest is the first, or behind a few that are waited for.
+            oldest = next(i for i, unit in enumerate(self._waiting) if unit.future is None)
+            del self._waiting[oldest]
+            self._appended -= 1
             self.dropped += 1
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -132,7 +136,7 @@ class Writer:
                 self._sync_timer.cancel()
             self._give_up(list(self._waiting), _closed())
             self._waiting.clear()
-            self._appended.clear()
+            self._appended = 0
             self._ended.set()
 
     async def _wait(self) -> bool:
@@ -150,9 +154,9 @@ class Writer:
         self._later = 0
         self._stop_timer()
         while self._waiting and len(taken) < BATCH:
-            unit, _ = self._waiting.popitem(last=False)
+            unit = self._waiting.popleft()
             if unit.future is None:
-                self._appended.popleft()
+                self._appended -= 1
             elif unit.future.cancelled() and not isinstance(unit.work, Change):
                 continue
             taken.append(unit)
@@ -212,7 +216,8 @@ class Writer:
     def _settle(self, units: Sequence[Unit]) -> None:
         for unit in units:
             if unit.future is None:
-                self._note(unit.error)
+                if unit.error is not None:
+                    self._note(unit.error)
             elif unit.future.done():
                 continue
             elif unit.error is None:
@@ -220,8 +225,8 @@ class Writer:
             else:
                 unit.future.set_exception(unit.error)
 
-    def _note(self, error: Exception | None) -> None:
-        if error is not None and not isinstance(error, Fenced):
+    def _note(self, error: Exception) -> None:
+        if not isinstance(error, Fenced):
             self.dropped += 1
             logger.warning("a journal entry could not be stored: %s", error)
 
@@ -236,10 +241,8 @@ class Writer:
         self._give_up([unit for unit in units if unit.future is not None], error)
         if not entries:
             return
-        self._appended.extendleft(reversed(entries))
-        for unit in reversed(entries):
-            self._waiting[unit] = None
-            self._waiting.move_to_end(unit, last=False)
+        self._waiting.extendleft(reversed(entries))
+        self._appended += len(entries)
         self._limit()
         await self._rest()
 

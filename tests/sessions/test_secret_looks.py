@@ -80,6 +80,32 @@ def test_a_secret_is_replaced_whatever_is_around_it(
     assert secret not in REDACTOR.text(f"{before}\n{text}\n{after}")
 
 
+_TEXTS = st.sampled_from([*(text for text, _ in SECRETS), *HARMLESS, "", "CARD-1234", "\ud800"])
+
+
+@given(
+    st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), _TEXTS),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3),
+            st.dictionaries(st.sampled_from(["name", "Api-Key", "n"]), inner, max_size=3),
+        ),
+        max_leaves=6,
+    )
+)
+def test_what_is_spared_is_what_would_stay_as_it_is(value: object) -> None:
+    assert REDACTOR.spares(value) == (REDACTOR.value(value) == value)
+
+
+def test_what_is_nested_too_deeply_is_not_spared() -> None:
+    value: object = "x"
+    for _ in range(50):
+        value = [value]
+    assert REDACTOR.spares(value)
+    assert not REDACTOR.spares([value])
+    assert REDACTOR.value([value]) != [value]
+
+
 @pytest.mark.parametrize("text", HARMLESS)
 def test_other_texts_stay_as_they_are(text: str) -> None:
     assert REDACTOR.text(text) == text
