@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
 import pytest
 from counting import Counting
 from house import Build
 
-from statehold.sessions.errors import SessionBusy, SessionLimit
+from statehold.sessions.errors import ServiceUnavailable, SessionBusy, SessionLimit
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
+from statehold.sessions.services import Snapshot
 
 
 def saving(**options: float) -> Counting:
@@ -87,3 +89,31 @@ async def test_only_a_call_that_changed_something_makes_a_checkpoint(build: Buil
         await house.count(session.id)
         house.clock.advance(1)
         await house.until(lambda: house.counter.checkpoints == 2)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+async def test_a_checkpoint_that_fails_is_said_unless_its_session_ends(
+    build: Build, caplog: pytest.LogCaptureFixture, *, closed: bool
+):
+    async with build(saving(checkpoint_seconds=0.001)) as house:
+        session = await house.create()
+        await house.call(session.id, "get")
+        counter, begun, failing, failed = house.counter.live[0], *(anyio.Event() for _ in range(3))
+
+        async def checkpoint() -> Snapshot | None:
+            begun.set()
+            await failing.wait()
+            failed.set()
+            raise ServiceUnavailable("The counter does not answer.")
+
+        counter.checkpoint = checkpoint
+        await house.count(session.id)
+        with anyio.fail_after(5):
+            await begun.wait()
+            if closed:
+                await house.registry.close(LOCAL, session.id)
+            failing.set()
+            await failed.wait()
+            await anyio.wait_all_tasks_blocked()
+    said = [record.message for record in caplog.records if "not saved" in record.message]
+    assert len(said) == (0 if closed else 1)
