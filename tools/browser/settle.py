@@ -32,7 +32,7 @@ _QUIET: Final = """() => new Promise(done => {
   observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
   const look = () => {
     const now = performance.now();
-    if (now - changed < 8 && now < end) return setTimeout(look, 3);
+    if (now - changed < 8 && now < end) return setTimeout(look, Math.ceil(changed + 8 - now));
     observer.disconnect();
     done(same);
   };
