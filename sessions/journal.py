@@ -10,11 +10,13 @@ import orjson
 
 from .errors import SessionError
 from .records import JournalKind, JournalRecord
-from .redaction import Redactor
+from .redaction import SLACK, Redactor
 from .services import CallResult
 
 TEXT = 500
 """Characters that are kept of each text of a result."""
+BLOCKS = 20
+"""Blocks of a result of which something is kept."""
 OVERHEAD = 200
 """Bytes that an entry is counted with besides what was said."""
 LARGE = 4
@@ -63,11 +65,30 @@ def _request(arguments: Mapping[str, Any], limit: int, redactor: Redactor) -> st
     return _truncated(text, limit, len(whole))
 
 
+def excerpt(result: CallResult) -> CallResult:
+    """Return as much of a result as brief() looks at, so that the rest need not be held until then."""
+    payload = result.payload
+    kept: list[Any] = []
+    for block in _blocks(payload):
+        entry = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
+        text = entry.get("text")
+        if isinstance(text, str):
+            kept.append({"text": text[: TEXT + SLACK]})
+        else:
+            kept.append({"type": entry.get("type")})
+    outcome = {"isError": payload.get("isError"), "resultType": payload.get("resultType")}
+    return CallResult({"content": kept, **outcome})
+
+
+def _blocks(payload: Mapping[str, Any]) -> list[Any]:
+    blocks = payload.get("content")
+    return cast("list[Any]", blocks)[:BLOCKS] if isinstance(blocks, list) else []
+
+
 def brief(result: CallResult, redactor: Redactor) -> dict[str, Any]:
     """Return what the journal keeps of a result: its texts as far as they are short, and the kinds of the rest."""
-    blocks = result.payload.get("content")
     kept: list[Any] = []
-    for block in cast("list[Any]", blocks)[:20] if isinstance(blocks, list) else []:
+    for block in _blocks(result.payload):
         entry = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
         text = entry.get("text")
         kept.append(
@@ -81,7 +102,7 @@ class CallEntry:
     """A finished call, or one that begins, as the journal will have it. `outcome` is None for one that begins.
 
     It costs next to nothing until it is asked for its `values`, which may be done in another thread. Until then it holds on
-    to the arguments and the result of the call.
+    to the arguments of the call, and to what it was given of the result: an excerpt() will do.
     """
 
     session_id: str
@@ -223,6 +244,7 @@ __all__ = [
     "CallEntry",
     "brief",
     "capped",
+    "excerpt",
     "message_entry",
     "status_of",
     "transition_entry",

@@ -25,7 +25,7 @@ from .errors import (
     SessionError,
     StoreUnavailable,
 )
-from .journal import CallEntry
+from .journal import CallEntry, excerpt
 from .operations import Operations
 from .patience import limited, until_closed
 from .records import Principal
@@ -206,7 +206,7 @@ class Router:
                 started,
                 self._registry.clock.now(),
                 binding.record.generation,
-                outcome,
+                excerpt(outcome) if isinstance(outcome, CallResult) else outcome,
                 request.operation_id,
                 request.run,
                 policy.journal_bytes,

@@ -41,7 +41,7 @@ SYNC = 1.0
 """Seconds after which they are on the disk, too. Until then they survive the end of the process, and no power cut."""
 
 LATER = 100
-"""Entries that wait to be made at most: until then they hold on to the arguments and results of their calls."""
+"""Entries that wait to be made at most: until then they hold on to the arguments of their calls."""
 
 RETRY = 1.0
 """How long such entries rest after the database failed, unless somebody asks for something meanwhile."""

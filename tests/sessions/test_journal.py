@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from statehold.sessions.errors import OutcomeUnknown
-from statehold.sessions.journal import CallEntry, brief, capped
+from statehold.sessions.journal import BLOCKS, CallEntry, brief, capped, excerpt
 from statehold.sessions.redaction import Redactor
 from statehold.sessions.services import CallResult
 
@@ -45,6 +45,26 @@ def test_secrets_are_replaced_at_every_depth_and_in_any_case():
         "list": [{"AUTHORIZATION": "[redacted]", "n": 1}],
     }
     assert given["Password"] == "x"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {},
+        {"content": "no list", "isError": True},
+        {"content": [{"type": "text", "text": "short"}, 7, {"type": "text", "text": None}]},
+        {"content": [{"type": "text", "text": f"{'x' * 480} password=hunter2{'y' * 10_000}"}]},
+        {"content": [{"type": "image", "data": "A" * 10_000}], "structuredContent": {"n": 1}},
+        {"content": [{"type": "text", "text": "x"}] * 1000, "isError": False},
+        {"resultType": "input_required", "inputRequests": {"a": "x" * 10_000}},
+    ],
+)
+def test_an_excerpt_of_a_result_is_enough_for_its_entry(payload: dict[str, Any]):
+    whole = CallResult(payload)
+    part = excerpt(whole)
+    assert entry(outcome=part, limit=10_000) == entry(outcome=whole, limit=10_000)
+    assert len(orjson.dumps(part.payload)) < BLOCKS * 1000
+    assert "A" * 100 not in str(part.payload)
 
 
 def test_long_requests_are_cut_and_say_how_long_they_were():
