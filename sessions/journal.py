@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -57,10 +57,9 @@ def _request(arguments: Mapping[str, Any], limit: int, redactor: Redactor) -> st
     whole = _json(given)
     if whole is None:
         return capped(redactor.value(given, limit, room=LARGE * limit), limit)
-    if len(whole) <= limit and redactor.spares(given):
-        return whole.decode()
     if len(whole) <= LARGE * limit:
-        return capped(redactor.value(given, limit), limit)
+        kept = redactor.value(given, limit)
+        return whole.decode() if kept == given and len(whole) <= limit else capped(kept, limit)
     text = _json(redactor.value(given, limit, room=limit)) or b""
     return _truncated(text, limit, len(whole))
 
@@ -68,33 +67,27 @@ def _request(arguments: Mapping[str, Any], limit: int, redactor: Redactor) -> st
 def excerpt(result: CallResult) -> CallResult:
     """Return as much of a result as brief() looks at, so that the rest need not be held until then."""
     payload = result.payload
-    kept: list[Any] = []
-    for block in _blocks(payload):
-        entry = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
-        text = entry.get("text")
-        if isinstance(text, str):
-            kept.append({"text": text[: TEXT + SLACK]})
-        else:
-            kept.append({"type": entry.get("type")})
+    content = [{"text": one} if isinstance(one, str) else one for one in _looked_at(payload)]
     outcome = {"isError": payload.get("isError"), "resultType": payload.get("resultType")}
-    return CallResult({"content": kept, **outcome})
-
-
-def _blocks(payload: Mapping[str, Any]) -> list[Any]:
-    blocks = payload.get("content")
-    return cast("list[Any]", blocks)[:BLOCKS] if isinstance(blocks, list) else []
+    return CallResult({"content": content, **outcome})
 
 
 def brief(result: CallResult, redactor: Redactor) -> dict[str, Any]:
     """Return what the journal keeps of a result: its texts as far as they are short, and the kinds of the rest."""
-    kept: list[Any] = []
-    for block in _blocks(result.payload):
+    kept = [
+        redactor.beginning(one, TEXT) if isinstance(one, str) else one
+        for one in _looked_at(result.payload)
+    ]
+    return {"content": kept, "is_error": result.is_error}
+
+
+def _looked_at(payload: Mapping[str, Any]) -> Iterator[str | dict[str, Any]]:
+    """The first blocks of a result: the beginnings of their texts, and the kinds of the rest."""
+    blocks = payload.get("content")
+    for block in cast("list[Any]", blocks)[:BLOCKS] if isinstance(blocks, list) else ():
         entry = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
         text = entry.get("text")
-        kept.append(
-            redactor.beginning(text, TEXT) if isinstance(text, str) else {"type": entry.get("type")}
-        )
-    return {"content": kept, "is_error": result.is_error}
+        yield text[: TEXT + SLACK] if isinstance(text, str) else {"type": entry.get("type")}
 
 
 @dataclass(slots=True)

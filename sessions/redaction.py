@@ -105,21 +105,6 @@ class Redactor:
         self._marks = _marks(given)
         self._assigned = _assignments(given)
 
-    def spares(self, value: object, levels: int = LEVELS) -> bool:
-        """Whether value() without a limit would return an equal copy of a JSON value."""
-        if isinstance(value, str):
-            return self._clean(value) == value
-        if not isinstance(value, dict | list):
-            return True
-        if levels == 0:
-            return False
-        if isinstance(value, list):
-            return all(self.spares(one, levels - 1) for one in cast("list[object]", value))
-        for key, one in cast("dict[object, object]", value).items():
-            if self._names_a_secret(key) or not self.spares(one, levels - 1):
-                return False
-        return True
-
     def value(
         self,
         value: object,

@@ -107,8 +107,7 @@ class Writer:
                 work = appended(work)
         self._waiting.append(Unit(work))
         self._appended += 1
-        if self._appended > self._backlog:
-            self._limit()
+        self._limit()
         if self._timer is None and not self._resting:
             self._timer = asyncio.get_running_loop().call_later(LINGER, self._wake.set)
 

@@ -80,12 +80,22 @@ def test_a_secret_is_replaced_whatever_is_around_it(
     assert secret not in REDACTOR.text(f"{before}\n{text}\n{after}")
 
 
-_TEXTS = st.sampled_from([*(text for text, _ in SECRETS), *HARMLESS, "", "CARD-1234", "\ud800"])
+def call_of(arguments: dict[str, Any]) -> CallEntry:
+    given = {"session_id": "s", "node": "n", "epoch": 1, "seq": 1, "service": "s", "tool": "t"}
+    times = {"started": 1.0, "ended": 2.0, "generation": 1, "operation_id": None, "run": None}
+    limits = {"limit": 1_000_000, "redactor": REDACTOR, "outcome": None}
+    return CallEntry(arguments=arguments, **{**given, **times, **limits})  # pyright: ignore[reportArgumentType]
+
+
+_TEXTS = st.sampled_from([*(text for text, _ in SECRETS), *HARMLESS, "", "CARD-1234"])
+_NUMBERS = st.one_of(
+    st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, allow_infinity=False)
+)
 
 
 @given(
     st.recursive(
-        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), _TEXTS),
+        st.one_of(st.none(), st.booleans(), _NUMBERS, _TEXTS),
         lambda inner: st.one_of(
             st.lists(inner, max_size=3),
             st.dictionaries(st.sampled_from(["name", "Api-Key", "n"]), inner, max_size=3),
@@ -93,17 +103,25 @@ _TEXTS = st.sampled_from([*(text for text, _ in SECRETS), *HARMLESS, "", "CARD-1
         max_leaves=6,
     )
 )
-def test_what_is_spared_is_what_would_stay_as_it_is(value: object) -> None:
-    assert REDACTOR.spares(value) == (REDACTOR.value(value) == value)
+def test_arguments_are_kept_as_they_are_but_for_their_secrets(value: object) -> None:
+    arguments = {"given": value}
+    record = call_of(arguments).record()
+    assert record.request == REDACTOR.value(arguments)
 
 
-def test_what_is_nested_too_deeply_is_not_spared() -> None:
+def test_what_is_nested_too_deeply_is_not_kept() -> None:
     value: object = "x"
-    for _ in range(50):
+    for _ in range(49):
         value = [value]
-    assert REDACTOR.spares(value)
-    assert not REDACTOR.spares([value])
-    assert REDACTOR.value([value]) != [value]
+    assert call_of({"given": value}).record().request == {"given": value}
+    assert REDACTOR.value({"given": [value]}) != {"given": [value]}
+    deeper = call_of({"given": [value]}).record().request
+    assert deeper == REDACTOR.value({"given": [value]})
+
+
+def test_half_a_surrogate_pair_is_a_text_as_any() -> None:
+    assert REDACTOR.text("half a pair: \ud800") == "half a pair: \ud800"
+    assert "hunter2" not in REDACTOR.text("\ud800 password=hunter2")
 
 
 @pytest.mark.parametrize("text", HARMLESS)
