@@ -191,7 +191,7 @@ class Changes:
             # A pause that is under way ends with giving the session up, or with keeping it; it does not take long.
             async with session.changing:
                 pass
-        if session.status in (Status.CLOSING, Status.CLOSED):
+        if session.ends:
             if force:
                 cancel_calls(session)
             await session.gone.wait()

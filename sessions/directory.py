@@ -140,7 +140,7 @@ class Directory:
             if session.record.owner != principal.key:
                 # As long as a look for an unknown id takes.
                 await self.stored(principal, key, namespace)
-            if session.status in (Status.CLOSING, Status.CLOSED):
+            if session.ends:
                 raise ended(session.record)
             if session.fenced:
                 raise SessionBusy("Another process took the session over.", session_id=session.id)
@@ -284,7 +284,7 @@ class Directory:
             if session is None and record.status in (Status.CLOSING, Status.CLOSED):
                 raise ended(record)
             key = record.id
-        if session is not None and session.status in (Status.CLOSING, Status.CLOSED):
+        if session is not None and session.ends:
             raise ended(session.record)
         if session is not None and not session.fenced:
             return session.stored

@@ -170,7 +170,7 @@ class Links:
     # Losing and recovering.
 
     def _lost(self, session: Session, binding: Binding, live: LiveConnection) -> None:
-        if binding.live is not live or _ends(session):
+        if binding.live is not live or session.ends:
             return
         reason = live.reason or "the connection ended"
         logger.warning(
@@ -287,7 +287,7 @@ class Links:
         except (SessionError, TimeoutError) as error:
             why = str(error) or f"it took longer than {SNAPSHOT_BOUND:g} s"
             # Of a session that ends, nobody misses it.
-            level = logging.DEBUG if _ends(session) else logging.WARNING
+            level = logging.DEBUG if session.ends else logging.WARNING
             logger.log(level, "session %s: %s not saved: %s", session.id, name, why)
         except Exception:
             logger.exception("session %s: %s not saved", session.id, name)
@@ -356,12 +356,8 @@ class Links:
 def _refuse_ended(session: Session) -> None:
     if session.fenced:
         raise SessionBusy("Another process took the session over.", session_id=session.id)
-    if _ends(session) or session.gone.is_set():
+    if session.ends or session.gone.is_set():
         raise SessionClosed("The session is being closed.", session_id=session.id)
-
-
-def _ends(session: Session) -> bool:
-    return session.status in (Status.CLOSING, Status.CLOSED)
 
 
 def durable(status: Status) -> Status:

@@ -367,7 +367,7 @@ class Registry:
             session = await self._directory.find(principal, ref)
             try:
                 async with session.changing:
-                    if session.gone.is_set() or session.status in (Status.CLOSING, Status.CLOSED):
+                    if session.gone.is_set() or session.ends:
                         continue
                     yield session
                     return

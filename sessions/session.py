@@ -178,6 +178,11 @@ class Session:
         return max((b.record.generation for b in self.bindings.values()), default=0)
 
     @property
+    def ends(self) -> bool:
+        """Whether it is closed, or being closed."""
+        return self.status in (Status.CLOSING, Status.CLOSED)
+
+    @property
     def holds_connection(self) -> bool:
         return any(
             (b.live or b.opening) and b.service.scope == "session" for b in self.bindings.values()
