@@ -100,6 +100,7 @@ class Opening:
             session.clipboard = Clipboard(process.turns)
         session.greeting = None if grant is None else Greeting(grant)
         session.tabs.adopt(resumed.tabs, resumed.current)
+        process.popups.follow(session.tabs, resumed.origins.watch, spawn=self._spawn)
         session.news[:0] = self._early
         saver = _Saver(resumed, seal)
         connection = BrowserConnection(session, process, tools, save=saver)

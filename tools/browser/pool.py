@@ -17,6 +17,7 @@ from ...sessions.errors import ServiceUnavailable
 from ..upstream.ledger import Ledger
 from .clipboard import Turns
 from .driver import Driver
+from .popups import Popups
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
@@ -48,6 +49,7 @@ class BrowserProcess:
         self.on_lost: list[Callable[[str], None]] = []
         self.turns = Turns(browser)
         """Who has its clipboard."""
+        self.popups = Popups(browser)
         browser.on("disconnected", lambda _: self.die("the browser ended"))
 
     def __repr__(self) -> str:

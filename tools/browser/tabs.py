@@ -56,7 +56,11 @@ class Tabs:
         """What becomes the current tab when there is none."""
         self._coming: set[Request] = set()
         """What pages that pages open asked for: there is no page before that was answered."""
+        self._expected: dict[str, None] = {}
+        """Windows that pages are opening."""
         self._came = anyio.Event()
+        self._loading: list[Page] = []
+        """Tabs that pages opened since somebody waited for them."""
         context.on("request", self._requested)
         context.on("page", self._opened)
         for page in context.pages:
@@ -156,13 +160,14 @@ class Tabs:
         return found
 
     def _opened(self, page: Page) -> None:
-        if self._coming:
-            self._coming = {r for r in self._coming if not _has_page(r) and r.failure is None}
-            self._came.set()
-            self._came = anyio.Event()
+        self._coming = {r for r in self._coming if not _has_page(r) and r.failure is None}
+        self._note_coming()
         if self._hidden(page):
             return
         known = any(tab.page == page for tab in self)
+        if not known and not self._opening and self._expected:
+            # Which of them it is nobody says; it is enough that they are as many.
+            self.give_up(next(iter(self._expected)))
         if not known and not self._opening and len(self._entries) >= self._limit:
             self.refused += 1
             if self.refused == 1:
@@ -176,18 +181,39 @@ class Tabs:
             self.current = tab
         elif not known and not self._opening:
             self.news.append(f"A new tab opened ({self.index(tab)}).")
+            self._loading.append(page)
 
     def _requested(self, request: Request) -> None:
         first = request.redirected_from is None and request.is_navigation_request()
         if first and not _has_page(request):
             self._coming.add(request)
 
+    def expect(self, window: str) -> None:
+        """Note that a page is opening a window."""
+        self._expected[window] = None
+
+    def give_up(self, window: str) -> None:
+        """Note that a window is there, or never will be."""
+        if window in self._expected:
+            del self._expected[window]
+            self._note_coming()
+
+    def _note_coming(self) -> None:
+        self._came.set()
+        self._came = anyio.Event()
+
     async def arrived(self, *, seconds: float) -> None:
-        """Wait until what pages are opening are tabs, at most so long; what did not come by then is told when it comes."""
+        """Wait until what pages are opening are tabs with a document, at most so long; what comes later is told then."""
         with anyio.move_on_after(seconds):
-            while self._coming:
+            # Of those that are closed because there are too many, one is enough to be told.
+            while (self._coming or self._expected) and not self.refused:
                 await self._came.wait()
+            for page in self._loading:
+                with suppress(Exception):
+                    await page.wait_for_load_state("domcontentloaded", timeout=seconds * 1000)
         self._coming.clear()
+        self._expected.clear()
+        self._loading.clear()
 
     def _gone(self, tab: Entry) -> None:
         if isinstance(tab, Tab):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+import anyio
+
 from .doorstep import Doorstep
 from .world import World, origin_of
 
@@ -22,6 +24,7 @@ class Watch:
         self.doorstep = Doorstep(context)
         self.touched: set[str] = set()
         """Origins of documents that were there since somebody last took them out."""
+        self._making: WeakKeyDictionary[Page, anyio.Lock] = WeakKeyDictionary()
         self._worlds: WeakKeyDictionary[Page, World] = WeakKeyDictionary()
         self._asked: WeakKeyDictionary[Page, tuple[str, str]] = WeakKeyDictionary()
         for page in context.pages:
@@ -33,10 +36,12 @@ class Watch:
         return self.doorstep.hidden(page)
 
     async def world(self, page: Page) -> World:
-        found = self._worlds.get(page)
-        if found is None:
-            found = self._worlds[page] = await World.of(page)
-        return found
+        if page not in self._worlds:
+            # Two would each open a DevTools session, of which one would be forgotten.
+            async with self._making.setdefault(page, anyio.Lock()):
+                if page not in self._worlds:
+                    self._worlds[page] = await World.of(page)
+        return self._worlds[page]
 
     def posted(self, page: Page) -> bool:
         """Whether what a page shows is the answer to a form, which its address alone does not bring back."""

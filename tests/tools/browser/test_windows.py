@@ -53,6 +53,34 @@ async def test_a_link_to_a_new_tab_is_told_with_the_click(browse: Browse, lab: s
         assert f"A new tab opened ({number})." in section(text, "Events")
 
 
+async def test_a_window_is_told_with_the_action_that_opened_it_however_long_its_page_takes(
+    tmp_path_factory: pytest.TempPathFactory, shell: str, lab: str
+) -> None:
+    data = tmp_path_factory.mktemp("data")
+    # Every new page gets it before anything is heard of the page.
+    (data / "init.js").write_text(f"/*{'x' * 8_000_000}*/", encoding="utf-8")
+    async with (
+        running(data, shell, init_script=str(data / "init.js")) as service,
+        opened(service) as browse,
+    ):
+        await browse.text("navigate", url=f"{lab}/popup")
+        for number, url in enumerate(("about:blank", "/frame?name=blank"), 1):
+            script = f"() => {{ setTimeout(() => window.open('{url}'), 0) }}"
+            text = await browse.text("evaluate", function=script)
+            assert f"A new tab opened ({number})." in section(text, "Events")
+
+
+async def test_a_window_that_closes_at_once_is_not_waited_for(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/popup")
+    script = "() => { for (let n = 0; n < 3; n++) window.open('about:blank').close() }"
+    await browse.text("evaluate", function=script)
+    found = browse.connection.session.tabs
+    with anyio.fail_after(1):
+        await found.arrived(seconds=10)
+    text = await browse.text("click", target="text=Open popup")
+    assert "[Frame popup - Lab]" in section(text, "Open tabs")
+
+
 async def test_a_new_tab_whose_server_does_not_answer_is_told_when_it_does(
     tmp_path_factory: pytest.TempPathFactory, shell: str, lab_site: Lab
 ) -> None:
