@@ -46,7 +46,8 @@ def connect(
     `elicitation` answers what tools ask. A server that is gone is looked for again for `retry_seconds`.
 
     Raises:
-        ConfigError: `config` or `services` are wrong.
+        ConfigError: `config` or `services` are wrong. That two services have a tool of one name is seen when they have
+            started: the first call after that raises it.
         TypeError: something was given that does not go with this way in.
     """
     _together(

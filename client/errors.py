@@ -15,7 +15,7 @@ SessionError                    code, message, retryable, recovery, session_id, 
  ├── ToolFailed                 the tool itself answered with an error: `result` is what it said
  └── NoCurrentSession           a call that names no session, outside of every block
 
-ConfigError                     of connect() and add_service(), beside the tree: a setting or a service is wrong
+ConfigError                     of connect(), add_service() and calls, beside the tree: a setting or a service is wrong
 """
 
 from __future__ import annotations

@@ -153,10 +153,13 @@ class Gateway:
         Raises:
             ServiceUnavailable: the gateway is left.
         """
+        await self._patient()
+        return self.catalog_nowait(naming)
+
+    async def _patient(self) -> None:
         with anyio.CancelScope(deadline=self._patient_until):
             await self._probed.wait()
         self._refuse_when_stopped()
-        return self.catalog_nowait(naming)
 
     async def entry(self, name: str, naming: Naming) -> Entry | None:
         """Return where a call of a tool goes, None for an unknown tool.
@@ -303,6 +306,8 @@ class Gateway:
     async def add_service(self, name: str, settings: UpstreamConfig) -> None:
         """Offer one more service from now on. New sessions use it; older ones have to be bound to it.
 
+        Waits a while for services that were not probed yet: theirs are the names that they have.
+
         Raises:
             InvalidArgument: there is a service of that name, or one of its tools has the name of another tool.
             ServiceUnavailable: it cannot be opened, or does not list its tools. It is not added then.
@@ -314,7 +319,9 @@ class Gateway:
         self._adding.add(name)
         try:
             service = self.make(name, settings)
-            self._take_in(name, settings, service, await service.tools())
+            tools = await service.tools()
+            await self._patient()
+            self._take_in(name, settings, service, tools)
         finally:
             self._adding.discard(name)
         self._tell_more()

@@ -46,6 +46,24 @@ async def test_a_service_is_added_while_it_runs(leaks: Any) -> None:
         await leaks.check()
 
 
+async def test_a_service_that_is_still_starting_keeps_the_names_of_its_tools() -> None:
+    async with connect(services={"slow": service("bad", "slow-start", "1")}) as hub:
+        with pytest.raises(InvalidArgument, match="prefix"):
+            await hub.add_service("more", service("quick"))
+        assert [each.service for each in await hub.services()] == ["slow"]
+        async with hub.session() as s:
+            assert (await s.call("inc")).text == "1"
+
+
+async def test_services_with_tools_of_one_name_are_a_mistake_of_the_configuration() -> None:
+    async with connect(services={"one": service("quick"), "two": service("quick")}) as hub:
+        with pytest.raises(ConfigError, match="prefix"):
+            await hub.tools()
+        with pytest.raises(ConfigError, match="prefix"):
+            async with hub.session():
+                pass
+
+
 async def test_what_a_server_does_not_offer_is_said_with_the_remedy() -> None:
     config = Config(toolsets=["core"])
     async with connect(config=config, services={"quick": service("asking")}) as hub:
