@@ -50,7 +50,7 @@ def possible(name: str) -> str | None:
     """Say why a way cannot be measured, None when it can."""
     if shell() is None:
         return "chromium-headless-shell is not installed"
-    if name == "peer http" and whole() is None:
+    if name in ("peer http", "statehold http whole") and whole() is None:
         return "neither Chrome nor Chromium is installed"
     if name.startswith("peer") and (not PEER.exists() or shutil.which("node") is None):
         return "@playwright/mcp is not installed: python tests/peers/install.py npm"
@@ -147,10 +147,10 @@ async def _connected(
             yield client
 
 
-def statehold_command(folder: Path, port: int | None) -> list[str]:
-    """Return the command that serves our browser, over stdio without a port."""
+def statehold_command(folder: Path, port: int | None, browser: str | None = None) -> list[str]:
+    """Return the command that serves our browser, over stdio without a port; the headless shell unless told otherwise."""
     config = folder / "statehold.toml"
-    config.write_text(CONFIG.format(shell=shell()), encoding="utf-8")
+    config.write_text(CONFIG.format(shell=browser or shell()), encoding="utf-8")
     serve = () if port is None else ("serve", "--port", str(port))
     return statehold(folder / "data", config, *serve)
 

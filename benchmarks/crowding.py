@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -27,7 +27,7 @@ PAGE = "/counter"
 SETTLE_SECONDS = 2.0
 SECONDS = 3.0
 """How long the calls per second are counted."""
-MIB_PER_SESSION = 20.0
+MIB_PER_SESSION, MIB_PER_WHOLE = 20.0, 30.0
 
 Evaluate = Callable[[int], Awaitable[object]]
 """Evaluates something small in the session of a number."""
@@ -40,53 +40,52 @@ async def measure(plan: Plan) -> Table:
         return table
     with served() as site:
         ours = await _grown(table, "statehold http", plan, site, plan.browsers)
-        peers: dict[int, float] = {}
+        found = {"statehold http": ours}
         # More of them say nothing new and do not fit every machine.
         few = tuple(n for n in plan.browsers if n <= 10)
-        for name in ("peer http", "peer http settle 0"):
+        for name in ("statehold http whole", "peer http", "peer http settle 0"):
             if (reason := possible(name)) is not None:
                 table.notes.append(f"left out: {reason}")
                 continue
-            found = await _grown(table, name, plan, site, few)
-            if name == "peer http":
-                peers = found
+            found[name] = await _grown(table, name, plan, site, few)
         await _grown(table, "playwright", plan, site, plan.browsers)
-    table.targets.extend(_targets(ours, peers))
+    table.targets.extend(_targets(found))
     return table
 
 
-def _targets(ours: dict[int, float], peers: dict[int, float]) -> list[Target]:
-    found = [Target("one more idle session", _each(ours), MIB_PER_SESSION, "MiB")]
-    if peers:
-        ratio = _each(ours) / _each(peers)
-        found.append(Target("one more idle session against the peer", ratio, 1 / 3, "x"))
-    return found
+def _targets(found: dict[str, float]) -> Generator[Target]:
+    ours, peer = found["statehold http"], found.get("peer http")
+    yield Target("one more idle session", ours, MIB_PER_SESSION, "MiB")
+    if "statehold http whole" in found:
+        whole = found["statehold http whole"]
+        yield Target("one more idle session, whole Chromium", whole, MIB_PER_WHOLE, "MiB")
+    if peer is not None:
+        yield Target("one more idle session against the peer", ours / peer, 1 / 3, "x")
 
 
-def _each(sizes: dict[int, float]) -> float:
-    few, many = min(sizes), max(sizes)
-    return (sizes[many] - sizes[few]) / max(1, many - few)
-
-
-async def _grown(
-    table: Table, name: str, plan: Plan, site: str, counts: tuple[int, ...]
-) -> dict[int, float]:
-    """Open more and more sessions of one way to a browser. Returns the MiB of all its processes by their number."""
-    sizes: dict[int, float] = {}
+async def _grown(table: Table, name: str, plan: Plan, site: str, counts: tuple[int, ...]) -> float:
+    """Open more and more sessions of one way to a browser. Returns the MiB that each costs besides the first when idle."""
+    first = each = 0.0
     async with _crowd(name, plan, site) as (pid, grow, evaluate):
         for count in counts:
             await grow(count)
-            await anyio.sleep(SETTLE_SECONDS)
-            sizes[count] = proportional(pid) / 2**20
-            row: Row = {
-                "route": name,
-                "sessions": count,
-                "MiB": sizes[count],
-                "MiB each more": _each(sizes) if len(sizes) > 1 else None,
-                "per second": await _per_second(evaluate, count),
-            }
-            table.rows.append(row)
-    return sizes
+            idles = [SETTLE_SECONDS]
+            if count == counts[-1]:
+                idles.append(plan.browsers_idle_seconds)
+            for idle in idles:
+                await anyio.sleep(idle)
+                size = proportional(pid) / 2**20
+                first, each = first or size, (size - first) / max(1, count - counts[0])
+                row: Row = {
+                    "route": name,
+                    "sessions": count,
+                    "idle s": idle,
+                    "MiB": size,
+                    "MiB each more": each if count > counts[0] else None,
+                    "per second": await _per_second(evaluate, count),
+                }
+                table.rows.append(row)
+    return each
 
 
 async def _per_second(evaluate: Evaluate, count: int) -> float:
@@ -112,13 +111,16 @@ Crowd = tuple[int, Callable[[int], Awaitable[None]], Evaluate]
 def _crowd(name: str, plan: Plan, site: str) -> AbstractAsyncContextManager[Crowd]:
     if name == "peer http":
         return _peers(plan, site, None, whole())
+    if name == "statehold http whole":
+        return _ours(plan, site, whole())
     crowds = {"statehold http": _ours, "playwright": _bare}
     return crowds.get(name, _peers)(plan, site)
 
 
 @asynccontextmanager
-async def _ours(plan: Plan, site: str) -> AsyncGenerator[Crowd]:
-    async with serving(plan.folder / "crowd") as (pid, asking):
+async def _ours(plan: Plan, site: str, browser: str | None = None) -> AsyncGenerator[Crowd]:
+    folder = plan.folder / ("crowd" if browser is None else "crowd-whole")
+    async with serving(folder, browser) as (pid, asking):
         ids: list[str] = []
 
         async def grow(count: int) -> None:
@@ -134,11 +136,11 @@ async def _ours(plan: Plan, site: str) -> AsyncGenerator[Crowd]:
 
 
 @asynccontextmanager
-async def serving(folder: Path) -> AsyncGenerator[tuple[int, Asking]]:
+async def serving(folder: Path, browser: str | None = None) -> AsyncGenerator[tuple[int, Asking]]:
     """Serve our browser from a folder: the pid, and what calls it once it answers."""
     await anyio.Path(folder).mkdir(exist_ok=True)
     port = free_port()
-    with http_server(statehold_command(folder, port), folder) as process:
+    with http_server(statehold_command(folder, port, browser), folder) as process:
         async with Asking(port) as asking:
             await asking.first("session_list", {})
             yield process.pid, asking

@@ -40,6 +40,8 @@ class Plan:
     idle_seconds: float = 5.0
     browsers: tuple[int, ...] = (1, 10, 50)
     """How many sessions with a browser there are at a time."""
+    browsers_idle_seconds: float = 70.0
+    """Longer than the minute after which pages of ours collect their garbage."""
     store_seconds: float = 1.5
     store_rounds: int = 3
     databases: tuple[str, ...] = ("sqlite", "postgresql", "mariadb")
@@ -60,6 +62,7 @@ def quick(folder: Path) -> Plan:
         starts=1,
         idle_seconds=1.0,
         browsers=(1, 3),
+        browsers_idle_seconds=1.0,
         store_seconds=0.4,
         store_rounds=1,
         databases=("sqlite",),

@@ -27,6 +27,8 @@ CLOSE_SECONDS: Final = 3.0
 PROBE_SECONDS: Final = 2.0
 WATCH_SECONDS: Final = 3.0
 PROGRESS_SECONDS: Final = 1.0
+COLLECT_SECONDS: Final = 60.0
+"""After so long without a call the pages collect their garbage: they do it by themselves only when they need the room."""
 
 DURING_MODAL: Final = frozenset({"browser_tabs", "browser_close"})
 """What may be called while a page asks something, though it does not answer that."""
@@ -172,7 +174,11 @@ class BrowserConnection:
         """Look from time to time, while a call runs, whether there is still somebody to answer it."""
         with self._watching:
             while not self.lost.is_set():
-                await self._called.wait()
+                with anyio.move_on_after(COLLECT_SECONDS):
+                    await self._called.wait()
+                if not self._called.is_set():
+                    await self.session.collect()
+                    await self._called.wait()
                 call = self._under_way
                 with anyio.move_on_after(WATCH_SECONDS):
                     await self.lost.wait()

@@ -46,6 +46,8 @@ class Tabs:
         self.refused = 0
         self.before_close: Callable[[Page], Awaitable[None]] = _nothing
         """Called with each page that close() closes, while it is there."""
+        self.after_open: Callable[[Page], Awaitable[None]] = _nothing
+        """Called with each page that open() opens, before anybody has it."""
         self._limit = limit
         self._spawn = spawn
         self._on_download = on_download
@@ -135,6 +137,7 @@ class Tabs:
         self._opening += 1
         try:
             page = await self.context.new_page()
+            await self.after_open(page)
         finally:
             self._opening -= 1
         return await self.select(self._of(page))
@@ -243,7 +246,7 @@ def _has_page(request: Request) -> bool:
 
 
 async def _nothing(page: Page) -> None:
-    """Most pages can be closed as they are."""
+    """Most pages are as they should be."""
 
 
 __all__ = ["Entry", "Tabs"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextvars import ContextVar
 from typing import Any
 
 import anyio
@@ -14,24 +15,33 @@ from lab import Lab
 pytestmark = pytest.mark.peer
 
 
+_here: ContextVar[bool] = ContextVar("_here", default=False)
+
+
 @pytest.fixture
-async def fired(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The delays of the timers of this process that ran out, which is what a pause is; those of bounds are cancelled."""
+async def fired(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[list[float]]:
+    """The delays of the timers of this test that ran out, which is what a pause is; those of bounds are cancelled."""
     delays: list[float] = []
+    # What earlier tests left running, such as looking for the files of a download, is none of this one's.
+    token = _here.set(True)
     loop = asyncio.get_running_loop()
     real = loop.call_at
 
     def call_at(when: float, callback: Callable[..., object], *given: Any, **options: Any) -> Any:
         delay = when - loop.time()
 
+        here = _here.get()
+
         def run(*given: Any) -> None:
-            delays.append(delay)
+            if here:
+                delays.append(delay)
             callback(*given)
 
         return real(when, run, *given, **options)
 
     monkeypatch.setattr(loop, "call_at", call_at)
-    return delays
+    yield delays
+    _here.reset(token)
 
 
 async def test_what_a_click_fetches_is_part_of_its_answer(browse: Browse, lab: str) -> None:

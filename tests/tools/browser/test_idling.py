@@ -1,0 +1,36 @@
+"""What becomes of the pages of a session that nobody calls."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from browsing import Browse
+from later import Later
+
+from statehold.tools.browser.connection import COLLECT_SECONDS, WATCH_SECONDS
+
+pytestmark = pytest.mark.peer
+
+LEAVE_GARBAGE = """() => {
+  globalThis.registry = new FinalizationRegistry(() => { globalThis.collected = true });
+  registry.register({});
+}"""
+COLLECTED = "() => new Promise(done => setTimeout(() => done(globalThis.collected === true), 50))"
+
+
+async def test_pages_collect_their_garbage_when_the_session_is_idle(
+    browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    for _ in range(2):
+        await browse.text("evaluate", function=LEAVE_GARBAGE)
+        await browse.value("() => { globalThis.collected = false }")
+        later = Later(monkeypatch)
+        await later.by(WATCH_SECONDS)
+        assert not await browse.value(COLLECTED)
+        await later.by(COLLECT_SECONDS)
+        with anyio.fail_after(20):
+            while not await browse.value(COLLECTED):
+                pass
+        monkeypatch.undo()
+    assert "Counter" in await browse.text("snapshot")
