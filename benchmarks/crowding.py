@@ -10,6 +10,7 @@ from contextlib import (
     asynccontextmanager,
 )
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 from mcp.client.client import Client
@@ -33,6 +34,13 @@ Evaluate = Callable[[int], Awaitable[object]]
 """Evaluates something small in the session of a number."""
 
 
+class Each(NamedTuple):
+    """What one more session costs, in MiB: a moment after its last call, and when it has been idle for a while."""
+
+    in_use: float
+    idle: float
+
+
 async def measure(plan: Plan) -> Table:
     table = Table("(g) crowd: MiB of all processes (PSS), and calls of evaluate per second")
     if (reason := possible("statehold http")) is not None:
@@ -53,19 +61,20 @@ async def measure(plan: Plan) -> Table:
     return table
 
 
-def _targets(found: dict[str, float]) -> Generator[Target]:
+def _targets(found: dict[str, Each]) -> Generator[Target]:
     ours, peer = found["statehold http"], found.get("peer http")
-    yield Target("one more idle session", ours, MIB_PER_SESSION, "MiB")
+    yield Target("one more idle session", ours.idle, MIB_PER_SESSION, "MiB")
     if "statehold http whole" in found:
         whole = found["statehold http whole"]
-        yield Target("one more idle session, whole Chromium", whole, MIB_PER_WHOLE, "MiB")
+        yield Target("one more idle session, whole Chromium", whole.idle, MIB_PER_WHOLE, "MiB")
     if peer is not None:
-        yield Target("one more idle session against the peer", ours / peer, 1 / 3, "x")
+        ratio = ours.in_use / peer.in_use
+        yield Target("one more session in use against the peer", ratio, 1 / 3, "x")
 
 
-async def _grown(table: Table, name: str, plan: Plan, site: str, counts: tuple[int, ...]) -> float:
-    """Open more and more sessions of one way to a browser. Returns the MiB that each costs besides the first when idle."""
-    first = each = 0.0
+async def _grown(table: Table, name: str, plan: Plan, site: str, counts: tuple[int, ...]) -> Each:
+    """Open more and more sessions of one way to a browser. Returns what each costs besides the first."""
+    first, found = 0.0, [0.0]
     async with _crowd(name, plan, site) as (pid, grow, evaluate):
         for count in counts:
             await grow(count)
@@ -75,17 +84,18 @@ async def _grown(table: Table, name: str, plan: Plan, site: str, counts: tuple[i
             for idle in idles:
                 await anyio.sleep(idle)
                 size = proportional(pid) / 2**20
-                first, each = first or size, (size - first) / max(1, count - counts[0])
+                first = first or size
+                found.append((size - first) / max(1, count - counts[0]))
                 row: Row = {
                     "route": name,
                     "sessions": count,
                     "idle s": idle,
                     "MiB": size,
-                    "MiB each more": each if count > counts[0] else None,
+                    "MiB each more": found[-1] if count > counts[0] else None,
                     "per second": await _per_second(evaluate, count),
                 }
                 table.rows.append(row)
-    return each
+    return Each(*found[-2:])
 
 
 async def _per_second(evaluate: Evaluate, count: int) -> float:
