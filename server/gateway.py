@@ -74,6 +74,7 @@ class Gateway:
         self.on_prompts_changed: list[Callable[[], Awaitable[None]]] = []
         self._tools: dict[str, Sequence[ToolSpec]] = {}
         self._problems: dict[str, str] = {}
+        self._left_out: set[str] = set()
         self._catalogs: dict[Naming, Catalog] = {}
         self._probed = anyio.Event()
         self._settled = anyio.Event()
@@ -257,6 +258,9 @@ class Gateway:
         except CatalogError as error:
             del self._tools[name]
             self._catalogs.clear()
+            if late:
+                self._leave_out(name, error)
+                return
             self.refused = error
             self._settled.set()
             return
@@ -279,9 +283,9 @@ class Gateway:
         return tools
 
     async def _probe_again(self) -> None:
-        while self._problems:
+        while self._problems.keys() - self._left_out:
             await anyio.sleep(RETRY_SECONDS)
-            for name in list(self._problems):
+            for name in self._problems.keys() - self._left_out:
                 tools = await self._probe_one(name, self.services[name])
                 if tools is not None:
                     await self.update_tools(name, tools)
@@ -299,9 +303,17 @@ class Gateway:
             del self._tools[name]
             if kept is not None:
                 self._tools[name] = kept
-            logger.warning("the new tools of %s are not served: %s", name, error)
+                logger.warning("the new tools of %s are not served: %s", name, error)
+            else:
+                self._leave_out(name, error)
             return
         await self.tools_changed()
+
+    def _leave_out(self, name: str, error: CatalogError) -> None:
+        """Go on without a service that came too late to be refused: the names of its tools are in use."""
+        self._problems[name] = str(error)
+        self._left_out.add(name)
+        logger.warning("the tools of %s are not served: %s", name, error)
 
     async def add_service(self, name: str, settings: UpstreamConfig) -> None:
         """Offer one more service from now on. New sessions use it; older ones have to be bound to it.

@@ -280,14 +280,6 @@ def _picture(handler: Handler, rest: str, query: Query) -> None:
     handler.answer(PIXEL, kind="image/png")
 
 
-def _keeping(handler: Handler, rest: str, query: Query) -> None:
-    handler.answer(pages.page("Keeping", '<script src="/kept.js"></script>'))
-
-
-def _kept(handler: Handler, rest: str, query: Query) -> None:
-    handler.answer(b"// kept", kind="text/javascript", Cache_Control="max-age=600")
-
-
 def _slow_page(handler: Handler, rest: str, query: Query) -> None:
     """Answers at once with `ms`; its picture comes that much later."""
     ms = int(query.get("ms", "200"))
@@ -388,8 +380,6 @@ ROUTES: list[tuple[str, Respond]] = [
     ("/search", _search),
     ("/api/suggest", _suggest),
     ("/boats/", _boat),
-    ("/keeping", _keeping),
-    ("/kept.js", _kept),
     ("/slow-page", _slow_page),
     ("/logins/enter", _enter),
     ("/routes/", _routes),

@@ -1,8 +1,7 @@
 """The gate of a browser: no document of an origin loads before what a session had stored there is back.
 
 It stands in the browser, not in a page: redirects, popups and frames pass it as well. Only documents of origins that are
-still asleep stop here, and what the proxy does not see, so that nothing else is slower for it. A route of Playwright's would
-stop every request, and turn the browser's cache off.
+still asleep stop here, so that nothing else is slower for it.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-from ...sessions.services import JSON
-from .policy import LOCAL_SCHEMES
 from .world import asked, origin_of
 
 if TYPE_CHECKING:
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("statehold.browser")
 
-_REFUSED: Final = tuple(f"{scheme}:*" for scheme in LOCAL_SCHEMES)
 WAKE_SECONDS: Final = 5.0
 """A document waits no longer than this for its origin, and is then loaded without."""
 
@@ -51,11 +47,10 @@ class Gate:
         self._session: CDPSession | None = None
         self._sleepers: dict[str, Sleeper] = {}
         self._lock = anyio.Lock()
-        self._patterns: list[JSON] = []
-        self._refusing = False
+        self._watched: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
-        return f"<Gate contexts={len(self._sleepers)} patterns={len(self._patterns)}>"
+        return f"<Gate contexts={len(self._sleepers)} origins={len(self._watched)}>"
 
     @classmethod
     def of(cls, browser: Browser) -> Gate:
@@ -80,12 +75,6 @@ class Gate:
             self._session.on("Fetch.requestPaused", self._paused)
         return self._session
 
-    async def refuse_schemes(self) -> None:
-        """Refuse every request, of all contexts, whose scheme the proxy does not see."""
-        if not self._refusing:
-            self._refusing = True
-            await self.changed()
-
     async def admit(self, context_id: str, sleeper: Sleeper) -> None:
         """Hold documents of what is asleep in a context from now on."""
         self._sleepers[context_id] = sleeper
@@ -99,29 +88,22 @@ class Gate:
     async def changed(self) -> None:
         """Look again at what is asleep."""
         async with self._lock:
-            asleep = {o for sleeper in self._sleepers.values() for o in sleeper.asleep}
-            patterns: list[JSON] = [
-                {"urlPattern": _literal(origin) + "/*", "resourceType": "Document"}
-                for origin in sorted(asleep)
-            ]
-            if self._refusing:
-                patterns += [{"urlPattern": pattern} for pattern in _REFUSED]
-            if patterns == self._patterns:
+            wanted = frozenset(o for sleeper in self._sleepers.values() for o in sleeper.asleep)
+            if wanted == self._watched:
                 return
             session = await self._connected()
-            if patterns:
+            if wanted:
+                patterns = [
+                    {"urlPattern": _literal(origin) + "/*", "resourceType": "Document"}
+                    for origin in sorted(wanted)
+                ]
                 await asked(session, "Fetch.enable", {"patterns": patterns})
             else:
                 await asked(session, "Fetch.disable")
-            self._patterns = patterns
+            self._watched = wanted
 
     async def _paused(self, event: dict[str, Any]) -> None:
         assert self._session is not None
-        request = {"requestId": event["requestId"]}
-        if origin_of(event["request"]["url"]) is None:
-            with suppress(Exception):
-                await asked(self._session, "Fetch.failRequest", request | {"errorReason": "Failed"})
-            return
         try:
             with anyio.move_on_after(WAKE_SECONDS) as scope:
                 await self._wake(event)
@@ -131,6 +113,7 @@ class Gate:
             logger.debug("an origin was not woken", exc_info=True)
         finally:
             with suppress(Exception):
+                request = {"requestId": event["requestId"]}
                 await asked(self._session, "Fetch.continueRequest", request)
 
     async def _wake(self, event: dict[str, Any]) -> None:

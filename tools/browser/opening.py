@@ -6,7 +6,6 @@ import difflib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...sessions.errors import ServiceUnavailable
@@ -15,7 +14,6 @@ from .clipboard import Clipboard, owns_browser
 from .config import BrowserConfig
 from .connection import BrowserConnection
 from .files import Files
-from .gate import Gate
 from .greeting import Greeting
 from .hibernation import Hibernated, saved
 from .outlet import Outlet, refuse_schemes
@@ -25,7 +23,7 @@ from .session import BrowserSession
 from .tool import BrowserTool
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Page
+    from playwright.async_api import BrowserContext
 
     from .origins import Origins
     from .pool import BrowserProcess
@@ -89,8 +87,7 @@ class Opening:
                 process.browser,
                 hibernated,
                 context_options=self._options(process, grant),
-                prepare=partial(self._prepare, process, grant),
-                greet=self._greet,
+                prepare=self._prepare,
                 seconds=min(RESTORE_SECONDS, self._config.connect_seconds / 3),
             )
         except BaseException:
@@ -101,6 +98,7 @@ class Opening:
         assert session is not None
         if not owns_browser(self._config):
             session.clipboard = Clipboard(process.turns)
+        session.greeting = None if grant is None else Greeting(grant)
         session.tabs.adopt(resumed.tabs, resumed.current)
         process.popups.follow(session.tabs, resumed.origins.watch, spawn=self._spawn)
         session.news[:0] = self._early
@@ -130,10 +128,11 @@ class Opening:
         }
         options |= {key: value for key, value in wanted.items() if value is not None}
         if grant is not None:
-            options["proxy"] = {"server": grant.server}
-            if "unsafe" in config.caps:
-                # For page.request, which is the driver's own and greets nobody. What else it costs: see Greeting.
-                options["proxy"] |= {"username": grant.username, "password": grant.password}
+            options["proxy"] = {
+                "server": grant.server,
+                "username": grant.username,
+                "password": grant.password,
+            }
         return options
 
     def _device(self, process: BrowserProcess) -> Mapping[str, Any]:
@@ -149,14 +148,8 @@ class Opening:
             raise ServiceUnavailable(f"There is no device {name!r} to be like.{hint}")
         return {k: v for k, v in known[name].items() if k != "default_browser_type"}
 
-    async def _prepare(
-        self,
-        process: BrowserProcess,
-        grant: Grant | None,
-        context: BrowserContext,
-        origins: Origins,
-    ) -> None:
-        session = self._session = BrowserSession(
+    async def _prepare(self, context: BrowserContext, origins: Origins) -> None:
+        self._session = BrowserSession(
             self._config,
             context,
             generation=self._view.generation,
@@ -164,18 +157,9 @@ class Opening:
             spawn=self._spawn,
             hidden=origins.watch.hidden,
         )
-        if grant is None:
-            # The browser is somebody else's as well.
-            await refuse_schemes(context)
-        else:
-            session.greeting = Greeting(grant, origins)
-            await Gate.of(process.browser).refuse_schemes()
+        await refuse_schemes(context)
         if self._config.init_script is not None:
             await context.add_init_script(path=self._config.init_script)
-
-    async def _greet(self, page: Page) -> None:
-        assert self._session is not None
-        await self._session.greet(page)
 
     def _tell(self, line: str) -> None:
         news = self._early if self._session is None else self._session.news

@@ -110,18 +110,10 @@ class Origins:
         self.trouble += [f"{what} of {origin}" for what in failed]
 
     @asynccontextmanager
-    async def page(self) -> AsyncGenerator[Page]:
-        """Open an empty page that is no tab; it is closed at the end. There has to be a page, or to have been one."""
-        if self._gate is None:
-            await self.attach(self.watch.context.pages[0])
-        assert self._gate is not None
+    async def _empty_page(self) -> AsyncGenerator[Page]:
+        assert self._gate is not None, "attach() comes first"
         browser = await self._gate.session()
         async with self.watch.doorstep.open(browser, self._context_id) as page:
-            yield page
-
-    @asynccontextmanager
-    async def _empty_page(self) -> AsyncGenerator[Page]:
-        async with self.page() as page:
             # Otherwise a worker of the site would answer instead of us.
             await (await self.watch.world(page)).bypass_workers()
             async with nowhere(page):

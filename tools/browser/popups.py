@@ -45,16 +45,19 @@ class Popups:
     def follow(self, opener: Opener, watch: Watch, *, spawn: Callable[..., None]) -> None:
         """Tell a session until its context closes, from a moment after its first page is there."""
         known: list[str] = []
+        closed = anyio.Event()
 
         async def learn(page: Page) -> None:
             if known:
                 return
             context_id = (await watch.world(page)).context
-            known.append(context_id)
-            self._openers[context_id] = opener
             await self._listen()
+            if not closed.is_set():
+                known.append(context_id)
+                self._openers[context_id] = opener
 
         def forget(_: object) -> None:
+            closed.set()
             for context_id in known:
                 self._openers.pop(context_id, None)
 
@@ -77,8 +80,8 @@ class Popups:
     def _created(self, event: dict[str, Any]) -> None:
         target = event["targetInfo"]
         opener = self._openers.get(target.get("browserContextId", ""))
-        # What is there already is told as well, when the first session is.
-        if opener is not None and self._listening and target.get("openerId"):
+        # What has a subtype is only fetched ahead.
+        if opener is not None and target.get("openerId") and not target.get("subtype"):
             opener.expect(target["targetId"])
 
     def _destroyed(self, event: dict[str, Any]) -> None:

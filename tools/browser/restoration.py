@@ -103,15 +103,13 @@ async def restored(
     *,
     context_options: Mapping[str, Any],
     prepare: Callable[[BrowserContext, Origins], Awaitable[None]] | None = None,
-    greet: Callable[[Page], Awaitable[None]] | None = None,
     on_page: Callable[[Page], None] | None = None,
     seconds: float = 30.0,
 ) -> Resumed:
     """Open a context with what was saved of one, or an empty one for None.
 
-    `prepare` is called before there is a page, `greet` with the first one before it loads anything, `on_page` for each page
-    that is a tab, now and later. The current tab is loaded within `seconds`. What an origin had stored is there before the
-    first document of it loads.
+    `prepare` is called before anything is loaded, `on_page` for each page that is a tab, now and later. The current tab is
+    loaded within `seconds`. What an origin had stored is there before the first document of it loads.
 
     Raises:
         playwright's Error: the browser is gone.
@@ -127,7 +125,7 @@ async def restored(
             _tell(context, origins, on_page)
         if prepare is not None:
             await prepare(context, origins)
-        return await _resumed(context, origins, given, greet, seconds)
+        return await _resumed(context, origins, given, seconds)
     except BaseException:
         with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
             await context.close()
@@ -143,11 +141,7 @@ def _tell(context: BrowserContext, origins: Origins, on_page: Callable[[Page], N
 
 
 async def _resumed(
-    context: BrowserContext,
-    origins: Origins,
-    given: Hibernated,
-    greet: Callable[[Page], Awaitable[None]] | None,
-    seconds: float,
+    context: BrowserContext, origins: Origins, given: Hibernated, seconds: float
 ) -> Resumed:
     refused = await _add_cookies(context, given.cookies)
     tabs: list[Page | SleepingTab] = [
@@ -157,8 +151,6 @@ async def _resumed(
     report = Report()
     if tabs or origins.asleep:
         page = await context.new_page()
-        if greet is not None:
-            await greet(page)
         await origins.attach(page)
         if tabs:
             report = await _loaded(given.tabs[current], current, page, origins, seconds)

@@ -84,7 +84,6 @@ class BrowserSession:
             hidden=hidden,
         )
         self.tabs.before_close = self.films.stop_of
-        self.tabs.after_open = self.greet
 
     async def current(self) -> Tab:
         """Return the current tab; one whose page crashed is replaced by an empty one at first use."""
@@ -98,11 +97,6 @@ class BrowserSession:
         await self.tabs.close(tab)
         self.tabs.news.append(f"The page {url} had crashed; its tab was replaced by an empty one.")
         return await self.tabs.open()
-
-    async def greet(self, page: Page | None = None) -> None:
-        """Make the proxy know the session, from a new page where there is one, unless it does already."""
-        if self.greeting is not None and self.greeting.due:
-            await self.greeting.send(page)
 
     async def unless_modal(self, tab: Tab, action: Callable[[], Awaitable[T]]) -> T | None:
         """Run an action until it ends or the page asks something, which keeps it from ending; then it goes on behind.
@@ -176,11 +170,17 @@ class BrowserSession:
         self.tabs.news.append(f"The page {url} did not answer any more and was closed.")
 
     async def collect(self) -> None:
-        """Have the pages give back the memory that they no longer use."""
-        for tab in list(self.tabs):
-            if tab.modal_text is None and not tab.crashed:
-                with suppress(Exception), anyio.move_on_after(PROBE_SECONDS):
-                    await tab.page.request_gc()
+        """Have the pages give back the memory that they no longer use, within a bound."""
+
+        async def ask(tab: Tab) -> None:
+            with suppress(Exception):
+                await tab.page.request_gc()
+
+        with anyio.move_on_after(PROBE_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                for tab in self.tabs:
+                    if tab.modal_text is None and not tab.crashed:
+                        tasks.start_soon(ask, tab)
 
     async def tab_lines(self) -> list[str]:
         entries = self.tabs.entries

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Entry: TypeAlias = Tab | SleepingTab
 
 WAKE_SECONDS: Final = 10.0
+EXPECT_SECONDS: Final = 1.0
+"""How long a window may take to ask for something, or to be a page. Some that a browser opens never are one."""
 
 logger = logging.getLogger("statehold.browser")
 
@@ -46,8 +48,6 @@ class Tabs:
         self.refused = 0
         self.before_close: Callable[[Page], Awaitable[None]] = _nothing
         """Called with each page that close() closes, while it is there."""
-        self.after_open: Callable[[Page], Awaitable[None]] = _nothing
-        """Called with each page that open() opens, before anybody has it."""
         self._limit = limit
         self._spawn = spawn
         self._on_download = on_download
@@ -63,6 +63,8 @@ class Tabs:
         self._came = anyio.Event()
         self._loading: list[Page] = []
         """Tabs that pages opened since somebody waited for them."""
+        self._meanwhile: list[Page] = []
+        """Pages that came while one of ours was opened: all but that one are windows that pages opened."""
         context.on("request", self._requested)
         context.on("page", self._opened)
         for page in context.pages:
@@ -116,11 +118,7 @@ class Tabs:
         return self.current
 
     async def _woken(self, sleeping: SleepingTab) -> Tab:
-        self._opening += 1
-        try:
-            tab = self._of(await sleeping.wake(seconds=WAKE_SECONDS))
-        finally:
-            self._opening -= 1
+        tab = self._of(await self._ours(sleeping.wake(seconds=WAKE_SECONDS)))
         self._entries.remove(tab)
         self._entries[self._entries.index(sleeping)] = tab
         self.news += [f"Not restored: {what}." for what in sleeping.report.lost]
@@ -134,13 +132,23 @@ class Tabs:
         """
         if len(self._entries) >= self._limit:
             raise IndexError(f"there may be at most {self._limit} tabs; close one first")
+        return await self.select(self._of(await self._ours(self.context.new_page())))
+
+    async def _ours(self, opening: Awaitable[Page]) -> Page:
+        """Wait for a page that is opened here, and tell of those that pages opened meanwhile."""
         self._opening += 1
         try:
-            page = await self.context.new_page()
-            await self.after_open(page)
+            page = await opening
+            self._meanwhile = [other for other in self._meanwhile if other != page]
+            return page
         finally:
             self._opening -= 1
-        return await self.select(self._of(page))
+            if not self._opening:
+                others, self._meanwhile = self._meanwhile, []
+                for other in others:
+                    self._came_by_itself()
+                    if not other.is_closed():
+                        self._tell_of(self._of(other))
 
     async def close(self, tab: Entry) -> None:
         """Close a tab, also one whose page hangs; the one after it becomes the current one, or else the last."""
@@ -168,9 +176,8 @@ class Tabs:
         if self._hidden(page):
             return
         known = any(tab.page == page for tab in self)
-        if not known and not self._opening and self._expected:
-            # Which of them it is nobody says; it is enough that they are as many.
-            self.give_up(next(iter(self._expected)))
+        if not known and not self._opening:
+            self._came_by_itself()
         if not known and not self._opening and len(self._entries) >= self._limit:
             self.refused += 1
             if self.refused == 1:
@@ -182,9 +189,19 @@ class Tabs:
         tab = self._of(page)
         if self.current is None and self._next is None:
             self.current = tab
-        elif not known and not self._opening:
-            self.news.append(f"A new tab opened ({self.index(tab)}).")
-            self._loading.append(page)
+        elif not known and self._opening:
+            self._meanwhile.append(page)
+        elif not known:
+            self._tell_of(tab)
+
+    def _came_by_itself(self) -> None:
+        if self._expected:
+            # Which of them it is nobody says; it is enough that they are as many.
+            self.give_up(next(iter(self._expected)))
+
+    def _tell_of(self, tab: Tab) -> None:
+        self.news.append(f"A new tab opened ({self.index(tab)}).")
+        self._loading.append(tab.page)
 
     def _requested(self, request: Request) -> None:
         first = request.redirected_from is None and request.is_navigation_request()
@@ -210,7 +227,11 @@ class Tabs:
         with anyio.move_on_after(seconds):
             # Of those that are closed because there are too many, one is enough to be told.
             while (self._coming or self._expected) and not self.refused:
-                await self._came.wait()
+                came = self._came
+                with anyio.move_on_after(None if self._coming else EXPECT_SECONDS):
+                    await came.wait()
+                if not came.is_set() and not self._coming:
+                    break
             for page in self._loading:
                 with suppress(Exception):
                     await page.wait_for_load_state("domcontentloaded", timeout=seconds * 1000)
@@ -246,7 +267,7 @@ def _has_page(request: Request) -> bool:
 
 
 async def _nothing(page: Page) -> None:
-    """Most pages are as they should be."""
+    """Most pages can be closed as they are."""
 
 
 __all__ = ["Entry", "Tabs"]

@@ -36,7 +36,7 @@ class World:
     """
 
     def __init__(self, session: CDPSession, frame: str, context: str) -> None:
-        self.session = session
+        self._session = session
         self._frame = frame
         self.context = context
         """The DevTools id of the browser context, which Playwright does not tell."""
@@ -67,9 +67,9 @@ class World:
 
     async def _evaluate(self, expression: str) -> Any:
         place = {"frameId": self._frame, "worldName": NAME}
-        world = await asked(self.session, "Page.createIsolatedWorld", place)
+        world = await asked(self._session, "Page.createIsolatedWorld", place)
         answer = await asked(
-            self.session,
+            self._session,
             "Runtime.evaluate",
             {
                 "expression": expression,
@@ -85,12 +85,12 @@ class World:
 
     async def bypass_workers(self) -> None:
         """Let no service worker answer the requests of the page."""
-        await asked(self.session, "Network.enable")
-        await asked(self.session, "Network.setBypassServiceWorker", {"bypass": True})
+        await asked(self._session, "Network.enable")
+        await asked(self._session, "Network.setBypassServiceWorker", {"bypass": True})
 
     async def history(self) -> tuple[list[JSON], int]:
         """Return the entries of the tab's history, oldest first, and which one is current."""
-        found = await asked(self.session, "Page.getNavigationHistory")
+        found = await asked(self._session, "Page.getNavigationHistory")
         return cast("list[JSON]", found["entries"]), int(found["currentIndex"])
 
 

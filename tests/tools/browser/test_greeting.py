@@ -34,24 +34,6 @@ async def test_a_websocket_may_be_the_first_of_a_page_from_nowhere(
     await browse.text("wait_for", text="heard hello")
 
 
-async def test_a_greeting_that_failed_is_sent_again_whatever_the_page_forbids(
-    browse: Browse, lab: str
-) -> None:
-    session = browse.connection.session
-    greeting = session.greeting
-    assert greeting is not None
-    await session.context.set_offline(True)
-    await browse.text("tabs", action="list")
-    assert greeting.due
-    assert "could not be opened" in await browse.error("navigate", url=f"{lab}/counter")
-    policy = "<meta http-equiv=content-security-policy content=\"default-src 'none'\">"
-    await browse.text("navigate", url=f"data:text/html,{policy}Nothing")
-    await session.context.set_offline(False)
-    assert "Counter" in await browse.text("navigate", url=f"{lab}/counter")
-    assert not greeting.due
-    assert len(session.context.pages) == 1
-
-
 @pytest.mark.parametrize("pattern", ["http://nowhere.test/", "**/*"])
 async def test_a_websocket_may_be_the_first_of_a_mocked_page(
     browse: Browse, lab: str, pattern: str

@@ -485,7 +485,7 @@ async def test_saving_and_resuming_again_and_again_leaves_nothing_behind(
 async def gone_from_the_gate(browser: Browser, *, contexts: int = 0) -> None:
     with anyio.fail_after(5):
         # The event of a closed context comes after close() has returned.
-        while repr(Gate.of(browser)) != f"<Gate contexts={contexts} patterns=0>":  # noqa: ASYNC110
+        while repr(Gate.of(browser)) != f"<Gate contexts={contexts} origins=0>":  # noqa: ASYNC110
             await anyio.sleep(0.01)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import anyio
+import anyio.lowlevel
 import pytest
 from browsing import Browse, opened, running, section
 from lab import Lab
+from playwright.async_api import Page
 
 from statehold.sessions.errors import InvalidArgument
 
@@ -79,6 +81,31 @@ async def test_a_window_that_closes_at_once_is_not_waited_for(browse: Browse, la
         await found.arrived(seconds=10)
     text = await browse.text("click", target="text=Open popup")
     assert "[Frame popup - Lab]" in section(text, "Open tabs")
+
+
+async def test_a_window_that_never_is_a_page_is_not_waited_for_for_long(browse: Browse) -> None:
+    await browse.text("navigate", url="about:blank")
+    tabs = browse.connection.session.tabs
+    tabs.expect("one that Playwright never tells of")
+    with anyio.fail_after(30):
+        await tabs.arrived(seconds=3600)
+        await browse.text("evaluate", function="() => { window.open('data:text/html,nothing') }")
+
+
+async def test_a_window_that_opens_while_a_tab_is_opened_is_told_as_well(browse: Browse) -> None:
+    await browse.text("navigate", url="about:blank")
+    tabs = browse.connection.session.tabs
+
+    async def opening() -> Page:
+        await browse.value("() => { window.open('about:blank') }")
+        while len(tabs) < 2:
+            await anyio.lowlevel.checkpoint()
+        return await tabs.context.new_page()
+
+    await tabs._ours(opening())  # pyright: ignore[reportPrivateUsage]
+    assert tabs.news == ["A new tab opened (1)."]
+    with anyio.fail_after(30):
+        await tabs.arrived(seconds=3600)
 
 
 async def test_a_new_tab_whose_server_does_not_answer_is_told_when_it_does(

@@ -132,7 +132,7 @@ class Client:
         if self._grant is None:
             self._joined.enter_context(grant.connection(self._scope))
             self._grant = grant
-            grant.known = True
+            grant.used = True
         elif self._grant is not grant:
             raise malformed("one connection cannot be used by two sessions")
         return grant

@@ -59,8 +59,8 @@ class Grant:
         self.bandwidth = Bandwidth(policy.bytes_per_second, clock)
         self.lookups = anyio.Semaphore(_LOOKUPS)
         """One page with many names must not take all lookups of the process."""
-        self.known = False
-        """Whether the browser shows its credentials by itself."""
+        self.used = False
+        """Whether its credentials were shown, so that the browser knows that they are asked for."""
         self.sent = 0
         self.received = 0
         self._refused = 0

@@ -22,8 +22,6 @@ class NetworkState(Arguments):
 async def network_state_set(call: Call, given: NetworkState) -> None:
     """Take the session's browser offline, where every request fails, or online again."""
     offline = given.state == "offline"
-    # The first page greets the proxy, which it cannot offline.
-    await call.tab()
     await call.session.offline.set(offline)
     call.answer.result(f"Network is now {given.state}")
     call.answer.code(f"await page.context.set_offline({offline})")
@@ -65,8 +63,6 @@ async def route(call: Call, given: AddRoute) -> None:
         removed=tuple(name for name in removed if name),
     )
     _check(mock)
-    # The first page greets the proxy, which it cannot when Playwright answers for its requests.
-    await call.tab()
     try:
         await call.session.mocks.add(mock)
     except IndexError as error:

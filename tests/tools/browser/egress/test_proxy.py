@@ -114,8 +114,8 @@ async def test_a_greeting_is_answered_by_the_proxy_itself_and_needs_credentials(
     grant = proxy.admit(NetworkPolicy(allow=["nothing.example"]), on_refused=told, on_failed=told)
     async with browser(proxy, None) as stranger:
         assert (await stranger.get(GREETING)).status == 407
-    assert not grant.known
+    assert not grant.used
     async with browser(proxy, grant) as one:
         assert (await one.get(GREETING)).status == 200
-    assert grant.known
+    assert grant.used
     assert told == []
