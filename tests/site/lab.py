@@ -280,6 +280,11 @@ def _picture(handler: Handler, rest: str, query: Query) -> None:
     handler.answer(PIXEL, kind="image/png")
 
 
+def _forget(handler: Handler, rest: str, query: Query) -> None:
+    """Has the browser forget what it knows, as a site does at a logout. Some of it is the proxy's."""
+    handler.answer(pages.page("Forgotten", "<p>Bye.</p>"), Clear_Site_Data='"*"')
+
+
 def _slow_page(handler: Handler, rest: str, query: Query) -> None:
     """Answers at once with `ms`; its picture comes that much later."""
     ms = int(query.get("ms", "200"))
@@ -380,6 +385,7 @@ ROUTES: list[tuple[str, Respond]] = [
     ("/search", _search),
     ("/api/suggest", _suggest),
     ("/boats/", _boat),
+    ("/forget", _forget),
     ("/slow-page", _slow_page),
     ("/logins/enter", _enter),
     ("/routes/", _routes),

@@ -24,6 +24,16 @@ async def test_a_websocket_may_be_the_first_of_a_session(browse: Browse, lab: st
     assert "No requests" in await browse.text("network_requests", static=True)
 
 
+async def test_a_site_that_has_the_browser_forget_everything_cuts_nothing_off(
+    browse: Browse, lab: str
+) -> None:
+    for path in ("/counter", "/forget", "/counter"):
+        text = await browse.text("navigate", url=f"{lab}{path}")
+        assert "407" not in text
+        assert f"{lab}{path}" in text
+    assert await browse.value("() => fetch('/counter').then(answer => answer.status)") == 200
+
+
 async def test_a_websocket_may_be_the_first_of_a_page_from_nowhere(
     browse: Browse, lab: str
 ) -> None:
