@@ -176,9 +176,10 @@ class Tabs:
         if self._hidden(page):
             return
         known = any(tab.page == page for tab in self)
-        if not known and not self._opening:
+        by_itself = not known and not self._opening
+        if by_itself:
             self._came_by_itself()
-        if not known and not self._opening and len(self._entries) >= self._limit:
+        if by_itself and len(self._entries) >= self._limit:
             self.refused += 1
             if self.refused == 1:
                 self.news.append(
@@ -189,10 +190,10 @@ class Tabs:
         tab = self._of(page)
         if self.current is None and self._next is None:
             self.current = tab
-        elif not known and self._opening:
-            self._meanwhile.append(page)
-        elif not known:
+        elif by_itself:
             self._tell_of(tab)
+        elif not known:
+            self._meanwhile.append(page)
 
     def _came_by_itself(self) -> None:
         if self._expected:

@@ -28,9 +28,7 @@ async def fired(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[list[float]]:
     real = loop.call_at
 
     def call_at(when: float, callback: Callable[..., object], *given: Any, **options: Any) -> Any:
-        delay = when - loop.time()
-
-        here = _here.get()
+        delay, here = when - loop.time(), _here.get()
 
         def run(*given: Any) -> None:
             if here:

@@ -10,6 +10,7 @@ from lab import Lab
 from playwright.async_api import Page
 
 from statehold.sessions.errors import InvalidArgument
+from statehold.tools.browser import tabs as tabs_of_sessions
 
 pytestmark = pytest.mark.peer
 
@@ -72,13 +73,15 @@ async def test_a_window_is_told_with_the_action_that_opened_it_however_long_its_
             assert f"A new tab opened ({number})." in section(text, "Events")
 
 
-async def test_a_window_that_closes_at_once_is_not_waited_for(browse: Browse, lab: str) -> None:
+async def test_a_window_that_closes_at_once_is_not_waited_for(
+    browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tabs_of_sessions, "EXPECT_SECONDS", 3600)
     await browse.text("navigate", url=f"{lab}/popup")
-    script = "() => { for (let n = 0; n < 3; n++) window.open('about:blank').close() }"
-    await browse.text("evaluate", function=script)
-    found = browse.connection.session.tabs
-    with anyio.fail_after(1):
-        await found.arrived(seconds=10)
+    # Past the tools, which wait themselves.
+    await browse.value("() => { for (let n = 0; n < 3; n++) window.open('about:blank').close() }")
+    with anyio.fail_after(30):
+        await browse.connection.session.tabs.arrived(seconds=3600)
     text = await browse.text("click", target="text=Open popup")
     assert "[Frame popup - Lab]" in section(text, "Open tabs")
 
@@ -92,7 +95,10 @@ async def test_a_window_that_never_is_a_page_is_not_waited_for_for_long(browse: 
         await browse.text("evaluate", function="() => { window.open('data:text/html,nothing') }")
 
 
-async def test_a_window_that_opens_while_a_tab_is_opened_is_told_as_well(browse: Browse) -> None:
+async def test_a_window_that_opens_while_a_tab_is_opened_is_told_as_well(
+    browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tabs_of_sessions, "EXPECT_SECONDS", 3600)
     await browse.text("navigate", url="about:blank")
     tabs = browse.connection.session.tabs
 
