@@ -64,8 +64,8 @@ async def client(way: Way, human: Human) -> AsyncGenerator[Client]:
 
 
 @pytest.fixture(scope="module")
-async def session(client: Client, way: Way) -> str:
-    return await opened_session(client, name=f"{way.transport} {way.era}")
+async def session(client: Client) -> str:
+    return await opened_session(client)
 
 
 async def test_tools_of_both_servers_work_unmodified(client: Client, session: str) -> None:

@@ -285,6 +285,14 @@ def _forget(handler: Handler, rest: str, query: Query) -> None:
     handler.answer(pages.page("Forgotten", "<p>Bye.</p>"), Clear_Site_Data='"*"')
 
 
+def _keeping(handler: Handler, rest: str, query: Query) -> None:
+    handler.answer(pages.page("Keeping", '<script src="/kept.js"></script>'))
+
+
+def _kept(handler: Handler, rest: str, query: Query) -> None:
+    handler.answer(b"// kept", kind="text/javascript", Cache_Control="max-age=600")
+
+
 def _slow_page(handler: Handler, rest: str, query: Query) -> None:
     """Answers at once with `ms`; its picture comes that much later."""
     ms = int(query.get("ms", "200"))
@@ -386,6 +394,8 @@ ROUTES: list[tuple[str, Respond]] = [
     ("/api/suggest", _suggest),
     ("/boats/", _boat),
     ("/forget", _forget),
+    ("/keeping", _keeping),
+    ("/kept.js", _kept),
     ("/slow-page", _slow_page),
     ("/logins/enter", _enter),
     ("/routes/", _routes),

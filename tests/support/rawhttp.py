@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from base64 import b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -87,20 +86,13 @@ class Answer:
 class Browser:
     """One connection to the proxy."""
 
-    def __init__(self, stream: SocketStream, grant: Grant | None) -> None:
+    def __init__(self, stream: SocketStream) -> None:
         self.stream = stream
-        self.grant = grant
-
-    def authorization(self) -> bytes:
-        assert self.grant is not None
-        pair = f"{self.grant.username}:{self.grant.password}".encode()
-        return b"Proxy-Authorization: Basic " + b64encode(pair) + b"\r\n"
 
     async def say(self, *lines: str, body: bytes = b"") -> None:
-        """Send a head with credentials, and a body."""
+        """Send a head and a body."""
         head = "".join(f"{line}\r\n" for line in lines).encode()
-        given = self.authorization() if self.grant is not None else b""
-        await self.stream.send(head + given + b"\r\n" + body)
+        await self.stream.send(head + b"\r\n" + body)
 
     async def hear(self, method: str = "GET") -> Answer:
         """Read one answer."""
@@ -136,10 +128,13 @@ class Browser:
 
 
 @asynccontextmanager
-async def browser(proxy: FilteringProxy, grant: Grant | None) -> AsyncGenerator[Browser]:
-    port = int(proxy.server.rpartition(":")[2])
-    async with await anyio.connect_tcp("127.0.0.1", port) as stream:
-        yield Browser(stream, grant)
+async def browser(grant: Grant) -> AsyncGenerator[Browser]:
+    async with await anyio.connect_tcp("127.0.0.1", port_of(grant)) as stream:
+        yield Browser(stream)
+
+
+def port_of(grant: Grant) -> int:
+    return int(grant.server.rpartition(":")[2])
 
 
 class Told(list[tuple[str, str]]):

@@ -21,7 +21,7 @@ from .settle import settle
 from .tab import Tab
 
 if TYPE_CHECKING:
-    from playwright.async_api import Locator, Page
+    from playwright.async_api import Locator
 
     from .session import BrowserSession
 
@@ -64,12 +64,6 @@ class Call:
         if not scheme_allowed(tab.page.url):
             raise ToolFailed(await self._leave_refused())
         return tab
-
-    async def greet(self, page: Page) -> None:
-        """Make the proxy know the session, before a page that did not come by it runs scripts."""
-        greeting = self.session.greeting
-        if greeting is not None and greeting.due:
-            await greeting.send(page)
 
     async def locate(self, target: str, element: str | None = None) -> Locator:
         """Return the one element that a ref of the last snapshot, or a selector, stands for.

@@ -1,7 +1,8 @@
 """The gate of a browser: no document of an origin loads before what a session had stored there is back.
 
 It stands in the browser, not in a page: redirects, popups and frames pass it as well. Only documents of origins that are
-still asleep stop here, so that nothing else is slower for it.
+still asleep stop here, and what the proxy does not see, so that nothing else is slower for it. A route of Playwright's would
+stop every request, and turn the browser's cache off.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
+from ...sessions.services import JSON
+from .policy import LOCAL_SCHEMES
 from .world import asked, origin_of
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("statehold.browser")
 
+_REFUSED: Final = tuple({"urlPattern": f"{scheme}:*"} for scheme in LOCAL_SCHEMES)
 WAKE_SECONDS: Final = 5.0
 """A document waits no longer than this for its origin, and is then loaded without."""
 
@@ -47,6 +51,7 @@ class Gate:
         self._session: CDPSession | None = None
         self._sleepers: dict[str, Sleeper] = {}
         self._lock = anyio.Lock()
+        self._refused: tuple[JSON, ...] = ()
         self._watched: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
@@ -75,6 +80,12 @@ class Gate:
             self._session.on("Fetch.requestPaused", self._paused)
         return self._session
 
+    async def refuse_schemes(self) -> None:
+        """Refuse from now on every request, of all contexts, that the filtering proxy would not see."""
+        async with self._lock:
+            if not self._refused:
+                await self._watch(self._watched, _REFUSED)
+
     async def admit(self, context_id: str, sleeper: Sleeper) -> None:
         """Hold documents of what is asleep in a context from now on."""
         self._sleepers[context_id] = sleeper
@@ -89,21 +100,31 @@ class Gate:
         """Look again at what is asleep."""
         async with self._lock:
             wanted = frozenset(o for sleeper in self._sleepers.values() for o in sleeper.asleep)
-            if wanted == self._watched:
-                return
-            session = await self._connected()
-            if wanted:
-                patterns = [
-                    {"urlPattern": _literal(origin) + "/*", "resourceType": "Document"}
-                    for origin in sorted(wanted)
-                ]
-                await asked(session, "Fetch.enable", {"patterns": patterns})
-            else:
-                await asked(session, "Fetch.disable")
-            self._watched = wanted
+            if wanted != self._watched:
+                await self._watch(wanted, self._refused)
+
+    async def _watch(self, origins: frozenset[str], refused: tuple[JSON, ...]) -> None:
+        session = await self._connected()
+        patterns = [
+            *refused,
+            *(
+                {"urlPattern": _literal(origin) + "/*", "resourceType": "Document"}
+                for origin in sorted(origins)
+            ),
+        ]
+        if patterns:
+            await asked(session, "Fetch.enable", {"patterns": patterns})
+        else:
+            await asked(session, "Fetch.disable")
+        self._watched, self._refused = origins, refused
 
     async def _paused(self, event: dict[str, Any]) -> None:
         assert self._session is not None
+        if origin_of(event["request"]["url"]) is None:
+            with suppress(Exception):
+                failed = {"requestId": event["requestId"], "errorReason": "BlockedByClient"}
+                await asked(self._session, "Fetch.failRequest", failed)
+            return
         try:
             with anyio.move_on_after(WAKE_SECONDS) as scope:
                 await self._wake(event)

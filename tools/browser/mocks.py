@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from .egress.refusal import GREETING
 from .held import Held
 
 if TYPE_CHECKING:
@@ -59,9 +58,6 @@ class Mock:
     async def handle(self, route: Route) -> None:
         from playwright.async_api import Error
 
-        if route.request.url == GREETING:
-            await route.fallback()
-            return
         # The page may be gone before its request is answered.
         with suppress(Error):
             if self.answers:

@@ -6,6 +6,7 @@ import difflib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...sessions.errors import ServiceUnavailable
@@ -14,7 +15,7 @@ from .clipboard import Clipboard, owns_browser
 from .config import BrowserConfig
 from .connection import BrowserConnection
 from .files import Files
-from .greeting import Greeting
+from .gate import Gate
 from .hibernation import Hibernated, saved
 from .outlet import Outlet, refuse_schemes
 from .restoration import Resumed, restored
@@ -87,7 +88,7 @@ class Opening:
                 process.browser,
                 hibernated,
                 context_options=self._options(process, grant),
-                prepare=self._prepare,
+                prepare=partial(self._prepare, process),
                 seconds=min(RESTORE_SECONDS, self._config.connect_seconds / 3),
             )
         except BaseException:
@@ -98,7 +99,6 @@ class Opening:
         assert session is not None
         if not owns_browser(self._config):
             session.clipboard = Clipboard(process.turns)
-        session.greeting = None if grant is None else Greeting(grant)
         session.tabs.adopt(resumed.tabs, resumed.current)
         process.popups.follow(session.tabs, resumed.origins.watch, spawn=self._spawn)
         session.news[:0] = self._early
@@ -128,11 +128,7 @@ class Opening:
         }
         options |= {key: value for key, value in wanted.items() if value is not None}
         if grant is not None:
-            options["proxy"] = {
-                "server": grant.server,
-                "username": grant.username,
-                "password": grant.password,
-            }
+            options["proxy"] = {"server": grant.server}
         return options
 
     def _device(self, process: BrowserProcess) -> Mapping[str, Any]:
@@ -148,7 +144,9 @@ class Opening:
             raise ServiceUnavailable(f"There is no device {name!r} to be like.{hint}")
         return {k: v for k, v in known[name].items() if k != "default_browser_type"}
 
-    async def _prepare(self, context: BrowserContext, origins: Origins) -> None:
+    async def _prepare(
+        self, process: BrowserProcess, context: BrowserContext, origins: Origins
+    ) -> None:
         self._session = BrowserSession(
             self._config,
             context,
@@ -157,7 +155,11 @@ class Opening:
             spawn=self._spawn,
             hidden=origins.watch.hidden,
         )
-        await refuse_schemes(context)
+        if self._config.elsewhere:
+            # The browser is somebody else's as well.
+            await refuse_schemes(context)
+        else:
+            await Gate.of(process.browser).refuse_schemes()
         if self._config.init_script is not None:
             await context.add_init_script(path=self._config.init_script)
 

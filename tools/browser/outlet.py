@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
+from ...sessions.errors import ServiceUnavailable
 from .config import BrowserConfig
 from .egress.upstream import UpstreamProxy
 from .files import FILES_OF_SESSION
@@ -40,17 +41,24 @@ class Outlet:
         """Let a context out, None when its browser runs elsewhere, where the network is another one.
 
         `tell` is called with each refusal, in words, and with what could not be reached. Revoke it when the context closes.
+
+        Raises:
+            ServiceUnavailable: there is no port left for it.
         """
         if self._config.elsewhere:
             return None
         async with self._starting:
             proxy: FilteringProxy = self._proxy or await self._tasks.start(self._serve)
-        return proxy.admit(
-            self.policy,
-            on_refused=lambda host, why: tell(f"Not allowed to reach {host}: {why}."),
-            on_failed=lambda host, why: tell(f"Could not reach {host}: {why}."),
-            upstream=self._upstream,
-        )
+        try:
+            return await proxy.admit(
+                self.policy,
+                on_refused=lambda host, why: tell(f"Not allowed to reach {host}: {why}."),
+                on_failed=lambda host, why: tell(f"Could not reach {host}: {why}."),
+                upstream=self._upstream,
+            )
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise ServiceUnavailable(f"The browser has no way out: {reason}.") from error
 
     async def _serve(self, *, task_status: TaskStatus[FilteringProxy]) -> None:
         from .proxy import FilteringProxy

@@ -264,6 +264,12 @@ BROWSER_ARGS: Final = (
 _PAGES_OF_OURS: Final = ("about:blank", "about:srcdoc", "chrome-error://chromewebdata/")
 
 
+LOCAL_SCHEMES: Final = (
+    *("file", "filesystem", "ftp", "content", "externalfile", "cid", "javascript", "view-source"),
+    *("chrome", "chrome-*", "devtools", "edge", "brave", "isolated-app", "uuid-in-package"),
+)
+"""What Chromium loads besides web addresses and what pages make themselves, as patterns of its DevTools protocol."""
+
 OTHER_SCHEMES: Final = re.compile(r"^(?!(?:https?|wss?|data|blob|about):)", re.IGNORECASE)
 """The URLs a route has to abort. A pattern is matched beside the browser; a function would be asked for every request."""
 
@@ -291,6 +297,7 @@ __all__ = [
     "BROWSER_ARGS",
     "HostEntry",
     "NetworkPolicy",
+    "LOCAL_SCHEMES",
     "OTHER_SCHEMES",
     "Target",
     "scheme_allowed",

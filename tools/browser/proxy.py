@@ -1,13 +1,16 @@
 """The way out of every browser context: a proxy of this process that lets through what the context's policy allows.
 
-Contexts tell themselves apart by credentials. Requests are decided one by one, so a redirect is judged as any request is;
-names are resolved here, and a connection is opened only to an address that was judged, so a name that changes its address
-gains nothing. What runs inside a tunnel is seen by its two ends only.
+Each context has a port of its own, which tells it apart. Credentials would as well, but a site can have a browser forget
+them (Clear-Site-Data), and Playwright, given them, stops every request on its way and turns the browser's cache off. Where
+the system tells, nobody but the user of this process is served.
+
+Requests are decided one by one, so a redirect is judged as any request is; names are resolved here, and a connection is
+opened only to an address that was judged, so a name that changes its address gains nothing. What runs inside a tunnel is
+seen by its two ends only.
 """
 
 from __future__ import annotations
 
-import hmac
 import logging
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -21,6 +24,7 @@ from .egress.client import Client, Patience
 from .egress.dialer import Dialer
 from .egress.grant import Grant, GrantStatistics, Told
 from .egress.lines import close
+from .egress.peer import is_ours
 from .egress.resolver import Resolver
 from .egress.upstream import UpstreamProxy
 from .policy import NetworkPolicy
@@ -31,9 +35,9 @@ _OUT_OF_FILES_SECONDS = 0.1
 
 
 class FilteringProxy:
-    """Listens on a loopback port of its own while entered; one serves a whole process.
+    """Listens for each grant on a loopback port of its own while entered; one serves a whole process.
 
-    Leaving it ends every connection at once. Enter and leave it in the same task.
+    Leaving it closes every port and ends every connection at once. Enter and leave it in the same task.
     """
 
     def __init__(
@@ -51,17 +55,10 @@ class FilteringProxy:
         self._most = connections
         self._per_grant = connections_per_grant
         self._patience = patience or Patience()
-        self._grants: dict[str, Grant] = {}
+        self._grants: set[Grant] = set()
         self._open = 0
-        self._server: str | None = None
+        self._tasks: TaskGroup | None = None
         self._exit = AsyncExitStack()
-
-    @property
-    def server(self) -> str:
-        """The address, as `http://127.0.0.1:PORT`."""
-        if self._server is None:
-            raise RuntimeError("the proxy is not listening")
-        return self._server
 
     @property
     def connections(self) -> int:
@@ -70,14 +67,8 @@ class FilteringProxy:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            bound = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
-            (listener,) = bound.listeners
-            assert isinstance(listener, SocketListener)
-            stack.push_async_callback(listener.aclose)
-            tasks = await stack.enter_async_context(anyio.create_task_group())
-            stack.callback(tasks.cancel_scope.cancel)
-            self._server = f"http://127.0.0.1:{bound.extra(SocketAttribute.local_port)}"
-            tasks.start_soon(self._accept, listener, tasks)
+            self._tasks = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(self._tasks.cancel_scope.cancel)
             self._exit = stack.pop_all()
         return self
 
@@ -87,13 +78,13 @@ class FilteringProxy:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._server = None
-        for grant in list(self._grants.values()):
+        self._tasks = None
+        for grant in list(self._grants):
             grant.revoke()
         # Not told of an error of its user's, the task group does not wrap it.
         await self._exit.aclose()
 
-    def admit(
+    async def admit(
         self,
         policy: NetworkPolicy,
         *,
@@ -101,51 +92,54 @@ class FilteringProxy:
         on_failed: Told | None = None,
         upstream: UpstreamProxy | None = None,
     ) -> Grant:
-        """Let a context out. `server`, `username` and `password` of the grant are what Playwright's `proxy` option takes.
+        """Let a context out, by a port that is open until the grant is revoked.
 
         `on_refused(host, reason)` is called for each request that the policy refuses, `on_failed` for each whose site
         cannot be reached: for a tunnel a browser does not tell why.
+
+        Raises:
+            OSError: there is no port left to listen on, or no file descriptor.
+            RuntimeError: the proxy is not entered.
         """
+        if self._tasks is None:
+            raise RuntimeError("the proxy is not listening")
+        bound = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        (listener,) = bound.listeners
+        assert isinstance(listener, SocketListener)
         grant = Grant(
-            self.server,
+            f"http://127.0.0.1:{bound.extra(SocketAttribute.local_port)}",
             policy,
             clock=self._clock,
             connections=self._per_grant,
             upstream=upstream,
             on_refused=on_refused,
             on_failed=on_failed,
-            on_revoked=self._forget,
+            on_revoked=self._grants.discard,
         )
-        self._grants[grant.username] = grant
+        self._grants.add(grant)
+        self._tasks.start_soon(self._accept, listener, grant, self._tasks)
         return grant
 
-    def _forget(self, grant: Grant) -> None:
-        self._grants.pop(grant.username, None)
+    async def _accept(self, listener: SocketListener, grant: Grant, tasks: TaskGroup) -> None:
+        async with listener:
+            with grant.listening:
+                while True:
+                    try:
+                        stream = await listener.accept()
+                    except OSError:
+                        # No file descriptors left, or the browser gave up: neither is the end.
+                        await anyio.sleep(_OUT_OF_FILES_SECONDS)
+                        continue
+                    if self._open >= self._most or not _is_ours(stream):
+                        await close(stream)
+                        continue
+                    self._open += 1
+                    tasks.start_soon(self._serve, stream, grant)
 
-    def _find(self, username: str, password: str) -> Grant | None:
-        grant = self._grants.get(username)
-        if grant is None or not hmac.compare_digest(grant.password.encode(), password.encode()):
-            return None
-        return grant
-
-    async def _accept(self, listener: SocketListener, tasks: TaskGroup) -> None:
-        while True:
-            try:
-                stream = await listener.accept()
-            except OSError:
-                # No file descriptors left, or the browser gave up: neither is the end.
-                await anyio.sleep(_OUT_OF_FILES_SECONDS)
-                continue
-            if self._open >= self._most:
-                await close(stream)
-                continue
-            self._open += 1
-            tasks.start_soon(self._serve, stream)
-
-    async def _serve(self, stream: SocketStream) -> None:
+    async def _serve(self, stream: SocketStream, grant: Grant) -> None:
         client = Client(
             stream,
-            find=self._find,
+            grant,
             dialer=self._dialer,
             clock=self._clock,
             patience=self._patience,
@@ -156,6 +150,13 @@ class FilteringProxy:
             logger.exception("a connection of the filtering proxy failed")
         finally:
             self._open -= 1
+
+
+def _is_ours(stream: SocketStream) -> bool:
+    try:
+        return is_ours(stream.extra(SocketAttribute.raw_socket))
+    except OSError:
+        return False
 
 
 __all__ = ["FilteringProxy", "Grant", "GrantStatistics", "Patience", "UpstreamProxy"]

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from .clipboard import Clipboard
     from .files import Files
-    from .greeting import Greeting
 
 T = TypeVar("T")
 
@@ -64,7 +63,6 @@ class BrowserSession:
         self._left: anyio.Event | None = None
         """Set when the action that was left behind last has ended."""
         self.stepping = False
-        self.greeting: Greeting | None = None
         self.clipboard: Clipboard | None = None
         """None where the browser process is the session's alone."""
         self._was_on: list[str] | None = None

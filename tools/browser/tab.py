@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 
-from .egress.refusal import GREETING
-
 if TYPE_CHECKING:
     from playwright.async_api import (
         ConsoleMessage,
@@ -177,8 +175,6 @@ class Tab:
         self.news.append(f"New uncaught error: {error}"[:500])
 
     def _request(self, request: Request) -> None:
-        if request.url == GREETING:
-            return
         self.requests.append(request)
         self._asked += 1
         self.pending.add(request)

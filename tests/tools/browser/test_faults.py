@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +37,14 @@ def driver_pid(browse: Browse) -> int:
     pid = browse.connection._process.driver.pid  # pyright: ignore[reportPrivateUsage]
     assert pid is not None
     return pid
+
+
+def network_process(browse: Browse) -> psutil.Process:
+    return next(
+        child
+        for child in psutil.Process(browser_pid(browse)).children(recursive=True)
+        if "--utility-sub-type=network.mojom.NetworkService" in child.cmdline()
+    )
 
 
 async def in_flight(browse: Browse, fault: Any) -> BaseException:
@@ -186,6 +195,23 @@ async def test_a_page_in_an_endless_script_is_closed_and_that_is_told(
         assert "about:blank" in found
         assert not browse.connection.lost.is_set()
         assert "2" in await other.text("evaluate", function="() => 2")
+
+
+async def test_a_killed_network_process_ends_nothing(data: Path, lab: str) -> None:
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("the headless shell has none of its own, and there is no whole Chromium here")
+    async with running(data, path) as service, opened(service) as browse:
+        await browse.text("navigate", url=f"{lab}/logins")
+        await browse.text("click", target="text=By cookie")
+        for _ in range(2):
+            network_process(browse).kill()
+            # The first page may be under way when the browser notices.
+            await browse.call("navigate", url=f"{lab}/counter")
+            text = await browse.text("navigate", url=f"{lab}/logins")
+            assert "Page URL" in text
+            assert "407" not in text
+        assert not browse.connection.lost.is_set()
 
 
 async def test_a_storm_of_popups_is_cut_off(data: Path, shell: str) -> None:

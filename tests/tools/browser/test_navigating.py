@@ -41,6 +41,14 @@ async def test_navigating_answers_with_the_page_and_its_snapshot(browse: Browse,
     )
 
 
+async def test_what_a_site_lets_be_kept_is_asked_for_once(browse: Browse, lab_site: Lab) -> None:
+    lab_site.hits.clear()
+    for _ in range(3):
+        await browse.text("navigate", url=f"{lab_site.url}/keeping")
+    assert lab_site.hits.count("GET 127.0.0.1/keeping") == 3
+    assert lab_site.hits.count("GET 127.0.0.1/kept.js") == 1
+
+
 async def test_a_url_without_a_scheme_is_understood(browse: Browse, lab: str) -> None:
     text = await browse.text("navigate", url=f"{lab.removeprefix('http://')}/frame")
     assert "Frame plain" in text

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -15,9 +14,9 @@ from ....sessions.clock import Clock
 from .dialer import Dialer
 from .exchange import Exchange, Far, Gone, Stale
 from .grant import Grant
-from .heads import HEAD_BYTES, Incoming, credentials, next_head, understood
+from .heads import HEAD_BYTES, Incoming, next_head, understood
 from .lines import BROKEN, close, drain, reset
-from .refusal import GREETING_HOST, Refused, greeted, malformed, not_allowed, unauthenticated
+from .refusal import Refused, malformed, not_allowed
 from .tunnel import Overfull, Tunnel
 
 _ESTABLISHED = b"HTTP/1.1 200 Connection Established\r\n\r\n"
@@ -44,27 +43,26 @@ class Client:
     def __init__(
         self,
         stream: SocketStream,
+        grant: Grant,
         *,
-        find: Callable[[str, str], Grant | None],
         dialer: Dialer,
         clock: Clock,
         patience: Patience,
     ) -> None:
         self._stream = stream
-        self._find = find
+        self._grant = grant
         self._dialer = dialer
         self._clock = clock
         self._patience = patience
         self._scope = anyio.CancelScope()
-        self._joined = ExitStack()
-        self._grant: Grant | None = None
+        self._unwanted: Refused | None = None
         self._near = h11.Connection(h11.SERVER)
         self._unread = bytearray()
         self._far: Far | None = None
 
     async def serve(self) -> None:
         try:
-            with self._scope, self._joined:
+            with self._scope, self._grant.connection(self._scope) as self._unwanted:
                 while await self._serve_one():
                     pass
         except BROKEN:
@@ -87,19 +85,17 @@ class Client:
                 return False
             request = self._parsed()
             head = request.method == b"HEAD"
-            grant = self._admitted(request)
+            if self._unwanted is not None:
+                raise self._unwanted
             incoming = understood(request)
             if not incoming.has_body:
                 self._skip_body()
-            if incoming.target.host == GREETING_HOST:
-                raise greeted()
             if request.method == b"CONNECT":
-                await self._tunnel(incoming, grant)
+                await self._tunnel(incoming)
                 return False
-            await self._forward(incoming, grant)
+            await self._forward(incoming)
         except Refused as refused:
-            if self._grant is not None:
-                self._grant.note(refused)
+            self._grant.note(refused)
             return await self._answer(refused, without_body=head)
         except Gone:
             return False
@@ -124,22 +120,10 @@ class Client:
             self._near.next_event()
         return event
 
-    def _admitted(self, request: h11.Request) -> Grant:
-        given = credentials(request)
-        grant = self._find(*given) if given else None
-        if grant is None:
-            raise unauthenticated()
-        if self._grant is None:
-            self._joined.enter_context(grant.connection(self._scope))
-            self._grant = grant
-            grant.used = True
-        elif self._grant is not grant:
-            raise malformed("one connection cannot be used by two sessions")
-        return grant
-
     # A tunnel.
 
-    async def _tunnel(self, incoming: Incoming, grant: Grant) -> None:
+    async def _tunnel(self, incoming: Incoming) -> None:
+        grant = self._grant
         await self._close_far()
         line = await self._dialer.dial(incoming.target, grant)
         self._far = Far(line)
@@ -159,18 +143,19 @@ class Client:
 
     # A request that is read.
 
-    async def _forward(self, incoming: Incoming, grant: Grant) -> None:
+    async def _forward(self, incoming: Incoming) -> None:
         if self._far is not None and not (
             incoming.repeatable and self._far.line.target == incoming.target
         ):
             await self._close_far()
         try:
-            await self._exchange(incoming, grant)
+            await self._exchange(incoming)
         except Stale:
             await self._close_far()
-            await self._exchange(incoming, grant)
+            await self._exchange(incoming)
 
-    async def _exchange(self, incoming: Incoming, grant: Grant) -> None:
+    async def _exchange(self, incoming: Incoming) -> None:
+        grant = self._grant
         if self._far is None:
             self._far = Far(await self._dialer.dial(incoming.target, grant))
         exchange = Exchange(incoming, self._near, self._stream, self._far, grant)
@@ -191,7 +176,7 @@ class Client:
             return False
         self._skip_body()
         page = refused.page()
-        headers = [*_PAGE_HEADERS, *refused.headers, ("Content-Length", str(len(page)))]
+        headers = [*_PAGE_HEADERS, ("Content-Length", str(len(page)))]
         if self._near.their_state in (h11.IDLE, h11.SEND_BODY, h11.ERROR):
             headers.append(("Connection", "close"))
         status, phrase = refused.status.value, refused.status.phrase

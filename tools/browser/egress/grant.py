@@ -1,9 +1,8 @@
-"""What one browser context was given: credentials, a policy, and the connections that use them."""
+"""What one browser context was given: a port of the proxy, a policy, and the connections that use them."""
 
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,15 +51,12 @@ class Grant:
         on_revoked: Callable[[Grant], None],
     ) -> None:
         self.server = server
-        self.username = secrets.token_hex(12)
-        self.password = secrets.token_urlsafe(32)
+        """The address, as `http://127.0.0.1:PORT`: what the `server` of Playwright's `proxy` option takes."""
         self.policy = policy
         self.upstream = upstream
         self.bandwidth = Bandwidth(policy.bytes_per_second, clock)
         self.lookups = anyio.Semaphore(_LOOKUPS)
         """One page with many names must not take all lookups of the process."""
-        self.used = False
-        """Whether its credentials were shown, so that the browser knows that they are asked for."""
         self.sent = 0
         self.received = 0
         self._refused = 0
@@ -70,13 +66,16 @@ class Grant:
         self._on_failed = on_failed
         self._on_revoked = on_revoked
         self._scopes: set[anyio.CancelScope] = set()
+        self.listening = anyio.CancelScope()
+        """What its port is open in."""
 
     def __repr__(self) -> str:
-        return f"<Grant {self.username} connections={len(self._scopes)}>"
+        return f"<Grant {self.server} connections={len(self._scopes)}>"
 
     def revoke(self) -> None:
         """End its connections at once and accept no more. May be called again."""
         self._on_revoked(self)
+        self.listening.cancel()
         for scope in self._scopes:
             scope.cancel()
 
@@ -86,17 +85,12 @@ class Grant:
         )
 
     @contextmanager
-    def connection(self, scope: anyio.CancelScope) -> Generator[None]:
-        """Count a connection, which revoking cancels.
-
-        Raises:
-            Refused: there are too many.
-        """
-        if len(self._scopes) >= self._most:
-            raise too_many(f"this session has {self._most} connections open already")
+    def connection(self, scope: anyio.CancelScope) -> Generator[Refused | None]:
+        """Count a connection, which revoking cancels. Yields why it is one too many, None when it is not."""
+        crowded = self._most <= len(self._scopes)
         self._scopes.add(scope)
         try:
-            yield
+            yield _crowded(self._most) if crowded else None
         finally:
             self._scopes.discard(scope)
 
@@ -115,6 +109,10 @@ class Grant:
             told(refused.host, refused.reason)
         except Exception:
             logger.exception("telling of a refused request failed")
+
+
+def _crowded(most: int) -> Refused:
+    return too_many(f"this session has {most} connections open already")
 
 
 __all__ = ["Grant", "GrantStatistics", "Told"]

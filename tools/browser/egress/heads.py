@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from base64 import b64decode
 from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -102,20 +101,6 @@ async def _more(stream: SocketStream, buffer: bytearray, seconds: float) -> bool
     return False
 
 
-def credentials(request: h11.Request) -> tuple[str, str] | None:
-    """Return the user and password of Proxy-Authorization."""
-    values = [value for name, value in request.headers if name == b"proxy-authorization"]
-    if len(values) != 1 or values[0][:6].lower() != b"basic ":
-        return None
-    try:
-        user, colon, password = (
-            b64decode(values[0][6:].strip(), validate=True).decode().partition(":")
-        )
-    except ValueError:
-        return None
-    return (user, password) if colon else None
-
-
 def understood(request: h11.Request) -> Incoming:
     """Read what a request wants.
 
@@ -196,7 +181,6 @@ __all__ = [
     "RESPONSE_HEAD_BYTES",
     "Headers",
     "Incoming",
-    "credentials",
     "end_to_end",
     "next_head",
     "understood",

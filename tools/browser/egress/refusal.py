@@ -1,14 +1,10 @@
-"""Why a request was not carried out, and the page that says so; and the one request that is for the proxy itself."""
+"""Why a request was not carried out, and the page that says so."""
 
 from __future__ import annotations
 
 from html import escape
 from http import HTTPStatus
 from typing import Final
-
-GREETING_HOST: Final = "greeting.statehold.invalid"
-"""A host that exists nowhere: requests to it are for the proxy."""
-GREETING: Final = f"http://{GREETING_HOST}/"
 
 _PAGE: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
@@ -26,13 +22,11 @@ class Refused(Exception):
         reason: str,
         *,
         host: str | None = None,
-        headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
         super().__init__(reason)
         self.status = status
         self.reason = reason
         self.host = host
-        self.headers = headers
 
     @property
     def by_policy(self) -> bool:
@@ -63,32 +57,15 @@ def too_late(host: object, reason: str) -> Refused:
     return Refused(HTTPStatus.GATEWAY_TIMEOUT, reason, host=str(host))
 
 
-def greeted() -> Refused:
-    """Answer the request that a context sends to be known."""
-    return Refused(
-        HTTPStatus.OK, "this is the way out of the browser sessions of one Statehold process"
-    )
-
-
-def unauthenticated() -> Refused:
-    challenge = ("Proxy-Authenticate", 'Basic realm="Statehold", charset="UTF-8"')
-    reason = "this proxy serves the browser sessions of one Statehold process only"
-    return Refused(HTTPStatus.PROXY_AUTHENTICATION_REQUIRED, reason, headers=(challenge,))
-
-
 def too_many(reason: str) -> Refused:
     return Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason)
 
 
 __all__ = [
-    "GREETING",
-    "GREETING_HOST",
     "Refused",
-    "greeted",
     "malformed",
     "not_allowed",
     "too_late",
     "too_many",
-    "unauthenticated",
     "unreachable",
 ]

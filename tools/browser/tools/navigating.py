@@ -49,8 +49,6 @@ async def go_to(call: Call, wanted: str) -> None:
             await tab.page.goto(url, wait_until="domcontentloaded", timeout=patience)
 
     call.session.recorder.forget()
-    if not url.startswith(("http:", "https:")) or len(call.session.mocks):
-        await call.greet(tab.page)
     try:
         await call.act(go)
     except Error as error:

@@ -33,7 +33,6 @@ async def evaluate(call: Call, given: Evaluate) -> None:
     quiet = _CAUSES.search(given.function) is not None
     if given.target is None:
         code, page = "page", (await call.tab()).page
-        await call.greet(page)
         found = await call.act(lambda: page.evaluate(given.function), quiet=quiet, snapshot=False)
     else:
         locator = await call.locate(given.target, given.element)
@@ -77,7 +76,6 @@ async def run_code_unsafe(call: Call, given: RunCode) -> None:
     call.answer.language = "js"
     call.answer.code(code)
     page = (await call.tab()).page
-    await call.greet(page)
     found = await call.act(lambda: run_code(page, code, seconds=call.config.script_seconds))
     if found:
         call.answer.result(found)

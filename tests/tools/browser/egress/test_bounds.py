@@ -28,26 +28,28 @@ from statehold.tools.browser.proxy import FilteringProxy
 
 async def test_connections_are_bounded_per_grant_and_in_all() -> None:
     async with site(echo) as port, proxy_with(Names(), connections_per_grant=1) as proxy:
-        grant = proxy.admit(LOCAL)
-        async with browser(proxy, grant) as one, browser(proxy, grant) as two:
+        grant = await proxy.admit(LOCAL)
+        async with browser(grant) as one, browser(grant) as two:
             assert (await one.tunnel(f"127.0.0.1:{port}")).status == 200
             assert (await two.tunnel(f"127.0.0.1:{port}")).status == 503
-            async with browser(proxy, proxy.admit(LOCAL)) as three:
+            async with browser(await proxy.admit(LOCAL)) as three:
                 assert (await three.tunnel(f"127.0.0.1:{port}")).status == 200
-    async with proxy_with(Names(), connections=1) as proxy, browser(proxy, None) as one:
-        assert (await one.get("http://a.example/")).status == 407
-        async with browser(proxy, None) as two:
-            with pytest.raises(OVER):
-                await two.stream.receive()
+    async with site(echo) as port, proxy_with(Names(), connections=1) as proxy:
+        first, second = await proxy.admit(LOCAL), await proxy.admit(LOCAL)
+        async with browser(first) as one:
+            assert (await one.tunnel(f"127.0.0.1:{port}")).status == 200
+            async with browser(second) as two:
+                with pytest.raises(OVER):
+                    await two.stream.receive()
 
 
 async def test_a_response_that_announces_too_much_is_refused(proxy: FilteringProxy) -> None:
     told = Told()
     policy = NetworkPolicy(private=True, response_bytes=1000)
     handler, _ = hello(b"x" * 1001, b"x" * 1000)
-    async with site(handler) as port, browser(proxy, proxy.admit(policy, on_refused=told)) as one:
+    async with site(handler) as port, browser(await proxy.admit(policy, on_refused=told)) as one:
         assert (await one.get(f"http://127.0.0.1:{port}/", method="HEAD")).status == 200
-    async with site(handler) as port, browser(proxy, proxy.admit(policy, on_refused=told)) as one:
+    async with site(handler) as port, browser(await proxy.admit(policy, on_refused=told)) as one:
         assert (await one.get(f"http://127.0.0.1:{port}/")).status == 403
     assert [reason for _, reason in told] == ["the response is larger than the 1000 bytes allowed"]
 
@@ -61,7 +63,7 @@ async def test_a_response_that_grows_too_large_is_broken_off(proxy: FilteringPro
 
     told = Told()
     policy = NetworkPolicy(private=True, response_bytes=1000)
-    async with site(handler) as port, browser(proxy, proxy.admit(policy, on_refused=told)) as one:
+    async with site(handler) as port, browser(await proxy.admit(policy, on_refused=told)) as one:
         await one.say(f"GET http://127.0.0.1:{port}/ HTTP/1.1", f"Host: 127.0.0.1:{port}")
         with pytest.raises(anyio.BrokenResourceError):
             await read_rest(one.stream)
@@ -75,7 +77,7 @@ async def test_a_tunnel_is_broken_off_when_too_much_comes_without_a_pause() -> N
     async with (
         FilteringProxy(clock=clock) as proxy,
         site(echo) as port,
-        browser(proxy, proxy.admit(policy, on_refused=told)) as one,
+        browser(await proxy.admit(policy, on_refused=told)) as one,
     ):
         await one.tunnel(f"127.0.0.1:{port}")
         for _ in range(3):  # three responses, as far as anybody can tell
@@ -114,8 +116,8 @@ async def test_bytes_take_their_time() -> None:
 
 
 async def test_nothing_passes_while_a_grant_is_held(proxy: FilteringProxy) -> None:
-    grant = proxy.admit(LOCAL)
-    async with site(echo) as port, browser(proxy, grant) as one:
+    grant = await proxy.admit(LOCAL)
+    async with site(echo) as port, browser(grant) as one:
         await one.tunnel(f"127.0.0.1:{port}")
         await one.stream.send(b"before")
         assert await one.stream.receive() == b"before"
@@ -133,11 +135,11 @@ async def test_all_connections_of_a_grant_share_its_bandwidth() -> None:
     policy = NetworkPolicy(private=True, bytes_per_second=4000)
     handler, _ = hello(b"x" * 2000)
     async with FilteringProxy(clock=clock) as proxy, site(handler) as port:
-        grant = proxy.admit(policy)
+        grant = await proxy.admit(policy)
         started = clock.now()
 
         async def fetch() -> None:
-            async with browser(proxy, grant) as one:
+            async with browser(grant) as one:
                 assert len((await one.get(f"http://127.0.0.1:{port}/")).body) == 2000
 
         async with anyio.create_task_group() as tasks:

@@ -2,74 +2,77 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import anyio
 import pytest
 from anyio.abc import SocketStream
-from rawhttp import (
-    LOCAL,
-    OVER,
-    Browser,
-    Told,
-    browser,
-    hello,
-    site,
-)
+from rawhttp import LOCAL, OVER, Browser, browser, hello, port_of, site
 
-from statehold.tools.browser.egress.refusal import GREETING
 from statehold.tools.browser.policy import NetworkPolicy
 from statehold.tools.browser.proxy import FilteringProxy
 
+NOBODY = 65534
 
-async def test_nobody_is_served_without_the_credentials_of_a_grant(proxy: FilteringProxy) -> None:
-    grant = proxy.admit(LOCAL)
+ASK = """
+import os, socket, sys
+# Another user may not be able to import what is needed to connect.
+"localhost".encode("idna")
+os.setuid(int(sys.argv[1]))
+with socket.create_connection(("127.0.0.1", int(sys.argv[2]))) as asking:
+    host = "127.0.0.1:" + sys.argv[3]
+    try:
+        asking.sendall(f"GET http://{host}/ HTTP/1.1\\r\\nHost: {host}\\r\\n\\r\\n".encode())
+        print(asking.recv(1000).partition(b"\\r\\n")[0].decode())
+    except ConnectionError:
+        print("")
+"""
+
+
+async def asked_by(user: int, through: int, port: int) -> str:
+    """Return the first line that the proxy answers a process of a user."""
+    command = [sys.executable, "-c", ASK, str(user), str(through), str(port)]
+    found = await anyio.run_process(command, cwd="/", stderr=subprocess.STDOUT)
+    return found.stdout.decode().strip()
+
+
+async def test_each_grant_has_a_port_and_a_policy_of_its_own(proxy: FilteringProxy) -> None:
     handler, seen = hello(b"hi")
-    async with site(handler) as port:
-        async with browser(proxy, None) as stranger:
-            for wrong in ("", "Basic", "Basic !", "Basic eA==", "Bearer x", "Basic eDp5"):
-                lines = [f"Proxy-Authorization: {wrong}"] if wrong else []
-                answer = await stranger.get(f"http://127.0.0.1:{port}/", *lines)
-                assert answer.status == 407
-                assert answer.headers["proxy-authenticate"].startswith("Basic ")
-            assert (await stranger.tunnel(f"127.0.0.1:{port}")).status == 407
-            # The same connection serves a browser that learnt of it only now.
-            stranger.grant = grant
-            assert (await stranger.get(f"http://127.0.0.1:{port}/")).body == b"hi"
+    mine, other = await proxy.admit(LOCAL), await proxy.admit(NetworkPolicy())
+    assert mine.server != other.server
+    async with site(handler) as port, browser(mine) as one, browser(other) as two:
+        assert (await one.get(f"http://127.0.0.1:{port}/")).body == b"hi"
+        assert (await two.get(f"http://127.0.0.1:{port}/")).status == 403
+    assert len(seen) == 1
+    assert (mine.statistics().refused, other.statistics().refused) == (0, 1)
+
+
+async def test_a_port_is_closed_when_its_grant_is_revoked(proxy: FilteringProxy) -> None:
+    grant, other = await proxy.admit(LOCAL), await proxy.admit(LOCAL)
+    async with browser(grant) as one:
         grant.revoke()
-        async with browser(proxy, grant) as late:
-            assert (await late.get(f"http://127.0.0.1:{port}/")).status == 407
-    assert len(seen) == 1
+        # A connection that has asked for nothing yet ends as well.
+        with pytest.raises(OVER):
+            await one.stream.receive()
+    with pytest.raises(OSError, match="connect"):
+        await anyio.connect_tcp("127.0.0.1", port_of(grant))
+    async with browser(other):
+        pass
 
 
-async def test_a_post_without_credentials_is_answered_and_can_be_repeated(
-    proxy: FilteringProxy,
-) -> None:
-    handler, _ = hello(b"done")
-    async with site(handler) as port, browser(proxy, None) as one:
-        lines = (f"POST http://127.0.0.1:{port}/ HTTP/1.1", f"Host: 127.0.0.1:{port}")
-        await one.say(*lines, "Content-Length: 4", body=b"body")
-        assert (await one.hear()).status == 407
-        one.grant = proxy.admit(LOCAL)
-        await one.say(*lines, "Content-Length: 4", body=b"body")
-        assert (await one.hear()).body == b"done"
-
-
-async def test_one_connection_cannot_be_used_by_two_grants(proxy: FilteringProxy) -> None:
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="needs Linux and to be root, to be another"
+)
+async def test_another_user_of_the_machine_is_not_served(proxy: FilteringProxy) -> None:
     handler, seen = hello(b"hi")
-    async with site(handler) as port, browser(proxy, proxy.admit(LOCAL)) as one:
-        assert (await one.get(f"http://127.0.0.1:{port}/")).status == 200
-        one.grant = proxy.admit(LOCAL)
-        assert (await one.get(f"http://127.0.0.1:{port}/")).status == 400
-    assert len(seen) == 1
-
-
-async def test_credentials_cannot_be_guessed_and_do_not_show(proxy: FilteringProxy) -> None:
-    first, second = proxy.admit(LOCAL), proxy.admit(LOCAL)
-    assert first.username != second.username
-    assert first.password != second.password
-    assert len(first.password) >= 40
-    assert first.password not in repr(first)
+    grant = await proxy.admit(LOCAL)
+    async with site(handler) as port:
+        assert await asked_by(NOBODY, port_of(grant), port) == ""
+        assert not seen
+        assert await asked_by(os.geteuid(), port_of(grant), port) == "HTTP/1.1 200 OK"
 
 
 async def test_leaving_ends_everything(leaks: Any) -> None:
@@ -80,8 +83,8 @@ async def test_leaving_ends_everything(leaks: Any) -> None:
         async with FilteringProxy() as proxy:
             streams: list[Browser] = []
             for _ in range(3):
-                connected = await anyio.connect_tcp("127.0.0.1", int(proxy.server[-5:].strip(":")))
-                streams.append(Browser(connected, proxy.admit(LOCAL)))
+                grant = await proxy.admit(LOCAL)
+                streams.append(Browser(await anyio.connect_tcp("127.0.0.1", port_of(grant))))
             await streams[0].tunnel(f"127.0.0.1:{port}")
             await streams[1].say(
                 f"GET http://127.0.0.1:{port}/ HTTP/1.1", f"Host: 127.0.0.1:{port}"
@@ -93,7 +96,7 @@ async def test_leaving_ends_everything(leaks: Any) -> None:
                 await one.stream.receive()
             await one.stream.aclose()
         with pytest.raises(RuntimeError):
-            proxy.admit(LOCAL)
+            await proxy.admit(LOCAL)
     await leaks.check()
 
 
@@ -102,20 +105,6 @@ async def test_an_error_of_its_user_passes_through_as_it_is(leaks: Any) -> None:
         async with FilteringProxy():
             raise KeyError
     with anyio.move_on_after(0.01):
-        async with FilteringProxy() as proxy, browser(proxy, None):
+        async with FilteringProxy() as proxy, browser(await proxy.admit(LOCAL)):
             await anyio.sleep_forever()
     await leaks.check()
-
-
-async def test_a_greeting_is_answered_by_the_proxy_itself_and_needs_credentials(
-    proxy: FilteringProxy,
-) -> None:
-    told = Told()
-    grant = proxy.admit(NetworkPolicy(allow=["nothing.example"]), on_refused=told, on_failed=told)
-    async with browser(proxy, None) as stranger:
-        assert (await stranger.get(GREETING)).status == 407
-    assert not grant.used
-    async with browser(proxy, grant) as one:
-        assert (await one.get(GREETING)).status == 200
-    assert grant.used
-    assert told == []

@@ -60,7 +60,7 @@ async def test_what_could_be_read_in_two_ways_is_refused(
     proxy: FilteringProxy, lines: Sequence[str], status: int
 ) -> None:
     handler, seen = hello(b"hi")
-    async with site(handler) as port, browser(proxy, proxy.admit(LOCAL)) as one:
+    async with site(handler) as port, browser(await proxy.admit(LOCAL)) as one:
         await one.say(*(line.replace("{port}", str(port)) for line in lines))
         assert (await one.hear()).status == status
     assert seen == []
@@ -79,7 +79,7 @@ async def test_a_body_in_bad_chunks_never_becomes_a_whole_request(
             data += await stream.receive()
             whole = data.endswith(b"\r\n0\r\n\r\n")
 
-    async with site(handler) as port, browser(proxy, proxy.admit(LOCAL)) as one:
+    async with site(handler) as port, browser(await proxy.admit(LOCAL)) as one:
         lines = (f"POST http://127.0.0.1:{port}/ HTTP/1.1", f"Host: 127.0.0.1:{port}")
         await one.say(*lines, "Transfer-Encoding: chunked", body=b"1\r\nx\r\n" + body)
         assert (await one.hear()).status == 400
@@ -89,16 +89,17 @@ async def test_a_body_in_bad_chunks_never_becomes_a_whole_request(
 async def test_a_head_is_bounded_in_size_and_time(leaks: Any) -> None:
     patience = Patience(head=0.05, idle=0.05)
     async with FilteringProxy(patience=patience) as proxy:
-        async with browser(proxy, None) as silent:
+        grant = await proxy.admit(LOCAL)
+        async with browser(grant) as silent:
             assert await read_rest(silent.stream) == b""
-        async with browser(proxy, None) as slow:
+        async with browser(grant) as slow:
             await slow.stream.send(b"GET http://a.example/ HTTP/1.1\r\n")
             assert (await slow.hear()).status == 408
-        async with browser(proxy, None) as partial:
+        async with browser(grant) as partial:
             await partial.stream.send(b"GET ht")
             await partial.stream.send_eof()
             assert await read_rest(partial.stream) == b""
-    async with FilteringProxy() as proxy, browser(proxy, None) as large:
+    async with FilteringProxy() as proxy, browser(await proxy.admit(LOCAL)) as large:
         await large.say("GET http://a.example/ HTTP/1.1", f"X: {'x' * 70_000}")
         assert (await large.hear()).status == 431
     await leaks.check()

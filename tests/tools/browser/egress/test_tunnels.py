@@ -20,8 +20,8 @@ from statehold.tools.browser.proxy import FilteringProxy
 
 
 async def test_a_tunnel_carries_bytes_both_ways(proxy: FilteringProxy) -> None:
-    grant = proxy.admit(LOCAL)
-    async with site(echo) as port, browser(proxy, grant) as one:
+    grant = await proxy.admit(LOCAL)
+    async with site(echo) as port, browser(grant) as one:
         assert (await one.tunnel(f"127.0.0.1:{port}")).status == 200
         for size in (1, 70_000):
             async with anyio.create_task_group() as tasks:
@@ -34,7 +34,7 @@ async def test_a_tunnel_carries_bytes_both_ways(proxy: FilteringProxy) -> None:
 
 
 async def test_bytes_sent_before_the_tunnel_stands_are_not_lost(proxy: FilteringProxy) -> None:
-    async with site(echo) as port, browser(proxy, proxy.admit(LOCAL)) as one:
+    async with site(echo) as port, browser(await proxy.admit(LOCAL)) as one:
         await one.say(
             f"CONNECT 127.0.0.1:{port} HTTP/1.1", f"Host: 127.0.0.1:{port}", body=b"early"
         )
@@ -48,7 +48,7 @@ async def test_each_half_of_a_tunnel_ends_for_itself(proxy: FilteringProxy) -> N
         asked = await read_rest(stream)
         await stream.send(b"you said " + asked)
 
-    async with site(handler) as port, browser(proxy, proxy.admit(LOCAL)) as one:
+    async with site(handler) as port, browser(await proxy.admit(LOCAL)) as one:
         await one.tunnel(f"127.0.0.1:{port}")
         await one.stream.send(b"this")
         await one.stream.send_eof()
@@ -58,8 +58,8 @@ async def test_each_half_of_a_tunnel_ends_for_itself(proxy: FilteringProxy) -> N
 async def test_revoking_ends_tunnels_and_requests_at_once(
     proxy: FilteringProxy, leaks: Any
 ) -> None:
-    grant, other = proxy.admit(LOCAL), proxy.admit(LOCAL)
-    async with site(echo) as port, browser(proxy, grant) as one, browser(proxy, other) as two:
+    grant, other = await proxy.admit(LOCAL), await proxy.admit(LOCAL)
+    async with site(echo) as port, browser(grant) as one, browser(other) as two:
         await one.tunnel(f"127.0.0.1:{port}")
         await two.tunnel(f"127.0.0.1:{port}")
         grant.revoke()
