@@ -27,8 +27,11 @@ class Glimpse:
     def is_whole(self) -> bool:
         return self.title is not None and self.snapshot is not None
 
-    async def take(self) -> None:
-        """Look at the page, if it is small. Never raises; a page that does not answer is seen in part or not at all."""
+    async def take(self, loaded: anyio.Event) -> None:
+        """Look at the page once it is loaded, if it is small, and make ready before what that needs.
+
+        Never raises; a page that does not answer is seen in part or not at all.
+        """
         from playwright.async_api import Error
 
         page = self.tab.page
@@ -38,6 +41,7 @@ class Glimpse:
             # Not asked of the page itself, so that it also makes ready what the snapshot needs.
             if await page.locator("*").count() > SMALL:
                 return
+            await loaded.wait()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._entitle)
                 with suppress(Error):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LOAD_SECONDS: Final = 5.0
 """How long a page that was navigated to may go on loading after its document is there."""
+ANSWER_SECONDS: Final = 0.5
+"""How long a page may take to answer once it is loaded."""
 ROUNDS: Final = 20
 
 _AWAITED: Final = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
@@ -63,11 +65,10 @@ async def settle(
             with anyio.move_on_after(left):
                 await _answered(tab, started)
             left -= anyio.current_time() - since
-            if any(_is_main(tab, request) for request in started):
-                await _unless_modal(tab, _loaded(tab))
+            loads = any(_is_main(tab, request) for request in started)
             done, same = len(started), [False]
             if (quiet or started) and not _over(tab):
-                await _unless_modal(tab, _quieted(tab, glimpse, same))
+                await _unless_modal(tab, _quieted(tab, glimpse, same, loads=loads))
             if len(started) == done or _over(tab):
                 return same[0] and not _over(tab)
     return False
@@ -78,18 +79,22 @@ def _over(tab: Tab) -> bool:
     return tab.closed or tab.crashed or tab.modal.is_set()
 
 
-async def _quieted(tab: Tab, glimpse: Glimpse | None, same: list[bool]) -> None:
-    """Wait until the page rests, and note whether it stayed the same while it was looked at."""
+async def _quieted(tab: Tab, glimpse: Glimpse | None, same: list[bool], *, loads: bool) -> None:
+    """Wait until the page is loaded and rests, and note whether it stayed the same while it was looked at."""
     from playwright.async_api import Error
 
-    # A page that navigates away, closes or crashes answers with an error; one in an endless script never answers.
-    with anyio.move_on_after(0.5):
-        async with anyio.create_task_group() as tasks:
-            if glimpse is not None:
-                # It begins when this waits for the answer, so that no change before the snapshot goes unnoticed.
-                tasks.start_soon(glimpse.take)
-            with suppress(Error):
-                same[0] = await tab.page.evaluate(_QUIET)
+    loaded = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        if glimpse is not None:
+            tasks.start_soon(glimpse.take, loaded)
+        if loads:
+            await _loaded(tab)
+        # It goes on when this waits for the answer, so that no change before the snapshot goes unnoticed.
+        loaded.set()
+        # A page that navigates away, closes or crashes answers with an error; one in an endless script never answers.
+        tasks.cancel_scope.deadline = anyio.current_time() + ANSWER_SECONDS
+        with suppress(Error):
+            same[0] = await tab.page.evaluate(_QUIET)
 
 
 async def _loaded(tab: Tab) -> None:
