@@ -155,7 +155,12 @@ class Call:
             return None
         glimpse = Glimpse(tab) if snapshot and self.config.snapshot != "none" else None
         same = await settle(
-            tab, started, seconds=self.config.settle_seconds, quiet=quiet, glimpse=glimpse
+            tab,
+            started,
+            watch=self.session.watch,
+            seconds=self.config.settle_seconds,
+            quiet=quiet,
+            glimpse=glimpse,
         )
         seen = anyio.current_time()
         if not tab.modal.is_set():

@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from .world import World, WorldError
+
 if TYPE_CHECKING:
     from .tab import Tab
 
 SMALL: Final = 500
 """Of a page with more elements than this, a look that may be in vain costs more than it saves."""
+
+_IS_SMALL: Final = f"""(function count(root, found) {{
+  for (const element of root.querySelectorAll("*")) {{
+    if (++found > {SMALL}) break;
+    if (element.shadowRoot) found = count(element.shadowRoot, found);
+  }}
+  return found;
+}})(document, 0) <= {SMALL}"""
 
 
 @dataclass(slots=True)
@@ -27,25 +37,30 @@ class Glimpse:
     def is_whole(self) -> bool:
         return self.title is not None and self.snapshot is not None
 
-    async def take(self, loaded: anyio.Event) -> None:
-        """Look at the page once it is loaded, if it is small, and make ready before what that needs.
+    async def prepare(self) -> None:
+        """Make ready what a snapshot needs in each document, which takes longer than the snapshot of a small one."""
+        from playwright.async_api import Error
+
+        with suppress(Error):
+            await self.tab.page.locator(":root").count()
+
+    async def take(self, world: World, loaded: anyio.Event) -> None:
+        """Look at the page once it is loaded, if it is small.
 
         Never raises; a page that does not answer is seen in part or not at all.
         """
         from playwright.async_api import Error
 
-        page = self.tab.page
         # What an earlier look saw may be of another page.
         self.title = self.snapshot = None
-        with suppress(Error):
-            # Not asked of the page itself, so that it also makes ready what the snapshot needs.
-            if await page.locator("*").count() > SMALL:
+        with suppress(Error, WorldError):
+            if not await world.ask(_IS_SMALL):
                 return
             await loaded.wait()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._entitle)
                 with suppress(Error):
-                    self.snapshot = await page.aria_snapshot(mode="ai")
+                    self.snapshot = await self.tab.page.aria_snapshot(mode="ai")
 
     async def _entitle(self) -> None:
         from playwright.async_api import Error

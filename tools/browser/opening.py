@@ -153,7 +153,7 @@ class Opening:
             generation=self._view.generation,
             files=self._files,
             spawn=self._spawn,
-            hidden=origins.watch.hidden,
+            watch=origins.watch,
         )
         if self._config.elsewhere:
             # The browser is somebody else's as well.

@@ -19,10 +19,11 @@ from .tabs import Tabs
 from .trace import Trace
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Download, Page, Request
+    from playwright.async_api import BrowserContext, Download, Request
 
     from .clipboard import Clipboard
     from .files import Files
+    from .watch import Watch
 
 T = TypeVar("T")
 
@@ -45,13 +46,14 @@ class BrowserSession:
         generation: int,
         files: Files,
         spawn: Callable[..., None],
-        hidden: Callable[[Page], bool] = lambda _: False,
+        watch: Watch,
     ) -> None:
         self.config = config
         self.context = context
         self.generation = generation
         self.files = files
         self.spawn = spawn
+        self.watch = watch
         self.downloads = 0
         """How many downloads are under way."""
         self.downloads_begun = 0
@@ -70,8 +72,12 @@ class BrowserSession:
         self.mocks = Mocks(context, self.holds, spawn=spawn)
         self.offline = Offline(context, self.holds, spawn=spawn)
         self.trace = Trace(context, files, self.holds, spawn=spawn, tell=self.tell)
-        self.films = Films(context, files, self.holds, spawn=spawn, tell=self.tell, hidden=hidden)
-        self.recorder = Recorder(context, self.holds, spawn=spawn, tell=self.tell, hidden=hidden)
+        self.films = Films(
+            context, files, self.holds, spawn=spawn, tell=self.tell, hidden=watch.hidden
+        )
+        self.recorder = Recorder(
+            context, self.holds, spawn=spawn, tell=self.tell, hidden=watch.hidden
+        )
         context.on("close", lambda _: self.end())
         context.debugger.on("pausedstatechanged", self._paused)
         self.tabs = Tabs(
@@ -79,7 +85,7 @@ class BrowserSession:
             limit=config.tabs,
             spawn=spawn,
             on_download=self._downloading,
-            hidden=hidden,
+            hidden=watch.hidden,
         )
         self.tabs.before_close = self.films.stop_of
 

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from .world import WorldError
+
 if TYPE_CHECKING:
     from playwright.async_api import Request
 
     from .glimpse import Glimpse
     from .tab import Tab
+    from .watch import Watch
 
 LOAD_SECONDS: Final = 5.0
 """How long a page that was navigated to may go on loading after its document is there."""
@@ -27,7 +30,7 @@ ROUNDS: Final = 20
 _AWAITED: Final = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
 """Kinds of requests that change what a page says. Pictures, media and streams do not."""
 
-_QUIET: Final = """() => new Promise(done => {
+_QUIET: Final = """new Promise(done => {
   let changed = performance.now(), same = true;
   const end = changed + 200;
   const observer = new MutationObserver(() => { changed = performance.now(); same = false; });
@@ -47,6 +50,7 @@ async def settle(
     tab: Tab,
     started: list[Request],
     *,
+    watch: Watch,
     seconds: float,
     quiet: bool = True,
     glimpse: Glimpse | None = None,
@@ -68,7 +72,7 @@ async def settle(
             loads = any(_is_main(tab, request) for request in started)
             done, same = len(started), [False]
             if (quiet or started) and not _over(tab):
-                await _unless_modal(tab, _quieted(tab, glimpse, same, loads=loads))
+                await _unless_modal(tab, _quieted(tab, watch, glimpse, same, loads=loads))
             if len(started) == done or _over(tab):
                 return same[0] and not _over(tab)
     return False
@@ -79,22 +83,32 @@ def _over(tab: Tab) -> bool:
     return tab.closed or tab.crashed or tab.modal.is_set()
 
 
-async def _quieted(tab: Tab, glimpse: Glimpse | None, same: list[bool], *, loads: bool) -> None:
+async def _quieted(
+    tab: Tab, watch: Watch, glimpse: Glimpse | None, same: list[bool], *, loads: bool
+) -> None:
     """Wait until the page is loaded and rests, and note whether it stayed the same while it was looked at."""
     from playwright.async_api import Error
 
     loaded = anyio.Event()
     async with anyio.create_task_group() as tasks:
-        if glimpse is not None:
-            tasks.start_soon(glimpse.take, loaded)
-        if loads:
-            await _loaded(tab)
-        # It goes on when this waits for the answer, so that no change before the snapshot goes unnoticed.
-        loaded.set()
-        # A page that navigates away, closes or crashes answers with an error; one in an endless script never answers.
-        tasks.cancel_scope.deadline = anyio.current_time() + ANSWER_SECONDS
-        with suppress(Error):
-            same[0] = await tab.page.evaluate(_QUIET)
+        try:
+            world = await watch.world(tab.page)
+            if glimpse is not None:
+                tasks.start_soon(glimpse.take, world, loaded)
+            if loads:
+                if glimpse is not None:
+                    tasks.start_soon(glimpse.prepare)
+                await _loaded(tab)
+            # A page that navigates away, closes or crashes answers with an error; one in an endless script never answers.
+            tasks.cancel_scope.deadline = anyio.current_time() + ANSWER_SECONDS
+            # It goes on when this waits for the answer, so that no change before the snapshot goes unnoticed.
+            loaded.set()
+            same[0] = await world.ask(_QUIET) is True
+        except (Error, WorldError):
+            # What was seen meanwhile may be of a document that is gone.
+            loaded.set()
+            with suppress(Error):
+                await tab.page.evaluate(f"() => {_QUIET}")
 
 
 async def _loaded(tab: Tab) -> None:

@@ -65,19 +65,27 @@ class World:
                     raise WorldError(error.message) from error
         raise AssertionError("unreachable")
 
+    async def ask(self, expression: str) -> Any:
+        """Evaluate an expression in the world of the page itself, which answers what it likes.
+
+        Playwright does this as well, and first brings scripts of its own into each document.
+
+        Raises:
+            WorldError: it threw.
+            playwright's Error: the page navigated away, or is gone.
+        """
+        return await self._value({"expression": expression})
+
     async def _evaluate(self, expression: str) -> Any:
         place = {"frameId": self._frame, "worldName": NAME}
         world = await asked(self._session, "Page.createIsolatedWorld", place)
-        answer = await asked(
-            self._session,
-            "Runtime.evaluate",
-            {
-                "expression": expression,
-                "contextId": world["executionContextId"],
-                "awaitPromise": True,
-                "returnByValue": True,
-            },
+        return await self._value(
+            {"expression": expression, "contextId": world["executionContextId"]}
         )
+
+    async def _value(self, params: JSON) -> Any:
+        wanted = {**params, "awaitPromise": True, "returnByValue": True}
+        answer = await asked(self._session, "Runtime.evaluate", wanted)
         if "exceptionDetails" in answer:
             thrown = answer["exceptionDetails"]
             raise WorldError(thrown.get("exception", {}).get("description") or thrown["text"])
