@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -30,6 +31,8 @@ T = TypeVar("T")
 _REF: Final = re.compile(r"(?:g(\d+))?((?:f\d+)?e\d+)")
 _SHOWN_REF: Final = re.compile(r"\[ref=(?=(?:f\d+)?e\d+\])")
 LEAVE_SECONDS: Final = 2.0
+NEWS: Final = 50
+"""How much of what happened is told with one result."""
 FRESH_SECONDS: Final = 0.01
 """How old a look at a page may be and still show it as it is."""
 
@@ -218,7 +221,7 @@ class Call:
             if tab is not None:
                 await self._page(tab)
         news = [*self.session.take_news(), *(tab.take_news() if tab is not None else ())]
-        self.answer.events(news[:50])
+        self.answer.events(summed(news))
         for name, size in self.session.files.take_kept():
             self.answer.file(self.session.files.uri(name), name, mime_of(name), size)
 
@@ -227,7 +230,7 @@ class Call:
         if glimpse is None or glimpse.tab is not tab or self.answer.is_error:
             await self.beside_title(tab, partial(self._snapshot, tab))
             return
-        self._title = (tab, glimpse.title or "")
+        self._title = (tab, str(glimpse.title))
         await self._snapshot(tab, glimpse.snapshot)
 
     async def beside_title(self, tab: Tab, work: Callable[[], Awaitable[T]]) -> T:
@@ -313,6 +316,13 @@ class Call:
         return text
 
 
+def summed(news: Iterable[str]) -> list[str]:
+    """Return what happened, what happened often as one line, and of very much how much more there was."""
+    lines = [f"{line} ({n} times)" if n > 1 else line for line, n in Counter(news).items()]
+    more = len(lines) - NEWS
+    return lines if more <= 0 else [*lines[:NEWS], f"({more} more)"]
+
+
 def _state(tab: Tab | None) -> object:
     """What the answer says of a page, as far as it can be compared without asking it."""
     return tab and (tab.page.url, tab.troubles())
@@ -325,4 +335,4 @@ def named(wanted: str | None, usual: str) -> str:
     return wanted if PurePath(wanted).suffix else f"{wanted}{PurePath(usual).suffix}"
 
 
-__all__ = ["Call", "ToolFailed", "first_line", "named"]
+__all__ = ["Call", "ToolFailed", "first_line", "named", "summed"]

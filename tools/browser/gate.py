@@ -39,7 +39,7 @@ class Sleeper(Protocol):
 
 
 class Gate:
-    """The gate of one browser, shared by its contexts, closed when none of them has anything asleep.
+    """The gate of one browser, shared by its contexts.
 
     Lives as long as the browser. All methods may be called concurrently.
     """

@@ -30,12 +30,13 @@ class Glimpse:
     """What was seen of a page. Worth nothing until it is known that the page stayed as it was."""
 
     tab: Tab
-    title: str | None = None
+    title: object = None
+    """What the page says that its title is."""
     snapshot: str | None = None
 
     @property
     def is_whole(self) -> bool:
-        return self.title is not None and self.snapshot is not None
+        return isinstance(self.title, str) and self.snapshot is not None
 
     async def prepare(self) -> None:
         """Make ready what a snapshot needs in each document, which takes longer than the snapshot of a small one."""
@@ -52,21 +53,12 @@ class Glimpse:
         from playwright.async_api import Error
 
         # What an earlier look saw may be of another page.
-        self.title = self.snapshot = None
+        self.snapshot = None
         with suppress(Error, WorldError):
+            await loaded.wait()
             if not await world.ask(_IS_SMALL):
                 return
-            await loaded.wait()
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._entitle)
-                with suppress(Error):
-                    self.snapshot = await self.tab.page.aria_snapshot(mode="ai")
-
-    async def _entitle(self) -> None:
-        from playwright.async_api import Error
-
-        with suppress(Error):
-            self.title = await self.tab.page.title()
+            self.snapshot = await self.tab.page.aria_snapshot(mode="ai")
 
 
 __all__ = ["Glimpse"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ LARGEST: Final = 100
 """How many routes a session may have; each is asked about every request."""
 HELD: Final = "a mocked route"
 OFFLINE: Final = "the offline state"
+EVERYTHING: Final = re.compile("")
 
 _OURS: Final = ("cookie", "host", "content-length", "connection", "transfer-encoding", "upgrade")
 
@@ -68,7 +70,7 @@ class Mock:
                     headers=self.headers,
                 )
             else:
-                # Not continue_(), which would skip the route that refuses schemes.
+                # Not continue_(), which would skip a route that refuses schemes.
                 await route.fallback(headers=await self._changed(route))
 
     async def _changed(self, route: Route) -> dict[str, str]:
@@ -133,6 +135,10 @@ class Mocks:
         self.held.end()
 
 
+async def _fall_back(route: Route) -> None:
+    await route.fallback()
+
+
 class Offline:
     """Whether a context is offline, which ends with it as mocked requests do."""
 
@@ -145,6 +151,11 @@ class Offline:
 
     async def set(self, offline: bool) -> None:
         await self._context.set_offline(offline)
+        if offline and not self.on:
+            # With a route no page is served from the browser's cache.
+            await self._context.route(EVERYTHING, _fall_back)
+        elif self.on and not offline:
+            await self._context.unroute(EVERYTHING, _fall_back)
         self.on = offline
         if offline:
             self.held.begin()

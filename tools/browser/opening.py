@@ -88,12 +88,14 @@ class Opening:
                 process.browser,
                 hibernated,
                 context_options=self._options(process, grant),
-                prepare=partial(self._prepare, process),
+                prepare=partial(self._prepare, process, grant),
                 seconds=min(RESTORE_SECONDS, self._config.connect_seconds / 3),
             )
         except BaseException:
             if grant is not None:
                 grant.revoke()
+                if self._session is None:
+                    grant.free()
             raise
         session = self._session
         assert session is not None
@@ -106,7 +108,7 @@ class Opening:
         connection = BrowserConnection(session, process, tools, save=saver)
         connection.on_closed.append(session.end)
         if grant is not None:
-            connection.on_closed.append(grant.revoke)
+            connection.on_closed.append(partial(_leave, grant, process))
         if hibernated is not None:
             connection.opened = resumed.report
         elif self._view.generation > 1:
@@ -145,8 +147,14 @@ class Opening:
         return {k: v for k, v in known[name].items() if k != "default_browser_type"}
 
     async def _prepare(
-        self, process: BrowserProcess, context: BrowserContext, origins: Origins
+        self,
+        process: BrowserProcess,
+        grant: Grant | None,
+        context: BrowserContext,
+        origins: Origins,
     ) -> None:
+        if grant is not None:
+            context.on("close", lambda _: grant.free())
         self._session = BrowserSession(
             self._config,
             context,
@@ -155,7 +163,7 @@ class Opening:
             spawn=self._spawn,
             watch=origins.watch,
         )
-        if self._config.elsewhere:
+        if self._config.remote:
             # The browser is somebody else's as well.
             await refuse_schemes(context)
         else:
@@ -167,6 +175,13 @@ class Opening:
         news = self._early if self._session is None else self._session.news
         if line not in news and len(news) < NEWS:
             news.append(line)
+
+
+def _leave(grant: Grant, process: BrowserProcess) -> None:
+    """End the way out of a context that was closed, or did not close in time and may still send something."""
+    grant.revoke()
+    if process.lost.is_set():
+        grant.free()
 
 
 class _Saver:

@@ -40,16 +40,17 @@ class Outlet:
     async def admit(self, tell: Callable[[str], None]) -> Grant | None:
         """Let a context out, None when its browser runs elsewhere, where the network is another one.
 
-        `tell` is called with each refusal, in words, and with what could not be reached. Revoke it when the context closes.
+        `tell` is called with each refusal, in words, and with what could not be reached. Revoke it when its session ends,
+        and free it when the context is closed.
 
         Raises:
             ServiceUnavailable: there is no port left for it.
         """
         if self._config.elsewhere:
             return None
-        async with self._starting:
-            proxy: FilteringProxy = self._proxy or await self._tasks.start(self._serve)
         try:
+            async with self._starting:
+                proxy: FilteringProxy = self._proxy or await self._tasks.start(self._serve)
             return await proxy.admit(
                 self.policy,
                 on_refused=lambda host, why: tell(f"Not allowed to reach {host}: {why}."),

@@ -263,15 +263,11 @@ BROWSER_ARGS: Final = (
 
 _PAGES_OF_OURS: Final = ("about:blank", "about:srcdoc", "chrome-error://chromewebdata/")
 
-
-LOCAL_SCHEMES: Final = (
-    *("file", "filesystem", "ftp", "content", "externalfile", "cid", "javascript", "view-source"),
-    *("chrome", "chrome-*", "devtools", "edge", "brave", "isolated-app", "uuid-in-package"),
-)
-"""What Chromium loads besides web addresses and what pages make themselves, as patterns of its DevTools protocol."""
+LOCAL_SCHEMES: Final = ("file", "filesystem", "ftp", "content", "externalfile", "view-source")
+"""What a browser reads from its machine, for patterns of the DevTools protocol, which its own pages do not pass."""
 
 OTHER_SCHEMES: Final = re.compile(r"^(?!(?:https?|wss?|data|blob|about):)", re.IGNORECASE)
-"""The URLs a route has to abort. A pattern is matched beside the browser; a function would be asked for every request."""
+"""What a route of a browser elsewhere has to abort. It is matched there; a function would be asked for every request."""
 
 
 def scheme_allowed(url: str) -> bool:
@@ -296,8 +292,8 @@ def scheme_allowed(url: str) -> bool:
 __all__ = [
     "BROWSER_ARGS",
     "HostEntry",
-    "NetworkPolicy",
     "LOCAL_SCHEMES",
+    "NetworkPolicy",
     "OTHER_SCHEMES",
     "Target",
     "scheme_allowed",

@@ -24,7 +24,7 @@ from .egress.client import Client, Patience
 from .egress.dialer import Dialer
 from .egress.grant import Grant, GrantStatistics, Told
 from .egress.lines import close
-from .egress.peer import is_ours
+from .egress.peer import Peers
 from .egress.resolver import Resolver
 from .egress.upstream import UpstreamProxy
 from .policy import NetworkPolicy
@@ -58,6 +58,7 @@ class FilteringProxy:
         self._grants: set[Grant] = set()
         self._open = 0
         self._tasks: TaskGroup | None = None
+        self._peers: Peers | None = None
         self._exit = AsyncExitStack()
 
     @property
@@ -67,6 +68,8 @@ class FilteringProxy:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
+            self._peers = Peers()
+            stack.callback(self._peers.close)
             self._tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(self._tasks.cancel_scope.cancel)
             self._exit = stack.pop_all()
@@ -80,7 +83,7 @@ class FilteringProxy:
     ) -> None:
         self._tasks = None
         for grant in list(self._grants):
-            grant.revoke()
+            grant.free()
         # Not told of an error of its user's, the task group does not wrap it.
         await self._exit.aclose()
 
@@ -92,7 +95,7 @@ class FilteringProxy:
         on_failed: Told | None = None,
         upstream: UpstreamProxy | None = None,
     ) -> Grant:
-        """Let a context out, by a port that is open until the grant is revoked.
+        """Let a context out, by a port that is its own until the grant is freed.
 
         `on_refused(host, reason)` is called for each request that the policy refuses, `on_failed` for each whose site
         cannot be reached: for a tunnel a browser does not tell why.
@@ -101,9 +104,14 @@ class FilteringProxy:
             OSError: there is no port left to listen on, or no file descriptor.
             RuntimeError: the proxy is not entered.
         """
-        if self._tasks is None:
-            raise RuntimeError("the proxy is not listening")
+        self._entered()
         bound = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        try:
+            # Meanwhile it may have been left.
+            tasks = self._entered()
+        except RuntimeError:
+            await bound.aclose()
+            raise
         (listener,) = bound.listeners
         assert isinstance(listener, SocketListener)
         grant = Grant(
@@ -114,10 +122,10 @@ class FilteringProxy:
             upstream=upstream,
             on_refused=on_refused,
             on_failed=on_failed,
-            on_revoked=self._grants.discard,
+            on_freed=self._grants.discard,
         )
         self._grants.add(grant)
-        self._tasks.start_soon(self._accept, listener, grant, self._tasks)
+        tasks.start_soon(self._accept, listener, grant, tasks)
         return grant
 
     async def _accept(self, listener: SocketListener, grant: Grant, tasks: TaskGroup) -> None:
@@ -130,7 +138,7 @@ class FilteringProxy:
                         # No file descriptors left, or the browser gave up: neither is the end.
                         await anyio.sleep(_OUT_OF_FILES_SECONDS)
                         continue
-                    if self._open >= self._most or not _is_ours(stream):
+                    if self._open >= self._most or not self._is_ours(stream):
                         await close(stream)
                         continue
                     self._open += 1
@@ -151,12 +159,17 @@ class FilteringProxy:
         finally:
             self._open -= 1
 
+    def _entered(self) -> TaskGroup:
+        if self._tasks is None:
+            raise RuntimeError("the proxy is not listening")
+        return self._tasks
 
-def _is_ours(stream: SocketStream) -> bool:
-    try:
-        return is_ours(stream.extra(SocketAttribute.raw_socket))
-    except OSError:
-        return False
+    def _is_ours(self, stream: SocketStream) -> bool:
+        assert self._peers is not None
+        try:
+            return self._peers.are_ours(stream.extra(SocketAttribute.raw_socket))
+        except OSError:
+            return False
 
 
 __all__ = ["FilteringProxy", "Grant", "GrantStatistics", "Patience", "UpstreamProxy"]

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import anyio
+from anyio.abc import TaskGroup
 
 from .world import WorldError
 
@@ -25,12 +26,13 @@ LOAD_SECONDS: Final = 5.0
 """How long a page that was navigated to may go on loading after its document is there."""
 ANSWER_SECONDS: Final = 0.5
 """How long a page may take to answer once it is loaded."""
+SOON_SECONDS: Final = 0.01
 ROUNDS: Final = 20
 
 _AWAITED: Final = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
 """Kinds of requests that change what a page says. Pictures, media and streams do not."""
 
-_QUIET: Final = """new Promise(done => {
+_REST: Final = """new Promise(done => {
   let changed = performance.now(), same = true;
   const end = changed + 200;
   const observer = new MutationObserver(() => { changed = performance.now(); same = false; });
@@ -39,11 +41,11 @@ _QUIET: Final = """new Promise(done => {
     const now = performance.now();
     if (now - changed < 8 && now < end) return setTimeout(look, Math.ceil(changed + 8 - now));
     observer.disconnect();
-    done(same);
+    done([same, document.title]);
   };
   setTimeout(look, 0);
 })"""
-"""Resolves when the page did not change for 8 ms, at the latest after 200 ms, and says whether it did not change at all."""
+"""Resolves when the page did not change for 8 ms, at the latest after 200 ms: whether it never changed, and its title."""
 
 
 async def settle(
@@ -95,27 +97,43 @@ async def _quieted(
             world = await watch.world(tab.page)
             if glimpse is not None:
                 tasks.start_soon(glimpse.take, world, loaded)
-            if loads:
-                if glimpse is not None:
-                    tasks.start_soon(glimpse.prepare)
-                await _loaded(tab)
+            if loads and tab.stage != "loaded":
+                await _loaded(tab, tasks, glimpse)
             # A page that navigates away, closes or crashes answers with an error; one in an endless script never answers.
             tasks.cancel_scope.deadline = anyio.current_time() + ANSWER_SECONDS
             # It goes on when this waits for the answer, so that no change before the snapshot goes unnoticed.
             loaded.set()
-            same[0] = await world.ask(_QUIET) is True
-        except (Error, WorldError):
+            same[0], title = await world.ask(_REST)
+            if glimpse is not None:
+                glimpse.title = title
+        except (Error, WorldError, TypeError, ValueError):
             # What was seen meanwhile may be of a document that is gone.
             loaded.set()
+            tasks.cancel_scope.deadline = anyio.current_time() + ANSWER_SECONDS
             with suppress(Error):
-                await tab.page.evaluate(f"() => {_QUIET}")
+                await tab.page.evaluate(f"() => {_REST}")
 
 
-async def _loaded(tab: Tab) -> None:
+async def _loaded(tab: Tab, tasks: TaskGroup, glimpse: Glimpse | None) -> None:
+    """Wait for the load event. While it takes its time, what a snapshot needs is made ready."""
     from playwright.async_api import Error
 
-    with suppress(Error):
-        await tab.page.wait_for_load_state("load", timeout=LOAD_SECONDS * 1000)
+    with anyio.move_on_after(SOON_SECONDS):
+        await _seen_loaded(tab)
+    if tab.stage == "loaded":
+        return
+    if glimpse is not None:
+        tasks.start_soon(glimpse.prepare)
+    with anyio.move_on_after(LOAD_SECONDS), suppress(Error):
+        await _seen_loaded(tab)
+        if tab.stage == "unknown":
+            # It may have become a download, or no new document at all.
+            await tab.page.wait_for_load_state("load", timeout=LOAD_SECONDS * 1000)
+
+
+async def _seen_loaded(tab: Tab) -> None:
+    while tab.stage == "loading" and not _over(tab):
+        await tab.changed.wait()
 
 
 async def _answered(tab: Tab, started: list[Request]) -> None:

@@ -86,8 +86,10 @@ class Tab:
         """What happened and was not told yet, for the next result."""
         self.seen: str | None = None
         """The last snapshot that was shown, for the difference to it."""
+        self.stage: Literal["unknown", "loading", "loaded"] = "unknown"
+        """How far the last navigation has come, as far as it was seen: to ask Playwright takes several messages."""
         self.changed = anyio.Event()
-        """Set, and replaced, when a request ends or the page goes elsewhere."""
+        """Set, and replaced, when a request ends or the page goes elsewhere or is loaded."""
         self._dialogs = 0
         self._on_download = on_download
         self._listen()
@@ -103,6 +105,7 @@ class Tab:
         page.on("requestfinished", self._over)
         page.on("requestfailed", self._over)
         page.on("framenavigated", self._navigated)
+        page.on("load", self._load)
         page.on("dialog", self._dialog)
         page.on("filechooser", self._chooser)
         page.on("download", lambda download: self._on_download(self, download))
@@ -179,6 +182,8 @@ class Tab:
         self._asked += 1
         self.pending.add(request)
         self.started.append(request)
+        if request.is_navigation_request():
+            self.stage = "unknown"
 
     def _over(self, request: Request) -> None:
         self.pending.discard(request)
@@ -195,7 +200,12 @@ class Tab:
                 self._asked = len(self.requests)
                 self.pending &= set(known[number:])
                 self._said_before = self._said
+                self.stage = "loading"
                 break
+        self._note_change()
+
+    def _load(self, _: Page) -> None:
+        self.stage = "loaded"
         self._note_change()
 
     def _dialog(self, dialog: Dialog) -> None:

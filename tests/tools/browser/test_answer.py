@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from statehold.tools.browser.answer import TEXT_LIMIT, Answer, difference
+from statehold.tools.browser.call import summed
 
 LINES = some.lists(some.sampled_from(["- a", "- b", "  - c", "- d"]), max_size=12)
 
@@ -74,3 +75,11 @@ async def test_an_action_answers_with_as_much_of_the_page_as_is_wanted(
         assert ("Vanish" in text) == (snapshot == "full")
         assert "Vanish" in await browse.text("snapshot")
         assert "Vanish" in section(await browse.error("click", target="e999"), "Snapshot")
+
+
+def test_what_happened_often_is_one_line_and_very_much_is_counted() -> None:
+    assert summed(["one", "two", "one", "one"]) == ["one (3 times)", "two"]
+    assert summed([]) == []
+    many = summed([str(number) for number in range(60)])
+    assert many[:50] == [str(number) for number in range(50)]
+    assert many[50:] == ["(10 more)"]

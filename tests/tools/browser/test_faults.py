@@ -203,14 +203,12 @@ async def test_a_killed_network_process_ends_nothing(data: Path, lab: str) -> No
         pytest.skip("the headless shell has none of its own, and there is no whole Chromium here")
     async with running(data, path) as service, opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/logins")
-        await browse.text("click", target="text=By cookie")
         for _ in range(2):
             network_process(browse).kill()
             # The first page may be under way when the browser notices.
             await browse.call("navigate", url=f"{lab}/counter")
             text = await browse.text("navigate", url=f"{lab}/logins")
-            assert "Page URL" in text
-            assert "407" not in text
+            assert "Logins" in section(text, "Page")
         assert not browse.connection.lost.is_set()
 
 

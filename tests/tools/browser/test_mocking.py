@@ -25,6 +25,16 @@ async def fetched(browse: Browse, path: str) -> Any:
     return await browse.value(function % json.dumps(path))
 
 
+async def test_offline_nothing_is_shown_of_what_was_kept(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/keeping")
+    script = "() => fetch('/kept.js').then(answer => answer.text(), () => 'failed')"
+    assert await browse.value(script) == "// kept"
+    await browse.text("network_state_set", state="offline")
+    assert await browse.value(script) == "failed"
+    await browse.text("network_state_set", state="online")
+    assert await browse.value(script) == "// kept"
+
+
 async def test_a_session_goes_offline_and_back(browse: Browse, lab: str) -> None:
     assert "Network is now offline" in await browse.text("network_state_set", state="offline")
     assert browse.connection.busy == "the offline state is on"

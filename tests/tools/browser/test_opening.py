@@ -16,6 +16,7 @@ import anyio
 import pytest
 from browsing import Browse, new_view, opened, running, section, text_of
 from lab import Lab
+from playwright.async_api import Error
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.sessions.services import Snapshot
@@ -249,6 +250,9 @@ async def test_browser_elsewhere_is_used_and_left_as_it_was(
             async with opened(service) as browse:
                 await browse.text("navigate", url=f"{lab}/frame?name=one")
                 given = await saved(browse)
+                page = await browse.connection.session.context.new_page()
+                with pytest.raises(Error, match="ERR_FAILED"):
+                    await page.goto("file:///etc/hostname")
             async with opened(service, new_view(generation=2), given) as again:
                 assert "Frame one" in await again.text("snapshot")
 

@@ -43,6 +43,23 @@ async def test_code_works_on_the_page_of_the_session(data: Path, shell: str, lab
         assert "Frame other" in await other.text("snapshot")
 
 
+async def test_code_does_not_get_the_browser_to_read_files(data: Path, shell: str) -> None:
+    secret = data.parent / "secret.txt"
+    secret.write_text("a secret")
+    async with (
+        running(data, shell, caps=["unsafe"]) as service,
+        opened(service) as browse,
+    ):
+        await browse.text("navigate", url="about:blank")
+        # The second context is none of the session's.
+        for page in ("page", "await (await page.context().browser().newContext()).newPage()"):
+            code = f"""async page => {{ const other = {page}; await other.goto('{secret.as_uri()}');
+                return await other.content(); }}"""
+            text = await browse.error("run_code_unsafe", code=code)
+            assert "ERR_BLOCKED_BY_CLIENT" in text
+            assert "a secret" not in text
+
+
 async def test_code_that_never_ends_is_stopped(data: Path, shell: str) -> None:
     async with (
         running(data, shell, caps=["unsafe"], script_seconds=2.5) as service,

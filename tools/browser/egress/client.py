@@ -55,14 +55,13 @@ class Client:
         self._clock = clock
         self._patience = patience
         self._scope = anyio.CancelScope()
-        self._unwanted: Refused | None = None
         self._near = h11.Connection(h11.SERVER)
         self._unread = bytearray()
         self._far: Far | None = None
 
     async def serve(self) -> None:
         try:
-            with self._scope, self._grant.connection(self._scope) as self._unwanted:
+            with self._scope, self._grant.connection(self._scope):
                 while await self._serve_one():
                     pass
         except BROKEN:
@@ -85,8 +84,7 @@ class Client:
                 return False
             request = self._parsed()
             head = request.method == b"HEAD"
-            if self._unwanted is not None:
-                raise self._unwanted
+            self._grant.count(self._scope)
             incoming = understood(request)
             if not incoming.has_body:
                 self._skip_body()

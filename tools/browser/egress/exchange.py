@@ -183,7 +183,7 @@ class Exchange:
     def _response(self, event: h11.Response) -> h11.Response:
         items = event.headers.raw_items()
         if event.status_code == 407:
-            # A browser would take it for ours and answer with the session's credentials.
+            # A browser would take it for ours and ask for a login to it.
             raise self._unreachable("asks for the credentials of a proxy")
         lengths = [value for name, value in event.headers if name == b"content-length"]
         most = self._grant.policy.response_bytes

@@ -48,7 +48,7 @@ class Grant:
         upstream: UpstreamProxy | None,
         on_refused: Told | None,
         on_failed: Told | None,
-        on_revoked: Callable[[Grant], None],
+        on_freed: Callable[[Grant], None],
     ) -> None:
         self.server = server
         """The address, as `http://127.0.0.1:PORT`: what the `server` of Playwright's `proxy` option takes."""
@@ -64,35 +64,57 @@ class Grant:
         self._most = connections
         self._on_refused = on_refused
         self._on_failed = on_failed
-        self._on_revoked = on_revoked
-        self._scopes: set[anyio.CancelScope] = set()
+        self._on_freed = on_freed
+        self.revoked = False
         self.listening = anyio.CancelScope()
         """What its port is open in."""
+        self._scopes: set[anyio.CancelScope] = set()
+        self._counted: set[anyio.CancelScope] = set()
 
     def __repr__(self) -> str:
-        return f"<Grant {self.server} connections={len(self._scopes)}>"
+        return f"<Grant {self.server} connections={len(self._counted)}>"
 
     def revoke(self) -> None:
-        """End its connections at once and accept no more. May be called again."""
-        self._on_revoked(self)
-        self.listening.cancel()
+        """End its connections at once and serve no more. May be called again.
+
+        The port stays taken, so that what a context that is slow to close still sends reaches nobody else.
+        """
+        self.revoked = True
         for scope in self._scopes:
             scope.cancel()
 
+    def free(self) -> None:
+        """Revoke it and give back its port, as soon as nothing can be using it. May be called again."""
+        self.revoke()
+        self.listening.cancel()
+        self._on_freed(self)
+
     def statistics(self) -> GrantStatistics:
         return GrantStatistics(
-            len(self._scopes), self._refused, self._failed, self.sent, self.received
+            len(self._counted), self._refused, self._failed, self.sent, self.received
         )
 
     @contextmanager
-    def connection(self, scope: anyio.CancelScope) -> Generator[Refused | None]:
-        """Count a connection, which revoking cancels. Yields why it is one too many, None when it is not."""
-        crowded = self._most <= len(self._scopes)
+    def connection(self, scope: anyio.CancelScope) -> Generator[None]:
+        """Note a connection, which revoking cancels."""
+        if self.revoked:
+            scope.cancel()
         self._scopes.add(scope)
         try:
-            yield _crowded(self._most) if crowded else None
+            yield
         finally:
             self._scopes.discard(scope)
+            self._counted.discard(scope)
+
+    def count(self, scope: anyio.CancelScope) -> None:
+        """Count a connection that asks for something, once.
+
+        Raises:
+            Refused: there are too many; there may be room for it later.
+        """
+        if scope not in self._counted and len(self._counted) >= self._most:
+            raise too_many(f"this session has {self._most} connections open already")
+        self._counted.add(scope)
 
     def note(self, refused: Refused) -> None:
         """Count a request that got no answer of its site, and tell whoever asked to be told."""
@@ -109,10 +131,6 @@ class Grant:
             told(refused.host, refused.reason)
         except Exception:
             logger.exception("telling of a refused request failed")
-
-
-def _crowded(most: int) -> Refused:
-    return too_many(f"this session has {most} connections open already")
 
 
 __all__ = ["Grant", "GrantStatistics", "Told"]

@@ -5,12 +5,16 @@ A loopback port is open to every user of a machine. Linux tells whose a socket i
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import socket
 import struct
 from contextlib import ExitStack
-from functools import cache
+from itertools import count
 from typing import Any, Final
+
+logger = logging.getLogger(__name__)
 
 _SOCK_DIAG: Final = 4
 """The protocol of netlink; the module `socket` does not name it."""
@@ -21,44 +25,92 @@ _NO_COOKIE: Final = b"\xff" * 8
 
 _HEADER: Final = struct.Struct("=IHHII")
 _ID: Final = struct.Struct("!HH16s16s")
-_OWNER: Final = _HEADER.size + 4 + 48 + 12
-"""Where an answer says the user: behind its header, four states, the socket's id and its timers and queues."""
+_OWNER: Final = struct.Struct("=II")
+_OWNER_AT: Final = _HEADER.size + 4 + 48 + 12
+"""Where an answer says the user and the inode: behind its header, four states, the socket's id, its timer and queues."""
+
+_NOT_HERE: Final = frozenset({errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.EPERM, errno.EACCES})
 
 
-def is_ours(connected: socket.socket) -> bool:
-    """Say whether the other end belongs to the user of this process; True where the system tells nobody.
+class Peers:
+    """Tells whose the other end of a connection is. Open until `close`, and used from one thread."""
 
-    It does not block. A socket that is gone already belongs to nobody.
-    """
-    return not _told() or _owner(connected) == os.geteuid()
+    def __init__(self) -> None:
+        """
+        Raises:
+            OSError: there is no file descriptor left to find out with.
+        """
+        self._numbers = count(1)
+        self._asking = _netlink()
+        if self._asking is None or not self._answers():
+            logger.warning(
+                "this system does not tell whose a connection is: other users of it can use the ways out of browsers"
+            )
+            self.close()
 
+    def are_ours(self, connected: socket.socket) -> bool:
+        """Say whether the other end belongs to the user of this process; True where the system tells nobody.
 
-@cache
-def _told() -> bool:
-    """Whether this system answers at all, tried on a connection of our own."""
-    with ExitStack() as stack:
-        try:
+        It does not block. A socket that was closed already belongs to nobody, whatever it has sent before.
+
+        Raises:
+            OSError: the connection is gone.
+        """
+        return self._asking is None or self._owner(connected) == os.geteuid()
+
+    def close(self) -> None:
+        """Ask no more. Idempotent."""
+        if self._asking is not None:
+            self._asking.close()
+            self._asking = None
+
+    def _answers(self) -> bool:
+        """Try it on a connection of our own."""
+        with ExitStack() as stack:
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            stack.enter_context(socket.create_connection(listener.getsockname()))
-            near, _ = listener.accept()
-            return _owner(stack.enter_context(near)) == os.geteuid()
-        except (OSError, AttributeError):
-            return False
+            far = stack.enter_context(socket.create_connection(listener.getsockname()))
+            while True:
+                near, peer = listener.accept()
+                with near:
+                    # Somebody else may have been quicker.
+                    if peer == far.getsockname():
+                        return self._owner(near) == os.geteuid()
+
+    def _owner(self, connected: socket.socket) -> int | None:
+        assert self._asking is not None
+        here, there = connected.getsockname(), connected.getpeername()
+        addresses = [socket.inet_aton(host) + bytes(12) for host, _ in (there, here)]
+        wanted = _ID.pack(there[1], here[1], *addresses) + bytes(4) + _NO_COOKIE
+        body = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _ALL_STATES) + wanted
+        number = next(self._numbers) & 0xFFFFFFFF
+        self._asking.send(
+            _HEADER.pack(_HEADER.size + len(body), _BY_FAMILY, _REQUEST, number, 0) + body
+        )
+        while True:
+            answer = self._asking.recv(4096)
+            _, kind, _, answered, _ = _HEADER.unpack_from(answer)
+            if answered == number:
+                break
+        if kind != _BY_FAMILY or len(answer) < _OWNER_AT + _OWNER.size:
+            return None
+        user, inode = _OWNER.unpack_from(answer, _OWNER_AT)
+        # What no process holds any more is said to be root's.
+        return user if inode else None
 
 
-def _owner(connected: socket.socket) -> int | None:
-    here, there = connected.getsockname(), connected.getpeername()
-    addresses = [socket.inet_aton(host) + bytes(12) for host, _ in (there, here)]
-    wanted = _ID.pack(there[1], here[1], *addresses) + bytes(4) + _NO_COOKIE
-    body = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _ALL_STATES) + wanted
+def _netlink() -> socket.socket | None:
     netlink: Any = socket
-    with socket.socket(netlink.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as asking:
-        head = _HEADER.pack(_HEADER.size + len(body), _BY_FAMILY, _REQUEST, 1, 0)
-        asking.send(head + body)
-        answer = asking.recv(4096)
-    if len(answer) < _OWNER + 4 or _HEADER.unpack_from(answer)[1] != _BY_FAMILY:
+    try:
+        asking = socket.socket(netlink.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG)
+    except AttributeError:
         return None
-    return struct.unpack_from("=I", answer, _OWNER)[0]
+    except OSError as error:
+        if error.errno in _NOT_HERE:
+            return None
+        raise
+    # The kernel has answered when the question was sent.
+    asking.setblocking(False)
+    return asking
 
 
-__all__ = ["is_ours"]
+__all__ = ["Peers"]

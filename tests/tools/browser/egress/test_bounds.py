@@ -32,8 +32,17 @@ async def test_connections_are_bounded_per_grant_and_in_all() -> None:
         async with browser(grant) as one, browser(grant) as two:
             assert (await one.tunnel(f"127.0.0.1:{port}")).status == 200
             assert (await two.tunnel(f"127.0.0.1:{port}")).status == 503
+            assert grant.statistics().connections == 1
             async with browser(await proxy.admit(LOCAL)) as three:
                 assert (await three.tunnel(f"127.0.0.1:{port}")).status == 200
+        # There is room for the second as soon as the first is gone.
+        async with browser(grant) as one, browser(grant) as two:
+            await one.tunnel(f"127.0.0.1:{port}")
+            assert (await two.get("http://nowhere.example/")).status == 503
+            await one.stream.aclose()
+            while grant.statistics().connections:
+                await anyio.lowlevel.checkpoint()
+            assert (await two.get("http://nowhere.example/")).status == 502
     async with site(echo) as port, proxy_with(Names(), connections=1) as proxy:
         first, second = await proxy.admit(LOCAL), await proxy.admit(LOCAL)
         async with browser(first) as one:

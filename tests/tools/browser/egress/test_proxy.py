@@ -26,15 +26,17 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[2]))) as asking:
     host = "127.0.0.1:" + sys.argv[3]
     try:
         asking.sendall(f"GET http://{host}/ HTTP/1.1\\r\\nHost: {host}\\r\\n\\r\\n".encode())
+        if sys.argv[4] == "False":
+            sys.exit()
         print(asking.recv(1000).partition(b"\\r\\n")[0].decode())
     except ConnectionError:
         print("")
 """
 
 
-async def asked_by(user: int, through: int, port: int) -> str:
-    """Return the first line that the proxy answers a process of a user."""
-    command = [sys.executable, "-c", ASK, str(user), str(through), str(port)]
+async def asked_by(user: int, through: int, port: int, *, stays: bool = True) -> str:
+    """Return the first line that the proxy answers a process of a user, nothing where it does not stay to hear it."""
+    command = [sys.executable, "-c", ASK, str(user), str(through), str(port), str(stays)]
     found = await anyio.run_process(command, cwd="/", stderr=subprocess.STDOUT)
     return found.stdout.decode().strip()
 
@@ -50,17 +52,50 @@ async def test_each_grant_has_a_port_and_a_policy_of_its_own(proxy: FilteringPro
     assert (mine.statistics().refused, other.statistics().refused) == (0, 1)
 
 
-async def test_a_port_is_closed_when_its_grant_is_revoked(proxy: FilteringProxy) -> None:
+async def test_a_port_is_nobody_elses_until_its_grant_is_freed(proxy: FilteringProxy) -> None:
     grant, other = await proxy.admit(LOCAL), await proxy.admit(LOCAL)
     async with browser(grant) as one:
         grant.revoke()
         # A connection that has asked for nothing yet ends as well.
         with pytest.raises(OVER):
             await one.stream.receive()
+    async with browser(grant) as late:
+        with pytest.raises(OVER):
+            await late.stream.receive()
+    grant.free()
+    grant.free()
+    await anyio.wait_all_tasks_blocked()
     with pytest.raises(OSError, match="connect"):
         await anyio.connect_tcp("127.0.0.1", port_of(grant))
     async with browser(other):
         pass
+
+
+async def test_what_was_let_in_while_its_grant_was_revoked_is_not_served() -> None:
+    async with FilteringProxy() as proxy:
+        grant = await proxy.admit(LOCAL)
+        with anyio.CancelScope() as scope, grant.connection(scope):
+            grant.revoke()
+            await anyio.sleep_forever()
+        with anyio.CancelScope() as late, grant.connection(late):
+            await anyio.sleep_forever()
+
+
+async def test_a_proxy_that_is_left_admits_nobody(leaks: Any) -> None:
+    refused: list[RuntimeError] = []
+
+    async def admit() -> None:
+        try:
+            await proxy.admit(LOCAL)
+        except RuntimeError as error:
+            refused.append(error)
+
+    async with anyio.create_task_group() as tasks, FilteringProxy() as proxy:
+        tasks.start_soon(admit)
+        # It has asked for its port by then.
+        await anyio.lowlevel.checkpoint()
+    assert len(refused) == 1
+    await leaks.check()
 
 
 @pytest.mark.skipif(
@@ -71,6 +106,8 @@ async def test_another_user_of_the_machine_is_not_served(proxy: FilteringProxy) 
     grant = await proxy.admit(LOCAL)
     async with site(handler) as port:
         assert await asked_by(NOBODY, port_of(grant), port) == ""
+        # To the system what was closed already is root's.
+        assert await asked_by(NOBODY, port_of(grant), port, stays=False) == ""
         assert not seen
         assert await asked_by(os.geteuid(), port_of(grant), port) == "HTTP/1.1 200 OK"
 

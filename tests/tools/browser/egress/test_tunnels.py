@@ -68,5 +68,6 @@ async def test_revoking_ends_tunnels_and_requests_at_once(
             await one.stream.receive()
         await two.stream.send(b"still")
         assert await two.stream.receive() == b"still"
-    other.revoke()
+    grant.free()
+    other.free()
     await leaks.check()
