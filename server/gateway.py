@@ -251,22 +251,31 @@ class Gateway:
         if tools is None:
             return
         late = anyio.current_time() > self._patient_until
+        error = self._offered(name, tools)
+        if error is None:
+            self._tell_more()
+            if late:
+                await self.tools_changed()
+        elif late:
+            self._leave_out(name, error)
+        else:
+            self.refused = error
+            self._settled.set()
+
+    def _offered(self, name: str, tools: Sequence[ToolSpec]) -> CatalogError | None:
+        """Have the tools of a service listed. Returns why they cannot be; then the list is as it was."""
+        kept = self._tools.get(name)
         self._tools[name] = tools
         self._catalogs.clear()
         try:
             self.catalog_nowait("explicit")
         except CatalogError as error:
-            del self._tools[name]
-            self._catalogs.clear()
-            if late:
-                self._leave_out(name, error)
-                return
-            self.refused = error
-            self._settled.set()
-            return
-        self._tell_more()
-        if late:
-            await self.tools_changed()
+            if kept is None:
+                del self._tools[name]
+            else:
+                self._tools[name] = kept
+            return error
+        return None
 
     def _tell_more(self) -> None:
         self._more.set()
@@ -295,19 +304,14 @@ class Gateway:
         kept = self._tools.get(name)
         if kept is not None and [s.definition for s in kept] == [s.definition for s in tools]:
             return
-        self._tools[name] = tools
-        try:
-            self._build("explicit")
-        except CatalogError as error:
-            # At the start that would have been refused; now the others must not suffer from it.
-            del self._tools[name]
-            if kept is not None:
-                self._tools[name] = kept
-                logger.warning("the new tools of %s are not served: %s", name, error)
-            else:
-                self._leave_out(name, error)
-            return
-        await self.tools_changed()
+        error = self._offered(name, tools)
+        # At the start a clash would have been refused; now the others must not suffer from it.
+        if error is None:
+            await self.tools_changed()
+        elif kept is not None:
+            logger.warning("the new tools of %s are not served: %s", name, error)
+        else:
+            self._leave_out(name, error)
 
     def _leave_out(self, name: str, error: CatalogError) -> None:
         """Go on without a service that came too late to be refused: the names of its tools are in use."""
@@ -345,13 +349,12 @@ class Gateway:
         before = self.config
         services = {**before.services, name: settings}
         self.config = before.model_copy(update={"services": services})
-        self._tools[name], self.services[name] = tools, service
-        try:
-            self._build("explicit")
-        except CatalogError as error:
+        self.services[name] = service
+        error = self._offered(name, tools)
+        if error is not None:
             self.config = before
-            del self._tools[name], self.services[name]
-            raise InvalidArgument(f"{error}.") from None
+            del self.services[name]
+            raise InvalidArgument(f"{error}.")
         self.registry.services[name] = service
 
     async def tools_changed(self) -> None:
