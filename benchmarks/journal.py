@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from statehold.sessions.records import HistoryFilter, JournalKind, JournalRecord, StateRecord
 from statehold.sessions.store import JournalLimits, SQLStore, Write
@@ -20,6 +21,8 @@ ON, OFF = "statehold", "journal off"
 LATENCY, CPU = 1.05, 1.10
 LONG = 100_000
 LAST_MS = 5.0
+ROUNDS, CALLS = 3, 4
+"""How many times more than elsewhere: what is looked for is a few hundredths."""
 READS = 200
 
 
@@ -28,6 +31,12 @@ async def measure(plan: Plan) -> Table:
         "(g) journal: on against off, in ms and us of gateway CPU per call; reading in ms"
     )
     shuffled = random.Random(1)
+    longer = replace(
+        plan,
+        rounds=plan.rounds * ROUNDS,
+        calls=plan.calls * CALLS,
+        scenario_seconds=plan.scenario_seconds * CALLS,
+    )
     for north in plan.norths:
         for era in plan.eras:
             async with AsyncExitStack() as stack:
@@ -36,8 +45,8 @@ async def measure(plan: Plan) -> Table:
                     await stack.enter_async_context(opened(name, north, era, folder / name))
                     for name in (ON, OFF)
                 ]
-                for scenario in _scenarios(plan):
-                    results = await in_turns(routes, scenario, plan, shuffled)
+                for scenario in _scenarios(longer):
+                    results = await in_turns(routes, scenario, longer, shuffled)
                     _compare(table, north, era, scenario, results)
     await _reading(table, plan)
     return table

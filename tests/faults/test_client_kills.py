@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -122,12 +122,17 @@ async def test_a_server_on_a_pipe_is_started_again(tmp_path: Path, nursery: Nurs
     counted = Counted(tmp_path, 100, 2)
     given = ["--config", str(counted.config), "--data", str(counted.data)]
 
+    def servers() -> Iterator[psutil.Process]:
+        for child in psutil.Process().children():
+            with suppress(psutil.NoSuchProcess):
+                if str(counted.data) in child.cmdline():
+                    yield child
+
     async def kill() -> None:
-        (child,) = (
-            child
-            for child in psutil.Process().children()
-            if str(counted.data) in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE
-        )
+        # The one before may have been killed just now: the next call starts another.
+        while not (running := list(servers())):  # noqa: ASYNC110 nobody tells
+            await anyio.sleep(0.01)
+        (child,) = running
         child.kill()
 
     async with connect(stdio=[*nursery.command(*MODULE), *given]) as hub:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Final
+
+LOOKS: Final = 5
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,12 @@ class Screen:
 
     def focus(self) -> None:
         """Point at the window that a page is in, which then gets the keys: there is no window manager."""
-        self._do("search", "--sync", "--onlyvisible", "--name", " - Chromium", "windowfocus")
+        wanted = ("search", "--sync", "--onlyvisible", "--name", " - Chromium", "windowfocus")
+        for _ in range(LOOKS):
+            # It gives up when a window goes that it is just looking at.
+            with suppress(subprocess.CalledProcessError):
+                return self._do(*wanted)
+        return self._do(*wanted)
 
     def _do(self, *words: str) -> None:
         subprocess.run(["xdotool", *words], env=self.env, check=True, timeout=20)

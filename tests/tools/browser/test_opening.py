@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from playwright.async_api import Error
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.sessions.services import Snapshot
+from statehold.tools.browser.proxy import FilteringProxy
 from statehold.tools.browser.sealing import SealBroken
 from statehold.tools.browser.service import BrowserService
 
@@ -255,6 +257,22 @@ async def test_browser_elsewhere_is_used_and_left_as_it_was(
                     await page.goto("file:///etc/hostname")
             async with opened(service, new_view(generation=2), given) as again:
                 assert "Frame one" in await again.text("snapshot")
+
+
+async def test_it_is_said_when_there_is_no_port_left_for_a_session(
+    data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def admit(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(FilteringProxy, "admit", admit)
+    async with running(data, shell) as service:
+        with pytest.raises(ServiceUnavailable, match="no way out: Too many open files"):
+            async with opened(service):
+                pytest.fail("it was opened")
+    monkeypatch.undo()
+    async with running(data, shell) as service, opened(service) as browse:
+        assert "about:blank" in await browse.text("snapshot")
 
 
 async def test_playwright_server_elsewhere_is_used(tmp_path: Path, shell: str, lab: str) -> None:
