@@ -117,7 +117,8 @@ async def test_many_downloads_without_end_stay_within_the_bounds_of_the_session(
         with anyio.fail_after(20):
             while session.downloads:
                 text += await browse.text("wait_for", time=0.05)
-        assert "larger than 1000000 bytes" in text
+        # Where they come fast, the proxy ends them before their files are looked at again.
+        assert re.search("larger than (1000000 bytes|the 4000000 bytes allowed)", text)
         folders = [session.files.folder, *browse_folders(browse)]
         with anyio.fail_after(20):
             # The browser begins some files after their downloads were ended.
