@@ -120,14 +120,15 @@ class Gate:
 
     async def _paused(self, event: dict[str, Any]) -> None:
         assert self._session is not None
-        if origin_of(event["request"]["url"]) is None:
+        origin = origin_of(event["request"]["url"])
+        if origin is None:
             with suppress(Exception):
                 failed = {"requestId": event["requestId"], "errorReason": "BlockedByClient"}
                 await asked(self._session, "Fetch.failRequest", failed)
             return
         try:
             with anyio.move_on_after(WAKE_SECONDS) as scope:
-                await self._wake(event)
+                await self._wake(origin, event["frameId"])
             if scope.cancelled_caught:
                 logger.warning("a page went on without its storage after %g s", WAKE_SECONDS)
         except Exception:
@@ -137,11 +138,8 @@ class Gate:
                 request = {"requestId": event["requestId"]}
                 await asked(self._session, "Fetch.continueRequest", request)
 
-    async def _wake(self, event: dict[str, Any]) -> None:
-        origin = origin_of(event["request"]["url"])
-        if origin is None:
-            return
-        for sleeper in await self._concerned(event["frameId"]):
+    async def _wake(self, origin: str, frame: str) -> None:
+        for sleeper in await self._concerned(frame):
             if origin in sleeper.asleep:
                 await sleeper.wake(origin)
 

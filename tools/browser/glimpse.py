@@ -6,8 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import anyio
-
 from .world import World, WorldError
 
 if TYPE_CHECKING:
@@ -45,20 +43,15 @@ class Glimpse:
         with suppress(Error):
             await self.tab.page.locator(":root").count()
 
-    async def take(self, world: World, loaded: anyio.Event) -> None:
-        """Look at the page once it is loaded, if it is small.
-
-        Never raises; a page that does not answer is seen in part or not at all.
-        """
+    async def take(self, world: World) -> None:
+        """Look at the page, if it is small. Never raises; a page that does not answer is seen in part or not at all."""
         from playwright.async_api import Error
 
         # What an earlier look saw may be of another page.
         self.snapshot = None
         with suppress(Error, WorldError):
-            await loaded.wait()
-            if not await world.ask(_IS_SMALL):
-                return
-            self.snapshot = await self.tab.page.aria_snapshot(mode="ai")
+            if await world.ask(_IS_SMALL):
+                self.snapshot = await self.tab.page.aria_snapshot(mode="ai")
 
 
 __all__ = ["Glimpse"]

@@ -267,7 +267,7 @@ LOCAL_SCHEMES: Final = ("file", "filesystem", "ftp", "content", "externalfile", 
 """What a browser reads from its machine, for patterns of the DevTools protocol, which its own pages do not pass."""
 
 OTHER_SCHEMES: Final = re.compile(r"^(?!(?:https?|wss?|data|blob|about):)", re.IGNORECASE)
-"""What a route of a browser elsewhere has to abort. It is matched there; a function would be asked for every request."""
+"""What a route has to abort in a browser of others. A pattern is matched there; a function would be asked every time."""
 
 
 def scheme_allowed(url: str) -> bool:

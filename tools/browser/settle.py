@@ -91,24 +91,21 @@ async def _quieted(
     """Wait until the page is loaded and rests, and note whether it stayed the same while it was looked at."""
     from playwright.async_api import Error
 
-    loaded = anyio.Event()
     async with anyio.create_task_group() as tasks:
         try:
             world = await watch.world(tab.page)
-            if glimpse is not None:
-                tasks.start_soon(glimpse.take, world, loaded)
             if loads and tab.stage != "loaded":
                 await _loaded(tab, tasks, glimpse)
             # A page that navigates away, closes or crashes answers with an error; one in an endless script never answers.
             tasks.cancel_scope.deadline = anyio.current_time() + ANSWER_SECONDS
-            # It goes on when this waits for the answer, so that no change before the snapshot goes unnoticed.
-            loaded.set()
+            if glimpse is not None:
+                # It begins when this waits for the answer, so that no change before the snapshot goes unnoticed.
+                tasks.start_soon(glimpse.take, world)
             same[0], title = await world.ask(_REST)
             if glimpse is not None:
                 glimpse.title = title
         except (Error, WorldError, TypeError, ValueError):
             # What was seen meanwhile may be of a document that is gone.
-            loaded.set()
             tasks.cancel_scope.deadline = anyio.current_time() + ANSWER_SECONDS
             with suppress(Error):
                 await tab.page.evaluate(f"() => {_REST}")

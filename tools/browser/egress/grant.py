@@ -36,7 +36,7 @@ class GrantStatistics:
 
 
 class Grant:
-    """The right of one context to use the proxy, from `FilteringProxy.admit` until `revoke`."""
+    """The right of a context to use the proxy, from `FilteringProxy.admit` until `revoke`; its port is kept until `free`."""
 
     def __init__(
         self,
