@@ -14,7 +14,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from playwright.async_api import Page, async_playwright
 
 from .gateways import http_server, log_file, statehold
-from .plan import ROOT
+from .plan import MODE, ROOT
 from .processes import accepting, free_port
 
 PEER = ROOT / "tests" / "peers" / "node_modules" / "@playwright" / "mcp" / "cli.js"
@@ -100,7 +100,7 @@ class Bare:
 
 @asynccontextmanager
 async def opened(name: str, folder: Path) -> AsyncGenerator[Browser]:
-    """Start one and connect to it; everything is gone when the block ends."""
+    """Start one and connect to it in the era that the peer speaks; everything is gone when the block ends."""
     if name == "playwright":
         async with _bare() as browser:
             yield browser
@@ -131,19 +131,20 @@ async def _connected(
     port = free_port() if how == "http" else None
     await anyio.Path(folder).mkdir(parents=True, exist_ok=True)
     command = statehold_command(folder, port) if who == "statehold" else peer_command(settle, port)
-    mode = "2026-07-28" if who == "statehold" else "legacy"
     if port is None:
         with log_file(folder) as errors:
             parameters = StdioServerParameters(
                 command=command[0], args=command[1:], cwd=str(folder)
             )
-            async with Client(stdio_client(parameters, errlog=errors), mode=mode) as client:
+            async with Client(
+                stdio_client(parameters, errlog=errors), mode=MODE["legacy"]
+            ) as client:
                 yield client
         return
     with http_server(command, folder) as process:
         await accepting(port, process)
         # The peer refuses every other name of this machine.
-        async with Client(f"http://localhost:{port}/mcp", mode=mode) as client:
+        async with Client(f"http://localhost:{port}/mcp", mode=MODE["legacy"]) as client:
             yield client
 
 

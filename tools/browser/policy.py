@@ -261,6 +261,9 @@ BROWSER_ARGS: Final = (
 )
 """What a browser has to be started with so that nothing gets around the proxy."""
 
+_IGNORED: Final = "".join(map(chr, range(33)))
+"""What a browser leaves out around a URL."""
+
 _PAGES_OF_OURS: Final = ("about:blank", "about:srcdoc", "chrome-error://chromewebdata/")
 
 LOCAL_SCHEMES: Final = ("file", "filesystem", "ftp", "content", "externalfile", "view-source")
@@ -278,7 +281,7 @@ def scheme_allowed(url: str) -> bool:
     nothing without the proxy. Refused is everything else: file:, view-source:, chrome:, devtools:, filesystem:, javascript:.
     """
     # What a browser ignores in a URL must not hide a scheme.
-    spelled = re.sub(r"[\t\n\r]", "", url).strip("".join(map(chr, range(33)))).lower()
+    spelled = re.sub(r"[\t\n\r]", "", url).strip(_IGNORED).lower()
     scheme, colon, rest = spelled.partition(":")
     if not spelled:
         return True

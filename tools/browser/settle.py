@@ -64,6 +64,8 @@ async def settle(
 
     Returns whether the glimpse that it took meanwhile, where it was given one, shows the page as it is now.
     """
+    if not (quiet or started):
+        return False
     left = seconds
     with anyio.move_on_after(seconds + LOAD_SECONDS):
         for _ in range(ROUNDS):

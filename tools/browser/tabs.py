@@ -225,6 +225,8 @@ class Tabs:
 
     async def arrived(self, *, seconds: float) -> None:
         """Wait until what pages are opening are tabs with a document, at most so long; what comes later is told then."""
+        if not (self._coming or self._expected or self._loading):
+            return
         with anyio.move_on_after(seconds):
             # Of those that are closed because there are too many, one is enough to be told.
             while (self._coming or self._expected) and not self.refused:
