@@ -17,6 +17,7 @@ import anyio
 import mcp_types as types
 import psutil
 import pytest
+from departed import until_gone
 from front import JSON, Running, Way, serving, toml
 
 from statehold.sessions.links import unpacked
@@ -150,19 +151,6 @@ def family(running: Running) -> list[psutil.Process]:
     return psutil.Process(running.process.pid).children(recursive=True)
 
 
-async def all_gone(processes: list[psutil.Process]) -> None:
-    with anyio.fail_after(10):
-        while any(_runs(process) for process in processes):  # noqa: ASYNC110
-            await anyio.sleep(0.02)
-
-
-def _runs(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 @pytest.mark.timeout(120)
 async def test_two_agents_stay_logged_in_when_statehold_is_killed(
     config_file: Path, login_site: str, mcp130: Older, tmp_path: Path
@@ -187,14 +175,14 @@ async def test_two_agents_stay_logged_in_when_statehold_is_killed(
         assert sum("chrom" in process.name() for process in children) >= 2
         running.process.kill()
         running.process.wait(10)
-        await all_gone(children)
+        await until_gone(*(child.pid for child in children))
 
     with serving(config_file, data) as running:
         async with anyio.create_task_group() as tasks:
             for name, agent in agents(running.url).items():
                 tasks.start_soon(second, name, agent)
         children = family(running)
-    await all_gone(children)
+    await until_gone(*(child.pid for child in children))
 
     for name, picture in pictures.items():
         [image] = [block for block in picture["content"] if block["type"] == "image"]

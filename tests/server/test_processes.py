@@ -14,6 +14,7 @@ import anyio
 import psutil
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
+from departed import until_gone
 from front import (
     JSON,
     STATEHOLD,
@@ -78,12 +79,6 @@ async def ended(process: subprocess.Popen[bytes] | Born) -> int:
         return await anyio.to_thread.run_sync(process.wait)
 
 
-async def gone(processes: list[psutil.Process]) -> None:
-    with anyio.fail_after(10):
-        while any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes):  # noqa: ASYNC110 - the kernel tells nobody
-            await anyio.sleep(0.02)
-
-
 def way_to(running: Running, transport: Transport, era: Era, config: Path, data: Path) -> Way:
     return Way(transport, era, config, data, url=running.url)
 
@@ -117,7 +112,7 @@ async def test_a_call_in_flight_is_answered_after_sigterm(
                 assert code_of(refused) == "service_unavailable"
             assert found == ["done"]
             assert await ended(running.process) == 0
-        await gone(children)
+        await until_gone(*(child.pid for child in children))
         assert "Traceback" not in running.log
         assert "ERROR" not in running.log
 
@@ -219,7 +214,7 @@ async def test_a_killed_process_leaves_no_child_and_every_session(
             assert set(pids) <= {child.pid for child in children}
         running.process.kill()
         assert await ended(running.process) == -signal.SIGKILL
-        await gone(children)
+        await until_gone(*(child.pid for child in children))
     with serving(config, tmp_path / "data") as running:
         async with way_to(running, "http", "legacy", config, tmp_path).connect() as client:
             listed = structured(await client.call_tool("session_list", {}))["sessions"]
@@ -342,7 +337,7 @@ async def test_a_stdio_call_in_flight_is_answered_before_the_end(
         assert await pipes.rest() == []
         with anyio.fail_after(20):
             assert await pipes.process.wait() == 0
-        await gone(children)
+        await until_gone(*(child.pid for child in children))
     async with piped(config, tmp_path / "data") as pipes:
         found = await pipes.tool(1, "session_info", session_id=session)
         assert found["structuredContent"]["status"] == "paused"
@@ -417,7 +412,7 @@ async def test_a_client_that_is_gone_ends_the_process(
         await pipes.out.aclose()
         with anyio.fail_after(20):
             assert await pipes.process.wait() == 0
-        await gone(children)
+        await until_gone(*(child.pid for child in children))
 
 
 async def test_two_processes_share_a_data_folder_but_not_an_open_session(

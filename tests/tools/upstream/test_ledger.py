@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
+from departed import alive, until_gone
 from nursery import Nursery
 
 from statehold.tools.upstream import proc
@@ -41,19 +42,6 @@ anyio.run(main)
 TELLS = """echo '{"jsonrpc":"2.0","method":"told","params":{"pid":'$!'}}'"""
 WRAPPER = f"sleep 3600 & {TELLS}; wait"
 ESCAPES = f"setsid sleep 3600 </dev/null >/dev/null 2>&1 & {TELLS}; wait"
-
-
-def alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-async def until_gone(*pids: int) -> None:
-    with anyio.fail_after(10):
-        while any(alive(pid) for pid in pids):  # noqa: ASYNC110 - they are not our children
-            await anyio.sleep(0.01)
 
 
 async def killed_parent(

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
+from departed import alive, until_gone
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from nursery import Nursery
@@ -37,19 +38,6 @@ async def started(
     return await ChildProcess.start(
         [sys.executable, "-c", code], service="test", limits=limits, ledger=ledger
     )
-
-
-def alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-async def until_gone(*pids: int) -> None:
-    with anyio.fail_after(10):
-        while any(alive(pid) for pid in pids):  # noqa: ASYNC110 - they are not our children
-            await anyio.sleep(0.01)
 
 
 async def warm(leaks: Any) -> Any:
