@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,6 +11,7 @@ import anyio
 import httpx2
 import pytest
 from front import Running, service, serving, toml
+from runs import arrived, runs
 
 CALLS, AT_ONCE, KILLS = 200, 5, 6
 HANGING = "hanging"
@@ -41,11 +40,6 @@ class Killed:
     def start(self) -> Running:
         self._stack.close()
         return self._stack.enter_context(serving(self._config, self._folder / "data"))
-
-    def runs(self) -> Counter[str]:
-        """Return how often each call ran, by its mark."""
-        lines = self.log.read_text().splitlines() if self.log.exists() else []
-        return Counter(json.loads(line)["arguments"]["mark"] for line in lines)
 
     async def kill(self) -> None:
         self.running.process.kill()
@@ -117,8 +111,7 @@ async def test_no_operation_runs_twice_however_often_the_server_is_killed(tmp_pa
                 outcomes[HANGING] = await one(HANGING)
 
             async def killer() -> None:
-                while HANGING not in server.runs():  # noqa: ASYNC110 a file tells nobody
-                    await anyio.sleep(0.01)
+                await arrived(server.log, "hang")
                 for kill in kills:
                     while len(outcomes) < kill:  # noqa: ASYNC110 the moment is to be any
                         await anyio.sleep(chance.random() / 200)
@@ -135,13 +128,13 @@ async def test_no_operation_runs_twice_however_often_the_server_is_killed(tmp_pa
                 wanted = {"session_id": of, "status": ["outcome_unknown"], "last": 1000}
                 history = await server.call(http, "session_history", wanted, {})
                 shown |= {e["operation_id"] for e in history["structuredContent"]["entries"]}
-    runs = server.runs()
-    assert max(runs.values()) == 1, "a call ran twice"
+    found = runs(server.log)
+    assert max(found.values()) == 1, "a call ran twice"
     assert again == outcomes, "a repeat got something else"
-    answered = {mark for mark, found in outcomes.items() if isinstance(found, int)}
-    unknown = {mark for mark, found in outcomes.items() if not isinstance(found, int)}
+    answered = {mark for mark, said in outcomes.items() if isinstance(said, int)}
+    unknown = {mark for mark, said in outcomes.items() if not isinstance(said, int)}
     assert {outcomes[mark] for mark in unknown} <= {"outcome_unknown"}
-    assert answered <= set(runs)
+    assert answered <= set(found)
     assert len(answered) + len(unknown) == CALLS + 1
     assert HANGING in unknown
     assert shown == {f"op-{mark}" for mark in unknown}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -16,6 +14,7 @@ import psutil
 import pytest
 from front import MODULE, Running, service, serving, toml
 from nursery import Nursery
+from runs import arrived, runs
 
 from statehold.client import Hub, Session, connect
 from statehold.client.errors import OutcomeUnknown
@@ -61,8 +60,7 @@ class Counted:
                     await call(session, "inc", str(number))
 
             async def killer() -> None:
-                while HANGING not in self.runs():  # noqa: ASYNC110 a file tells nobody
-                    await anyio.sleep(0.01)
+                await arrived(self._log, "hang")
                 for at in self._kills:
                     while len(self.outcomes) < at:  # noqa: ASYNC110 the moment is to be any
                         await anyio.sleep(self._chance.random() / 200)
@@ -74,17 +72,12 @@ class Counted:
                 for _ in range(AT_ONCE):
                     tasks.start_soon(caller)
 
-    def runs(self) -> Counter[str]:
-        """Return how often each call ran, by its mark."""
-        lines = self._log.read_text().splitlines() if self._log.exists() else []
-        return Counter(json.loads(line)["arguments"]["mark"] for line in lines)
-
     def check(self) -> None:
-        runs = self.runs()
-        assert max(runs.values()) == 1, "a call ran twice"
+        found = runs(self._log)
+        assert max(found.values()) == 1, "a call ran twice"
         answered = {mark for mark, count in self.outcomes.items() if count is not None}
         assert len(self.outcomes) == self._calls + 1
-        assert answered <= set(runs)
+        assert answered <= set(found)
         assert len(answered) >= self._calls - AT_ONCE * len(self._kills)
         assert self.outcomes[HANGING] is None
 

@@ -34,6 +34,7 @@ from front import (
 )
 from mcp import MCPError
 from nursery import Born
+from runs import arrived, entries
 
 HTTP: list[tuple[Transport, Era]] = [
     ("http", "modern"),
@@ -57,21 +58,6 @@ def config(tmp_path: Path, log: Path) -> Path:
     services = {"quick": service("asking", "--log", str(log))}
     path.write_text(toml({"timeouts": {"close_grace": 5}, "services": services}))
     return path
-
-
-def entries(log: Path) -> list[JSON]:
-    """Return what the upstream wrote down."""
-    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-
-
-async def arrived(log: Path, tool: str) -> JSON:
-    """Wait until a call is running upstream; return what the upstream wrote of it."""
-    with anyio.fail_after(20):
-        while True:
-            found = [entry for entry in entries(log) if entry["tool"] == tool]
-            if found:
-                return found[0]
-            await anyio.sleep(0.02)
 
 
 async def ended(process: subprocess.Popen[bytes] | Born) -> int:

@@ -1,0 +1,29 @@
+"""What the upstream `quick` writes down of each call that it runs, with its option `--log`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+
+def entries(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def runs(log: Path) -> Counter[str]:
+    """Return how often each call ran, by the argument `mark`."""
+    return Counter(entry["arguments"]["mark"] for entry in entries(log))
+
+
+async def arrived(log: Path, tool: str) -> dict[str, Any]:
+    """Wait until a call of a tool is running, 20 seconds at most; return what was written of it."""
+    with anyio.fail_after(20):
+        while True:
+            found = [entry for entry in entries(log) if entry["tool"] == tool]
+            if found:
+                return found[0]
+            await anyio.sleep(0.01)
