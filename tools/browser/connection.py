@@ -254,7 +254,12 @@ class BrowserConnection:
         # What happens meanwhile may be missing in what is being saved.
         self.unsaved = False
         try:
-            return await self._save(self.session, light)
+            await self._process.guard()
+            snapshot = await self._save(self.session, light)
+            if self.lost.is_set():
+                # What was read last may have been gone already.
+                raise ConnectionLost(f"The browser is gone: {self.reason}.")
+            return snapshot
         except BaseException:
             self.unsaved = True
             raise

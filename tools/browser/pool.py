@@ -8,15 +8,17 @@ import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 from anyio.abc import TaskGroup
 
 from ...sessions.errors import ServiceUnavailable
+from ..upstream import proc
 from ..upstream.ledger import Ledger
 from .clipboard import Turns
 from .driver import Driver
+from .parts import BROWSER, HOLDERS, Parts, ended
 from .popups import Popups
 
 if TYPE_CHECKING:
@@ -32,14 +34,22 @@ CLOSE_SECONDS: Final = 5.0
 CHECK_SECONDS: Final = 10.0
 """How long a browser or driver may take to answer before it counts as hung; on a machine that is too busy all take long."""
 
+GUARD_SECONDS: Final = 1.0
+"""How long it may take to say which processes it has; what it does not say is asked again."""
+
 
 class BrowserProcess:
     """One browser and the driver it runs under. `lost` is set, with a reason, when either of them died."""
 
-    def __init__(self, browser: Browser, driver: Driver, pid: int | None) -> None:
+    def __init__(
+        self, browser: Browser, driver: Driver, parts: Parts | None, spawn: Callable[..., object]
+    ) -> None:
         self.browser = browser
-        self.pid = pid
+        self.pid: int | None = None
         """Its process, None for a browser elsewhere."""
+        self._parts = parts
+        self._spawn = spawn
+        self._guarded: set[int] = set()
         self.driver = driver
         self.sessions = 0
         self.lost = anyio.Event()
@@ -78,9 +88,36 @@ class BrowserProcess:
             return True
         if self.pid is not None:
             logger.warning("a browser hangs and is killed")
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+            self._kill(self.pid)
         return False
+
+    async def identify(self) -> None:
+        """Find out which process it is."""
+        if self._parts is not None:
+            self.pid = dict(await self._parts.now(within=CHECK_SECONDS)).get(BROWSER)
+
+    async def guard(self) -> None:
+        """From now on count as dead without one of the processes that hold what pages have stored.
+
+        To be called again from time to time, because some of them start late.
+        """
+        if self._parts is None:
+            return
+        for kind, pid in await self._parts.now(within=GUARD_SECONDS):
+            if kind in HOLDERS and pid not in self._guarded:
+                self._guarded.add(pid)
+                self._spawn(self._end_with, pid, HOLDERS[kind])
+
+    async def _end_with(self, pid: int, reason: str) -> None:
+        assert self.pid is not None
+        # With a browser that ended, or is ending, they end as well.
+        if await ended(pid) and not self.closing and proc.start_time(self.pid) is not None:
+            self.die(reason)
+            self._kill(self.pid)
+
+    def _kill(self, pid: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
     async def _ask_driver(self) -> None:
         # The driver answers this alone.
@@ -165,6 +202,8 @@ class Pool:
             process.sessions += 1
             process.unused = anyio.Event()
             process.driver.contexts += 1
+            assert self._tasks is not None
+            self._tasks.start_soon(process.guard)
             return process
 
     def release(self, domain: str, process: BrowserProcess) -> None:
@@ -196,8 +235,10 @@ class Pool:
         try:
             browser = await self._launch(driver.playwright)
             # The number of a process elsewhere means nothing here.
-            pid = None if self._remote else await pid_of(browser)
-            process = BrowserProcess(browser, driver, pid)
+            assert self._tasks is not None
+            parts = None if self._remote else Parts(browser)
+            process = BrowserProcess(browser, driver, parts, self._tasks.start_soon)
+            await process.identify()
         except BaseException as error:
             with anyio.CancelScope(shield=True):
                 await self._leave(driver)
@@ -240,16 +281,6 @@ async def _in_time(question: Callable[[], Awaitable[None]]) -> bool:
         await question()
         return True
     return False
-
-
-async def pid_of(browser: Browser) -> int | None:
-    """Return the process of a browser here, None when it does not say."""
-    with suppress(Exception), anyio.move_on_after(CHECK_SECONDS):
-        session: Any = await browser.new_browser_cdp_session()
-        found: Any = await session.send("SystemInfo.getProcessInfo")
-        await session.detach()
-        return next((p["id"] for p in found["processInfo"] if p["type"] == "browser"), None)
-    return None
 
 
 __all__ = ["BrowserProcess", "Launch", "Pool"]

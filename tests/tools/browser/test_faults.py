@@ -14,14 +14,17 @@ import anyio.lowlevel
 import psutil
 import pytest
 from browsing import Browse, new_view, opened, running, section
+from departed import until_gone
 from playwright.async_api import Error
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
 from statehold.tools.browser import connection as connections
+from statehold.tools.browser import driver
 from statehold.tools.browser import pool as pools
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.tab import Tab
 from statehold.tools.browser.tool import BrowserTool
+from statehold.tools.upstream import proc
 
 FOREVER = "() => new Promise(() => {})"
 ENDLESS = "() => { while (true) {} }"
@@ -39,11 +42,11 @@ def driver_pid(browse: Browse) -> int:
     return pid
 
 
-def network_process(browse: Browse) -> psutil.Process:
+def part_of(browse: Browse, kind: str) -> psutil.Process:
     return next(
         child
         for child in psutil.Process(browser_pid(browse)).children(recursive=True)
-        if "--utility-sub-type=network.mojom.NetworkService" in child.cmdline()
+        if f"--utility-sub-type={kind}" in child.cmdline()
     )
 
 
@@ -197,19 +200,62 @@ async def test_a_page_in_an_endless_script_is_closed_and_that_is_told(
         assert "2" in await other.text("evaluate", function="() => 2")
 
 
-async def test_a_killed_network_process_ends_nothing(data: Path, lab: str) -> None:
+@pytest.fixture
+def whole() -> str:
     path = shutil.which("chromium")
     if path is None:
-        pytest.skip("the headless shell has none of its own, and there is no whole Chromium here")
-    async with running(data, path) as service, opened(service) as browse:
-        await browse.text("navigate", url=f"{lab}/logins")
-        for _ in range(2):
-            network_process(browse).kill()
-            # The first page may be under way when the browser notices.
-            await browse.call("navigate", url=f"{lab}/counter")
-            text = await browse.text("navigate", url=f"{lab}/logins")
-            assert "Logins" in section(text, "Page")
-        assert not browse.connection.lost.is_set()
+        pytest.skip("there is no whole Chromium here")
+    return path
+
+
+HOLDERS = {
+    "network": "network.mojom.NetworkService",
+    "storage": "storage.mojom.StorageService",
+}
+LOG_IN = "() => { document.cookie = 'login=1; max-age=9999'; localStorage.login = '1' }"
+LOGGED_IN = "() => [document.cookie, localStorage.login]"
+
+
+@pytest.mark.skipif(not proc.LINUX, reason="other systems do not tell")
+@pytest.mark.parametrize("which", HOLDERS)
+async def test_a_browser_that_forgot_what_pages_stored_is_no_browser_any_more(
+    data: Path, lab: str, whole: str, which: str
+) -> None:
+    """Chromium goes on with a new process, in which nobody is logged in, and would have that saved."""
+    async with running(data, whole) as service:
+        async with opened(service) as browse:
+            await browse.text("navigate", url=f"{lab}/counter")
+            await browse.value(LOG_IN)
+            saved = await browse.connection.snapshot()
+            part_of(browse, HOLDERS[which]).kill()
+            with anyio.fail_after(5):
+                await browse.connection.lost.wait()
+            assert which in (browse.connection.reason or "")
+            with pytest.raises(ConnectionLost):
+                await browse.connection.checkpoint()
+            await until_gone(browser_pid(browse))
+        async with opened(service, new_view(generation=2), saved) as browse:
+            assert await browse.value(LOGGED_IN) == ["login=1", "1"]
+
+
+@pytest.mark.skipif(not proc.LINUX, reason="other systems open links in another way")
+async def test_a_link_starts_no_program_of_the_machine(
+    data: Path, tmp_path: Path, whole: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    machines, ours = tmp_path / "xdg-open", tmp_path / "nothing"
+    for program, says in ((machines, "the machine's"), (ours, "ours")):
+        program.write_text(f'#!/bin/sh\necho "{says}: $@" > {told}\n')
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(driver, "NOTHING", str(ours))
+    async with running(data, whole) as service, opened(service) as browse:
+        await browse.text("navigate", url="data:text/html,<a href='mailto:a@b.c'>write</a>")
+        await browse.text("click", target=await browse.ref("write"))
+        with anyio.fail_after(10):
+            started = await anyio.to_thread.run_sync(told.read_text, abandon_on_cancel=True)
+    assert started == "ours: mailto:a@b.c\n"
 
 
 async def test_a_storm_of_popups_is_cut_off(data: Path, shell: str) -> None:
