@@ -85,6 +85,8 @@ class Keeping:
 
     def __init__(self, port: int = 0) -> None:
         self.hits: list[str] = []
+        self.fails = False
+        """Whether it answers everything with 503."""
         self._server = _Server(("", port), _Handler)
         self._server.site = self
         self._thread = threading.Thread(
@@ -128,7 +130,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
         self.note()
-        if path == "/to":
+        if self.server.site.fails:
+            self.answer(503, "<title>Away for a moment</title>")
+        elif path == "/to":
             self.answer(302, "", location=unquote(query))
         elif path == "/worker.js":
             self.answer(200, WORKER, kind="text/javascript")

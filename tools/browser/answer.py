@@ -7,6 +7,7 @@ import difflib
 import itertools
 import json
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Final
 
 from ...sessions.services import JSON, CallResult
@@ -110,12 +111,16 @@ class Answer:
 
 
 def as_json(value: object) -> str:
-    """Return a value that a page returned as JSON; what JSON does not know, such as a date, as text."""
+    """Return a value that a page returned as JSON; what JSON does not know as text, a date as ISO 8601 writes it."""
     try:
-        return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+        return json.dumps(value, ensure_ascii=False, indent=2, default=_as_text)
     except (ValueError, RecursionError):
         # It holds itself.
         return repr(value)
+
+
+def _as_text(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def difference(before: str, now: str) -> str | None:

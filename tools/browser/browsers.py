@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 import anyio
+import anyio.to_thread
 
 from ...sessions.errors import ServiceUnavailable
 from .config import BrowserConfig
@@ -15,8 +17,7 @@ from .install import Say, can_install, install_browser, say_on_stderr
 from .places import Machine
 
 RETRY_SECONDS: Final = 300.0
-PATIENCE_SECONDS: Final = 20.0
-"""Less than a service has to open, so that the caller hears what it is waiting for."""
+"""How long the error of a failed installation answers before the next one may begin."""
 
 
 class BrowserComing(ServiceUnavailable):
@@ -29,7 +30,7 @@ class Browsers:
     """The browser of one configuration: found each time, installed once when there is none.
 
     The installation is given to `spawn`, because it takes longer than callers wait: it goes on when they stop waiting.
-    After a failure the same error answers for some minutes, so that not every new session starts another download.
+    After a failure the same error answers for RETRY_SECONDS of `clock`, so that not every call starts another download.
     """
 
     def __init__(
@@ -46,10 +47,10 @@ class Browsers:
         self._say = say
         self._machine = machine or Machine()
         self._clock = clock
-        self._installed: anyio.Event | None = None
+        self._installing: anyio.Event | None = None
         self._failure: tuple[float, NoBrowser] | None = None
 
-    async def get(self, *, patience: float = PATIENCE_SECONDS) -> Found:
+    async def get(self, *, patience: float) -> Found:
         """Return a browser that can be started.
 
         Raises:
@@ -57,34 +58,41 @@ class Browsers:
             BrowserComing: it is still being installed after `patience` seconds.
         """
         try:
-            return find_browser(self._config, self._machine)
+            return await self._find()
         except NoBrowser:
             if not can_install(self._config, self._machine):
                 raise
-        if self._installed is None:
-            self._raise_recent()
-            self._installed = anyio.Event()
-            self._spawn(self._install)
+        installing = self._installing or self._begin()
         with anyio.move_on_after(patience):
-            await self._installed.wait()
-            self._raise_recent()
-            return find_browser(self._config, self._machine)
-        raise BrowserComing("A browser is being installed for the first session.", retry_after=60.0)
+            await installing.wait()
+        if not installing.is_set():
+            raise BrowserComing("A browser is being installed.", retry_after=60.0)
+        self._raise_recent()
+        return await self._find()
+
+    async def _find(self) -> Found:
+        # It reads folders, which may block.
+        return await anyio.to_thread.run_sync(find_browser, self._config, self._machine)
+
+    def _begin(self) -> anyio.Event:
+        self._raise_recent()
+        self._installing = installing = anyio.Event()
+        self._spawn(partial(self._install, installing))
+        return installing
 
     def _raise_recent(self) -> None:
         if self._failure is not None and self._clock() < self._failure[0]:
             raise NoBrowser(self._failure[1].message)
 
-    async def _install(self) -> None:
-        assert self._installed is not None
+    async def _install(self, over: anyio.Event) -> None:
         try:
             await install_browser(self._say, config=self._config, machine=self._machine)
             self._failure = None
         except NoBrowser as error:
             self._failure = (self._clock() + RETRY_SECONDS, error)
         finally:
-            self._installed.set()
-            self._installed = None
+            self._installing = None
+            over.set()
 
 
 __all__ = ["BrowserComing", "Browsers"]

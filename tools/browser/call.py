@@ -297,12 +297,15 @@ class Call:
         Raises:
             ToolFailed: the page does not answer.
         """
-        from playwright.async_api import Error
+        from playwright.async_api import Error, TimeoutError
 
         source = locator or tab.page
         try:
             text = await source.aria_snapshot(mode="ai", timeout=self.timeout, **options)
         except Error as error:
+            if isinstance(error, TimeoutError) and not tab.waits_for:
+                # A script without end answers nothing any more, and would keep the next page from coming.
+                await self.session.unstick()
             waits = f" ({tab.waits_for} did not answer yet)" if tab.waits_for else ""
             raise ToolFailed(f"No snapshot: {first_line(error)}{waits}") from None
         return self._shown(tab if locator is None and not options else None, text)

@@ -200,6 +200,7 @@ class Files:
             if ended:
                 raise OSError(ended[0])
             await self._check_room(0)
+            await anyio.to_thread.run_sync(path.chmod, 0o600)
         except BaseException:
             _remove(path)
             raise

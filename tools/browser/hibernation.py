@@ -258,6 +258,9 @@ class _Reading:
         # The page may have moved on since the browser was asked.
         here = str(found["url"])
         tab = replace(tab, url=here, page=found["page"], entry=found["entry"], lost=_missing(found))
+        before = self._origins.failing.get(page)
+        if before is not None:
+            tab = replace(tab, page=before.page)
         self._origins.read[page] = tab
         return tab
 

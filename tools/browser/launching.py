@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-import anyio
-import anyio.to_thread
-
 from ...sessions.errors import ServiceUnavailable
+from .browsers import Browsers
 from .config import BrowserConfig
-from .find import Found, NoBrowser, find_browser, launch_options
-from .install import can_install, install_browser
-from .places import Machine
+from .find import launch_options
 from .policy import BROWSER_ARGS
 from .switches import with_settings
 
@@ -33,27 +30,36 @@ _CAUSE: Final = re.compile(
 
 
 class Launcher:
-    """Gets browsers for one service. `spawn` starts work that goes on when whoever waits for it gives up."""
+    """Gets browsers for one service, and waits `seconds` for one that is elsewhere or being installed.
+
+    `spawn` starts work that goes on when whoever waits for it gives up.
+    """
 
     def __init__(
-        self, config: BrowserConfig, *, seconds: float, spawn: Callable[..., object]
+        self,
+        config: BrowserConfig,
+        *,
+        seconds: float,
+        spawn: Callable[..., object],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
         self._seconds = seconds
-        self._spawn = spawn
-        self._installing: anyio.Event | None = None
-        self._failure: NoBrowser | None = None
+        self._browsers = Browsers(config, spawn, clock=clock)
 
     async def __call__(self, playwright: Playwright) -> Browser:
         """Start a browser, or connect to one.
 
         Raises:
-            ServiceUnavailable: there is none, or it cannot be reached.
+            NoBrowser: there is none, and none could be installed, or it was not allowed.
+            BrowserComing: one is still being installed.
+            ServiceUnavailable: the one elsewhere cannot be reached.
         """
         playwright.selectors.set_test_id_attribute(self._config.test_id_attribute)
         if self._config.remote:
             return await self._connected(playwright)
-        options = launch_options(await self._found(), self._config)
+        found = await self._browsers.get(patience=self._seconds)
+        options = launch_options(found, self._config)
         still = STILL if self._config.headless else ()
         args = [*options.get("args", ()), *BROWSER_ARGS, *still]
         options["args"] = with_settings(args, headless=self._config.headless)
@@ -74,39 +80,6 @@ class Launcher:
             raise ServiceUnavailable(
                 f"The browser at {config.place} cannot be used ({_cause(error)})."
             ) from None
-
-    async def _found(self) -> Found:
-        try:
-            return await anyio.to_thread.run_sync(find_browser, self._config)
-        except NoBrowser:
-            if not can_install(self._config, Machine()):
-                raise
-        await self._installed()
-        return await anyio.to_thread.run_sync(find_browser, self._config)
-
-    async def _installed(self) -> None:
-        """Wait for the installation, which begins with the first who needs it."""
-        if self._installing is None:
-            self._installing = anyio.Event()
-            self._spawn(self._install, self._installing)
-        with anyio.move_on_after(self._seconds):
-            await self._installing.wait()
-            if self._failure is not None:
-                raise self._failure
-            return
-        raise ServiceUnavailable(
-            "A browser is being installed.", recovery="Try again in a minute or two."
-        )
-
-    async def _install(self, over: anyio.Event) -> None:
-        self._failure = None
-        try:
-            await install_browser(config=self._config)
-        except NoBrowser as error:
-            self._failure = error
-        finally:
-            over.set()
-            self._installing = None
 
 
 def _cause(error: Error) -> str:

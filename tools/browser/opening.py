@@ -125,7 +125,8 @@ class Opening:
             "user_agent": config.user_agent,
             "locale": config.locale,
             "timezone_id": config.timezone,
-            "permissions": config.permissions or None,
+            # An empty list as well: a whole Chromium grants some by itself, such as to write to the clipboard.
+            "permissions": list(config.permissions),
             "ignore_https_errors": config.ignore_https_errors or None,
         }
         options |= {key: value for key, value in wanted.items() if value is not None}

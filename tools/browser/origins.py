@@ -16,7 +16,7 @@ from .watch import Watch
 from .world import WorldError
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Page
+    from playwright.async_api import BrowserContext, Frame, Page
 
     from .hibernation import SavedTab
 
@@ -46,6 +46,8 @@ class Origins:
         """What of each origin was not saved when it was last read, in words."""
         self.unloaded: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
         """Tabs that could not be loaded again: what was saved of them is not on their pages."""
+        self.failing: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
+        """Tabs in whose place their site shows that it fails, until they go on: what was saved is not on their pages."""
         self.read: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
         """Tabs as they were read last."""
         self._context_id = ""
@@ -54,6 +56,17 @@ class Origins:
 
     def __repr__(self) -> str:
         return f"<Origins known={len(self.known)} asleep={len(self.asleep)}>"
+
+    def note_failing(self, page: Page, saved: SavedTab) -> None:
+        """Keep what was saved of a tab as long as its page stays."""
+
+        def go_on(frame: Frame) -> None:
+            if frame.parent_frame is None:
+                page.remove_listener("framenavigated", go_on)
+                self.failing.pop(page, None)
+
+        self.failing[page] = saved
+        page.on("framenavigated", go_on)
 
     async def attach(self, page: Page) -> None:
         """Learn from any page of the context which one it is, and put the gate up. What loads before passes it."""

@@ -29,7 +29,7 @@ logger = logging.getLogger("statehold.browser")
 Launch = Callable[["Playwright"], Awaitable["Browser"]]
 
 CONTEXTS_PER_DRIVER: Final = 2000
-"""The driver keeps a little of every context: after so many, new browsers get a fresh one."""
+"""The driver keeps a little of every context: after so many, new sessions get a fresh one with a fresh browser."""
 CLOSE_SECONDS: Final = 5.0
 CHECK_SECONDS: Final = 10.0
 """How long a browser or driver may take to answer before it counts as hung; on a machine that is too busy all take long."""
@@ -64,6 +64,11 @@ class BrowserProcess:
 
     def __repr__(self) -> str:
         return f"<BrowserProcess {self.browser.version} sessions={self.sessions}>"
+
+    @property
+    def worn(self) -> bool:
+        """Whether it is to take no more sessions, because its driver had so many."""
+        return self.driver.contexts >= CONTEXTS_PER_DRIVER
 
     def die(self, reason: str) -> None:
         """Note that it is gone and tell its sessions. Only the first reason counts."""
@@ -161,6 +166,9 @@ class Pool:
         self._driver: Driver | None = None
         self._drivers: set[Driver] = set()
         self._processes: dict[str, BrowserProcess] = {}
+        """Which new sessions of a domain get."""
+        self._retired: set[BrowserProcess] = set()
+        """Which get no new ones, but have some."""
         self._starting = anyio.Lock()
         self._locks: dict[str, anyio.Lock] = {}
         self._tasks: TaskGroup | None = None
@@ -174,17 +182,21 @@ class Pool:
         self._tasks.cancel_scope.cancel()
         await self._tasks.__aexit__(None, None, None)
         with anyio.CancelScope(shield=True):
-            for process in list(self._processes.values()):
+            for process in self._running():
                 await process.aclose()
             for driver in list(self._drivers):
                 await driver.aclose()
         self._processes.clear()
+        self._retired.clear()
+
+    def _running(self) -> list[BrowserProcess]:
+        return [*self._processes.values(), *self._retired]
 
     def statistics(self) -> dict[str, int]:
         return {
             "drivers": len(self._drivers),
-            "browsers": len(self._processes),
-            "sessions": sum(process.sessions for process in self._processes.values()),
+            "browsers": len(self._running()),
+            "sessions": sum(process.sessions for process in self._running()),
         }
 
     async def acquire(self, domain: str) -> BrowserProcess:
@@ -196,7 +208,10 @@ class Pool:
         lock = self._locks.setdefault(domain, anyio.Lock())
         async with lock:
             process = self._processes.get(domain)
-            if process is None or process.lost.is_set() or process.closing:
+            if process is None or process.lost.is_set() or process.closing or process.worn:
+                if process is not None:
+                    # It goes on until its sessions have ended.
+                    self._retired.add(process)
                 process = await self._started(domain)
                 self._processes[domain] = process
             process.sessions += 1
@@ -223,6 +238,7 @@ class Pool:
                 return
             if self._processes.get(domain) is process:
                 del self._processes[domain]
+            self._retired.discard(process)
             await process.aclose()
         if process.lost.is_set():
             # Whoever lost it is about to want another one, and a driver takes as long to start as a browser.

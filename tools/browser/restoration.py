@@ -25,6 +25,7 @@ logger = logging.getLogger("statehold.browser")
 CLOSE_SECONDS: Final = 3.0
 LOAD_SECONDS: Final = 2.0
 """How long a page that is there may take to load all that belongs to it, before its fields are filled."""
+HISTORY_SECONDS: Final = 2.0
 PATIENCE: Final[Mapping[str, int]] = {"fieldMilliseconds": 1500, "scrollMilliseconds": 300}
 ALWAYS_LOST: Final = "what the scripts of the pages held in memory"
 
@@ -184,6 +185,26 @@ async def _add_cookies(context: BrowserContext, cookies: Sequence[JSON]) -> int:
 async def _loaded(
     saved: SavedTab, number: int, page: Page, origins: Origins, seconds: float
 ) -> Report:
+    report = await _brought(saved, number, page, origins, seconds)
+    await _placed(saved, page, origins)
+    return report
+
+
+async def _placed(saved: SavedTab, page: Page, origins: Origins) -> None:
+    """Put the addresses before and after a page around it. What brought it back is no part of its history."""
+    from playwright.async_api import Error
+
+    try:
+        with anyio.move_on_after(HISTORY_SECONDS):
+            world = await origins.watch.world(page)
+            await world.begin(saved.history[: saved.place], saved.history[saved.place + 1 :])
+    except Error:
+        logger.debug("the history of a tab does not begin with its page", exc_info=True)
+
+
+async def _brought(
+    saved: SavedTab, number: int, page: Page, origins: Origins, seconds: float
+) -> Report:
     from playwright.async_api import Error
 
     report = Report()
@@ -195,7 +216,7 @@ async def _loaded(
     with anyio.move_on_after(seconds) as scope:
         try:
             await _prepared(saved, page, origins, report)
-            there = await _visited(saved, number, page, report)
+            there = await _visited(saved, number, page, origins, report)
             if there and saved.entry is not None:
                 await _entered(saved.entry, page, origins)
             if there and saved.page is not None:
@@ -240,7 +261,9 @@ async def _prepared(saved: SavedTab, page: Page, origins: Origins, report: Repor
         report.lost.append(f"what {origin} had stored")
 
 
-async def _visited(saved: SavedTab, number: int, page: Page, report: Report) -> bool:
+async def _visited(
+    saved: SavedTab, number: int, page: Page, origins: Origins, report: Report
+) -> bool:
     """Load the page of a tab. Returns whether it is the page that was saved."""
     response = await _answer(saved.url, page)
     if saved.posted:
@@ -248,6 +271,9 @@ async def _visited(saved: SavedTab, number: int, page: Page, report: Report) -> 
             f"the page of tab {number} (it was the answer to a form, which was not sent again)"
         )
     elif response is not None and response.status >= 400:
+        if response.status >= 500:
+            # It may be back the next time, such as what our proxy could not reach.
+            origins.note_failing(page, saved)
         report.lost.append(
             f"the page of tab {number} ({_short(saved.url)} answers {response.status} now)"
         )
@@ -329,7 +355,7 @@ def _did_not(given: Hibernated, report: Report, refused: int) -> list[str]:
     if refused:
         lost.append(_count(refused, "cookie"))
     if any(len(tab.history) > 1 for tab in given.tabs):
-        lost.append("back and forward (the addresses are kept)")
+        lost.append("back and forward (going back loads the pages again)")
     return [*lost, ALWAYS_LOST] if given.tabs else lost
 
 

@@ -161,13 +161,20 @@ class BrowserSession:
         return ""
 
     async def unstick(self, seconds: float = PROBE_SECONDS, *, script: str = "1") -> None:
-        """Close the current page when it does not run a script within some seconds, and have that told."""
+        """Close the current page when it does not run a script within some seconds, and have that told.
+
+        While another page is on its way, the browser lets none be run: then a page that is well is closed, too.
+        """
         tab = self.tabs.current
         if tab is None or tab.modal_text is not None or tab.crashed:
             return
-        with suppress(Exception), anyio.move_on_after(seconds):
+        with anyio.move_on_after(seconds) as scope, suppress(Exception):
             await tab.page.evaluate(script)
-            return
+        if scope.cancelled_caught:
+            await self.give_up(tab)
+
+    async def give_up(self, tab: Tab) -> None:
+        """Close a page that does not answer any more, and have that told."""
         url = tab.page.url
         with anyio.move_on_after(CLOSE_SECONDS):
             await self.tabs.close(tab)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
+
+from .world import World
 
 if TYPE_CHECKING:
     from playwright.async_api import (
@@ -27,6 +29,9 @@ KEPT: Final = 1000
 """How many console messages and how many requests are kept of a page."""
 DIALOGS: Final = 20
 """How many dialogs a page may open between two calls; a page that opens more gets them dismissed unseen."""
+
+LEAVE_SECONDS: Final = 1.0
+"""How long the error page of a navigation that failed may take to be there."""
 
 Level = Literal["error", "warning", "info", "debug"]
 LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "info", "debug")
@@ -90,7 +95,7 @@ class Tab:
         """How far the last navigation has come, as far as it was seen: to ask Playwright takes several messages."""
         self.changed = anyio.Event()
         """Set, and replaced, when a request ends or the page goes elsewhere or is loaded."""
-        self._dialogs = 0
+        self._dialogs = self._dialogs_before = 0
         self._on_download = on_download
         self._listen()
 
@@ -120,12 +125,46 @@ class Tab:
         """Let the browser itself ask for files, for a person who sees its window."""
         self.page.remove_listener("filechooser", self._chooser)
 
+    async def load_back(self, world: World, url: str, *, milliseconds: float) -> None:
+        """Go back to a page by its address, which is all that is left of it, as the browser goes back to others.
+
+        Raises:
+            playwright's Error: it cannot be loaded; where an error page took its place, it was gone back to.
+        """
+        from playwright.async_api import Error, TimeoutError
+
+        entries, index = await world.history()
+        try:
+            await self.page.goto(url, wait_until="domcontentloaded", timeout=milliseconds)
+        except TimeoutError:
+            # A page without end would take up more and more.
+            await world.stop()
+            raise
+        finally:
+            with suppress(Error):
+                if await self._left(world, entries[index]["id"]):
+                    urls = [str(entry["url"]) for entry in entries]
+                    await world.begin(urls[: index - 1], urls[index:])
+
+    async def _left(self, world: World, entry: int) -> bool:
+        with anyio.move_on_after(LEAVE_SECONDS):
+            while True:
+                changed = self.changed
+                entries, index = await world.history()
+                if entries[index]["id"] != entry:
+                    return True
+                await changed.wait()
+        return False
+
     # What an action causes.
 
     def watch(self) -> list[Request]:
         """Begin a new list of requests and return it; it fills while the page works."""
         self.started = []
-        self._dialogs = 0
+        if self._dialogs == self._dialogs_before:
+            self._dialogs = 0
+        # An answer to one that has the page open the next begins nothing new.
+        self._dialogs_before = self._dialogs
         return self.started
 
     async def wait_changed(self) -> None:

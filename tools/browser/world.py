@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
+
+import anyio
 
 from ...sessions.services import JSON
 
@@ -15,6 +18,9 @@ if TYPE_CHECKING:
 
 NAME: Final = "statehold"
 ATTEMPTS: Final = 3
+SWAPS: Final = 10
+SWAP_SECONDS: Final = 0.02
+"""How often, and how long after, a browser is asked again that is just giving a tab another renderer."""
 SOURCE: Final = Path(__file__).with_name("page_state.js").read_text(encoding="utf-8").strip()
 
 
@@ -40,6 +46,8 @@ class World:
         self._frame = frame
         self.context = context
         """The DevTools id of the browser context, which Playwright does not tell."""
+        self._before: list[str] = []
+        self._after: list[str] = []
 
     @staticmethod
     async def of(page: Page) -> World:
@@ -96,10 +104,48 @@ class World:
         await asked(self._session, "Network.enable")
         await asked(self._session, "Network.setBypassServiceWorker", {"bypass": True})
 
+    async def stop(self) -> None:
+        """Let the tab load nothing more, also not the page that it is going to."""
+        await asked(self._session, "Page.stopLoading")
+
     async def history(self) -> tuple[list[JSON], int]:
-        """Return the entries of the tab's history, oldest first, and which one is current."""
-        found = await asked(self._session, "Page.getNavigationHistory")
-        return cast("list[JSON]", found["entries"]), int(found["currentIndex"])
+        """Return the entries of the tab's history, oldest first, and which one is current.
+
+        Those that the browser can go to have an `id`; of those that begin() added there is only the `url`.
+
+        Raises:
+            playwright's Error: the browser does not tell.
+        """
+        found = await self._asked("Page.getNavigationHistory")
+        entries, index = cast("list[JSON]", found["entries"]), int(found["currentIndex"])
+        # What came after is left as soon as the tab goes elsewhere.
+        after = self._after if len(entries) == 1 else []
+        if index and entries[0]["url"] == "about:blank":
+            # Every tab begins with it; nobody went there.
+            entries, index = entries[1:], index - 1
+        added = [[{"url": url} for url in urls] for urls in (self._before, after)]
+        return [*added[0], *entries, *added[1]], len(self._before) + index
+
+    async def begin(self, before: Iterable[str], after: Iterable[str]) -> None:
+        """Make the page that is shown the only one that the browser knows, between addresses that only we know.
+
+        Raises:
+            playwright's Error: the browser knows others besides; the addresses are added all the same.
+        """
+        self._before, self._after = list(before), list(after)
+        await self._asked("Page.resetNavigationHistory")
+
+    async def _asked(self, method: str) -> JSON:
+        from playwright.async_api import Error
+
+        for _ in range(SWAPS):
+            try:
+                return await asked(self._session, method)
+            except Error as error:
+                if "Not attached to an active page" not in error.message:
+                    raise
+            await anyio.sleep(SWAP_SECONDS)
+        return await asked(self._session, method)
 
 
 def origin_of(url: str) -> str | None:

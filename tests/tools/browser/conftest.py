@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
@@ -20,6 +21,16 @@ LAB = Path(__file__).resolve().parents[2] / "site" / "lab.py"
 def shell(headless_shell: str) -> str:
     """The path of the headless shell."""
     return headless_shell
+
+
+@pytest.fixture(scope="package")
+def whole() -> str:
+    """The path of a whole Chromium."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        pytest.skip("there is no whole Chromium here")
+    return found
 
 
 @pytest.fixture(scope="session")

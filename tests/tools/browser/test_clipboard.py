@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browsing import Browse, opened, running
@@ -12,10 +14,25 @@ from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.peer
 
+GRANTED = """async () => {
+  const names = ["clipboard-read", "clipboard-write", "geolocation", "notifications", "camera", "microphone", "midi",
+    "background-sync", "storage-access", "persistent-storage"];
+  const found = await Promise.all(names.map(name => navigator.permissions.query({name}).catch(() => ({state: "unknown"}))));
+  return names.filter((_, n) => found[n].state === "granted");
+}"""
 FIELD = "() => document.querySelector('#word').value"
 COPYING = """() => document.body.insertAdjacentHTML("beforeend", `<button id="copy" onclick="
   const field = document.createElement('textarea'); field.value = 'copied by the page'; document.body.append(field);
   field.select(); document.execCommand('copy'); field.remove()">Copy</button>`)"""
+
+
+@pytest.fixture(scope="module", params=["shell", "whole"])
+async def service(
+    anyio_backend: Any, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[BrowserService]:
+    path = request.getfixturevalue(request.param)
+    async with running(tmp_path_factory.mktemp("data"), path) as found:
+        yield found
 
 
 async def arrive(browse: Browse, lab: str) -> None:
@@ -121,6 +138,21 @@ async def test_sessions_whose_pages_may_read_the_clipboard_have_processes_of_the
         assert await ann.value("() => navigator.clipboard.readText()") == "the secret of ann"
         assert await bob.value("() => navigator.clipboard.readText()") == ""
         assert await pasted(ann) == "the secret of ann"
+
+
+async def test_a_page_is_granted_nothing_and_copies_nothing_by_itself(
+    service: BrowserService, lab: str
+) -> None:
+    async with opened(service) as ann, opened(service) as bob:
+        for browse in (ann, bob):
+            await arrive(browse, lab)
+        assert await ann.value(GRANTED) == []
+        await copy(bob, "of bob")
+        refused = (
+            "() => navigator.clipboard.writeText('of a page').then(() => 'written', e => e.name)"
+        )
+        assert await ann.value(refused) == "NotAllowedError"
+        assert await pasted(bob) == "of bob"
 
 
 @pytest.mark.parametrize("key", ["Control+C", "ControlOrMeta+KeyV", "Shift+Control+v", "Meta+x"])

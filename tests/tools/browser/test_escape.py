@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import shutil
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -168,19 +167,9 @@ class Visit:
                 return await self.tab.content()
 
 
-def whole_browser() -> str | None:
-    for name in ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"):
-        if path := shutil.which(name):
-            return path
-    return None
-
-
 @pytest.fixture(scope="module", params=["shell", "whole"])
-def path(request: pytest.FixtureRequest, shell: str) -> str:
-    found = shell if request.param == "shell" else whole_browser()
-    if found is None:
-        pytest.skip("there is no whole Chromium here")
-    return found
+def path(request: pytest.FixtureRequest) -> str:
+    return request.getfixturevalue(request.param)
 
 
 @asynccontextmanager

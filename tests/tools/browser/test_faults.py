@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import psutil
 import pytest
-from browsing import Browse, new_view, opened, running, section
+from browsing import Browse, new_view, opened, running, section, text_of
 from departed import until_gone
 from playwright.async_api import Error
 
@@ -21,9 +20,11 @@ from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUna
 from statehold.tools.browser import connection as connections
 from statehold.tools.browser import driver
 from statehold.tools.browser import pool as pools
+from statehold.tools.browser import session as sessions
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.tab import Tab
+from statehold.tools.browser.tab import DIALOGS, Tab
 from statehold.tools.browser.tool import BrowserTool
+from statehold.tools.browser.tools import navigating
 from statehold.tools.upstream import proc
 
 FOREVER = "() => new Promise(() => {})"
@@ -200,14 +201,6 @@ async def test_a_page_in_an_endless_script_is_closed_and_that_is_told(
         assert "2" in await other.text("evaluate", function="() => 2")
 
 
-@pytest.fixture
-def whole() -> str:
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("there is no whole Chromium here")
-    return path
-
-
 HOLDERS = {
     "network": "network.mojom.NetworkService",
     "storage": "storage.mojom.StorageService",
@@ -258,6 +251,67 @@ async def test_a_link_starts_no_program_of_the_machine(
     assert started == "ours: mailto:a@b.c\n"
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(sessions.BrowserSession.unstick, "__defaults__", (0.5,))
+    monkeypatch.setattr(navigating, "HANGS_SECONDS", 0.5)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("button", ["Never return", "Hang soon"])
+async def test_a_page_that_hangs_after_a_click_is_closed_and_told(
+    data: Path, shell: str, lab: str, button: str
+) -> None:
+    async with running(data, shell, action_seconds=1) as service, opened(service) as browse:
+        await browse.text("navigate", url=f"{lab}/endless")
+        result = await browse.call("click", target=f"text={button}")
+        assert "did not answer any more and was closed" in section(text_of(result), "Events")
+        assert "Counter" in await browse.text("navigate", url=f"{lab}/counter")
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_page_that_hangs_keeps_nobody_from_the_next(
+    data: Path, shell: str, lab: str
+) -> None:
+    async with running(data, shell) as service, opened(service) as browse:
+        await browse.text("navigate", url=f"{lab}/endless")
+        await browse.value("() => { setTimeout(() => { for (;;); }); }")
+        answers = True
+        while answers:
+            with anyio.move_on_after(0.5) as scope:
+                await browse.value("() => 1")
+            answers = not scope.cancelled_caught
+        with anyio.fail_after(30):
+            text = await browse.text("navigate", url=f"{lab}/counter")
+        assert "Increment" in section(text, "Snapshot")
+        assert "did not answer any more and was closed" in section(text, "Events")
+
+
+async def answered(browse: Browse, lab: str, button: str) -> str:
+    """Answer every dialog of a storm that is shown; return what is said after the last one."""
+    await browse.text("navigate", url=f"{lab}/alerts")
+    text = await browse.text("click", target=f"button >> text={button}")
+    for number in range(1, DIALOGS + 1):
+        assert f'"Alert {number}"' in section(text, "Modal state")
+        text = await browse.text("handle_dialog", accept=True)
+    return section(text, "Events")
+
+
+async def test_a_storm_of_dialogs_is_cut_off(data: Path, shell: str, lab: str) -> None:
+    async with running(data, shell) as service, opened(service) as browse:
+        assert "they are dismissed" in await answered(browse, lab, "Alert storm")
+        assert "survived" in await browse.text("snapshot")
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_page_of_endless_dialogs_is_ended(data: Path, shell: str, lab: str) -> None:
+    async with running(data, shell, action_seconds=1) as service, opened(service) as browse:
+        assert "they are dismissed" in await answered(browse, lab, "Endless alerts")
+        assert "was closed" in section(await browse.error("snapshot"), "Events")
+        assert "Counter" in await browse.text("navigate", url=f"{lab}/counter")
+
+
 async def test_a_storm_of_popups_is_cut_off(data: Path, shell: str) -> None:
     async with running(data, shell, tabs=5) as service, opened(service) as browse:
         await browse.text("navigate", url="about:blank")
@@ -281,6 +335,19 @@ async def test_callers_who_are_not_the_same_have_browsers_of_their_own(
     ):
         pids = [browser_pid(browse) for browse in (one, two, three)]
         assert pids[0] == pids[1] != pids[2]
+
+
+async def test_a_driver_that_had_many_sessions_is_replaced_and_ends_with_its_last(
+    data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "CONTEXTS_PER_DRIVER", 2)
+    async with running(data, shell, keep_seconds=0) as service:
+        async with opened(service) as one, opened(service) as two, opened(service) as three:
+            worn = driver_pid(one)
+            assert worn == driver_pid(two) != driver_pid(three)
+            for browse in (one, two, three):
+                assert "Fresh" in await browse.text("navigate", url="data:text/html,Fresh")
+        await until_gone(worn)
 
 
 async def test_cycles_of_opening_and_closing_leave_nothing(

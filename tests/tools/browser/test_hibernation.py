@@ -290,3 +290,26 @@ async def test_a_sealed_snapshot_shows_nothing_and_comes_back_whole(
     assert snapshot.data == {"version": 1, "sealed": True}
     assert b"somebody" not in snapshot.blobs["sealed"]
     assert Hibernated.of(snapshot, seal) == given
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+async def test_a_page_whose_site_fails_keeps_its_fields_as_long_as_nobody_goes_on(
+    browser: Browser, site: Keeping, goes_on: bool
+) -> None:
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await page.goto(site.at(1) + "/everything")
+        await fill_everything(page)
+        given = await save(before, page)
+
+    site.fails = True
+    async with resumed(browser, given) as away:
+        assert "answers 503 now" in away.report.lost
+        site.fails = False
+        if goes_on:
+            await page_of(away).reload()
+        again = await save(away, *away.tabs)
+
+    async with resumed(browser, again) as after:
+        typed = "as sent" if goes_on else "typed into #text"
+        assert await page_of(after).input_value("#text") == typed

@@ -144,15 +144,17 @@ async def test_a_failure_names_the_command_and_is_not_repeated_at_once(tmp_path:
             BrowserConfig(), tasks.start_soon, say=said.append, machine=here, clock=lambda: now
         )
         with pytest.raises(NoBrowser, match="`apt-get install chromium-headless-shell`"):
-            await browsers.get()
+            await browsers.get(patience=20)
         assert any("Unable to locate package" in line for line in said)
         once = (tmp_path / "asked").read_text()
         with pytest.raises(NoBrowser, match="installing one failed"):
-            await browsers.get()
+            await browsers.get(patience=20)
         assert (tmp_path / "asked").read_text() == once
         now += 1000
         (tmp_path / "bin/apt-get").write_text(APT)
-        assert (await browsers.get()).path == str(tmp_path / "bin/chromium-headless-shell")
+        assert (await browsers.get(patience=20)).path == str(
+            tmp_path / "bin/chromium-headless-shell"
+        )
 
 
 async def test_many_at_once_install_one_browser(tmp_path: Path) -> None:
@@ -160,7 +162,7 @@ async def test_many_at_once_install_one_browser(tmp_path: Path) -> None:
     paths: list[str | None] = []
 
     async def get(browsers: Browsers) -> None:
-        paths.append((await browsers.get()).path)
+        paths.append((await browsers.get(patience=20)).path)
 
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
@@ -188,7 +190,7 @@ async def test_who_stops_waiting_does_not_stop_the_installation(tmp_path: Path, 
             # It opens when the other side does, so the installation is under way by then.
             gate = await anyio.to_thread.run_sync((tmp_path / "gate").write_text, "go\n")
             assert gate
-            assert (await browsers.get()).kind == "shell"
+            assert (await browsers.get(patience=20)).kind == "shell"
     await leaks.check()
 
 
@@ -218,7 +220,7 @@ async def test_nothing_is_installed_where_it_is_not_wanted_or_does_not_help(
         wanted = BrowserConfig.model_validate(config)
         browsers = Browsers(wanted, tasks.start_soon, say=quiet, machine=here)
         with pytest.raises(NoBrowser):
-            await browsers.get()
+            await browsers.get(patience=20)
     assert not (tmp_path / "asked").exists()
 
 

@@ -9,11 +9,13 @@ from typing import Any
 import anyio
 import pytest
 
-from statehold.sessions.errors import ServiceUnavailable
-from statehold.tools.browser import launching
+from statehold.tools.browser import browsers
+from statehold.tools.browser.browsers import RETRY_SECONDS, BrowserComing
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.find import Found, NoBrowser
+from statehold.tools.browser.install import Say
 from statehold.tools.browser.launching import Launcher
+from statehold.tools.browser.places import Machine as Place
 
 
 class Machine:
@@ -25,13 +27,14 @@ class Machine:
         self.end = anyio.Event()
         self.works = True
         self.installations = 0
+        self.now = 100.0
 
-    def find(self, config: BrowserConfig) -> Found:
+    def find(self, config: BrowserConfig, place: Place) -> Found:
         if self.found is None:
             raise NoBrowser("No browser was found: run `install it`.")
         return self.found
 
-    async def install(self, *, config: BrowserConfig) -> Found:
+    async def install(self, say: Say, *, config: BrowserConfig, machine: Place) -> Found:
         self.installations += 1
         self.begun.set()
         await self.end.wait()
@@ -57,44 +60,76 @@ class Chromium:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     found = Machine()
-    monkeypatch.setattr(launching, "find_browser", found.find)
-    monkeypatch.setattr(launching, "install_browser", found.install)
+    monkeypatch.setattr(browsers, "find_browser", found.find)
+    monkeypatch.setattr(browsers, "install_browser", found.install)
     return found
 
 
 @asynccontextmanager
-async def launcher(**settings: Any) -> AsyncGenerator[Callable[[], Any]]:
+async def launcher(
+    machine: Machine, *, seconds: float = 20.0, **settings: Any
+) -> AsyncGenerator[Callable[[], Any]]:
     async with anyio.create_task_group() as tasks:
         config = BrowserConfig(**settings)
-        launch = Launcher(config, seconds=0.05, spawn=tasks.start_soon)
+        launch = Launcher(
+            config, seconds=seconds, spawn=tasks.start_soon, clock=lambda: machine.now
+        )
         playwright: Any = Chromium()
         yield lambda: launch(playwright)
         tasks.cancel_scope.cancel()
 
 
 async def test_whoever_waits_too_long_is_told_and_the_next_one_finds_it(machine: Machine):
-    async with launcher() as launch:
+    async with launcher(machine, seconds=0.05) as launch:
         for _ in range(2):
-            with pytest.raises(ServiceUnavailable) as caught:
+            with pytest.raises(BrowserComing, match=r"^A browser is being installed\.$") as caught:
                 await launch()
-            assert caught.value.message == "A browser is being installed."
+            assert caught.value.retryable
+            assert caught.value.recovery.startswith("Call again in a minute")
         machine.end.set()
         assert await launch() == "/nowhere/chromium"
         assert machine.installations == 1
 
 
+async def test_failed_installation_is_not_repeated_by_every_call(machine: Machine):
+    machine.works = False
+    machine.end.set()
+    async with launcher(machine) as launch:
+        for passed in (0.0, 1.0, 1.0, 1.0, RETRY_SECONDS - 4):
+            machine.now += passed
+            with pytest.raises(NoBrowser, match="installing one failed: run `install it`"):
+                await launch()
+        assert machine.installations == 1
+        machine.now += 1
+        machine.works = True
+        assert await launch() == "/nowhere/chromium"
+    assert machine.installations == 2
+
+
+async def test_browser_put_there_by_hand_ends_the_error_at_once(machine: Machine):
+    machine.works = False
+    machine.end.set()
+    async with launcher(machine) as launch:
+        with pytest.raises(NoBrowser):
+            await launch()
+        machine.found = Found("/nowhere/chrome", None, "chrome")
+        assert await launch() == "/nowhere/chrome"
+    assert machine.installations == 1
+
+
 async def test_failed_installation_says_what_to_run(machine: Machine):
     machine.works = False
     machine.end.set()
-    async with launcher() as launch:
+    async with launcher(machine) as launch:
         with pytest.raises(NoBrowser) as caught:
             await launch()
     assert "run `install it`" in caught.value.message
 
 
 async def test_nothing_is_installed_where_that_is_not_wanted(machine: Machine):
-    for settings in ({"install": False}, {"executable": "/nowhere/chrome"}):
-        async with launcher(**settings) as launch:
+    unwanted: list[dict[str, Any]] = [{"install": False}, {"executable": "/nowhere/chrome"}]
+    for settings in unwanted:
+        async with launcher(machine, **settings) as launch:
             with pytest.raises(NoBrowser):
                 await launch()
     assert machine.installations == 0

@@ -12,6 +12,8 @@ from later import Later
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser import call as calls
+from statehold.tools.browser.tools import navigating
+from statehold.tools.browser.world import World
 from statehold.tools.upstream.recipe import Quiet
 
 pytestmark = pytest.mark.peer
@@ -82,6 +84,47 @@ async def test_only_pages_of_the_web_are_opened(browse: Browse) -> None:
             assert "may not be opened" in text, url
             assert "Page URL: about:blank" in text, url
             assert "root:" not in text, url
+
+
+async def test_a_site_that_takes_its_time_costs_no_page(
+    browse: Browse, lab_site: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await browse.text("navigate", url=f"{lab_site.url}/counter")
+    tab = browse.connection.session.tabs.current
+    assert tab is not None
+    later, answered = Later(monkeypatch), anyio.Event()
+    texts: list[str] = []
+    real = World.ask
+
+    async def ask(self: World, expression: str) -> Any:
+        found = await real(self, expression)
+        answered.set()
+        return found
+
+    monkeypatch.setattr(World, "ask", ask)
+
+    async def go() -> None:
+        texts.append(await browse.text("navigate", url=f"{lab_site.url}/file/late?gate=download"))
+
+    async with anyio.create_task_group() as tasks:
+        async with tab.page.expect_request("**/file/late*"):
+            tasks.start_soon(go)
+        with anyio.fail_after(10):
+            await answered.wait()
+        await later.by(navigating.HANGS_SECONDS + 1)
+        lab_site.open("download")
+    assert "Downloaded late.txt" in texts[0]
+    assert "Increment" in texts[0]
+
+
+@pytest.mark.parametrize(("url", "words"), [("http://[::1", "is no URL"), (" ", "is empty")])
+async def test_what_is_no_url_is_said_to_be_none(browse: Browse, url: str, words: str) -> None:
+    await browse.text("navigate", url="about:blank")
+    for text in (
+        await browse.error("navigate", url=url),
+        await browse.error("tabs", action="new", url=url),
+    ):
+        assert words in section(text, "Error")
 
 
 @pytest.fixture

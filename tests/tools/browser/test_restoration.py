@@ -320,7 +320,7 @@ async def test_addresses_before_and_after_are_kept(browser: Browser, site: Keepi
     assert tab.place == 1
 
     async with resumed(browser, given) as after:
-        assert "back and forward (the addresses are kept)" in after.report.lost
+        assert "back and forward (going back loads the pages again)" in after.report.lost
 
 
 async def test_cookies_come_back_with_their_flags_and_a_broken_one_costs_itself_only(

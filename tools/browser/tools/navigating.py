@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
 
 import anyio
 from pydantic import Field
 
+from ....sessions.services import JSON
 from ..call import Call, ToolFailed, first_line
 from ..policy import scheme_allowed
+from ..tab import Tab
 from ..tool import Arguments, BrowserTool, tool
 
+if TYPE_CHECKING:
+    from playwright.async_api import Error, Frame
+
 LONGEST_WAIT = 30.0
+HANGS_SECONDS: Final = 5.0
+"""How long a page may still be there when another one was asked for, before it has to show that it answers."""
+ARRIVE_SECONDS: Final = 0.5
 
 
 class Navigate(Arguments):
@@ -34,10 +44,10 @@ async def go_to(call: Call, wanted: str) -> None:
     from playwright.async_api import Error, TimeoutError
 
     url = address(wanted)
-    tab = await call.tab()
     patience = call.config.navigation_seconds * 1000
 
     async def go() -> None:
+        tab = await call.tab()
         try:
             await tab.page.goto(url, wait_until="domcontentloaded", timeout=patience)
         except Error as error:
@@ -50,23 +60,86 @@ async def go_to(call: Call, wanted: str) -> None:
 
     call.session.recorder.forget()
     try:
-        await call.act(go)
+        if not await _left(call, go):
+            await call.act(go)
     except Error as error:
         if isinstance(error, TimeoutError):
-            # A page without end would take up more and more.
-            await call.session.unstick(script="window.stop()")
+            await _stopped(call)
         raise ToolFailed(f"{wanted[:2000]} could not be opened: {first_line(error)}") from None
     call.answer.code(f"await page.goto({url!r})")
+
+
+async def _stopped(call: Call) -> None:
+    """Have the page load nothing more: one without end would take up more and more."""
+    tab = call.session.tabs.current
+    if tab is not None:
+        with suppress(Exception), anyio.move_on_after(ARRIVE_SECONDS):
+            await (await call.session.watch.world(tab.page)).stop()
+    await call.session.unstick()
+
+
+async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
+    """Go somewhere; False when the page that was there hung, which keeps the next one from coming, and was closed."""
+    from playwright.async_api import Error as Failed
+
+    tab = await call.tab()
+    page, came, answered = tab.page, anyio.Event(), anyio.Event()
+
+    def note(frame: Frame) -> None:
+        if frame.parent_frame is None:
+            came.set()
+
+    async def ask() -> None:
+        # Asked before, because while a page is on its way the browser lets nobody ask the one that is there.
+        with suppress(Exception):
+            await (await call.session.watch.world(page)).ask("1")
+            answered.set()
+
+    async def watch() -> None:
+        with anyio.move_on_after(HANGS_SECONDS):
+            await came.wait()
+        if not (came.is_set() or answered.is_set()):
+            with anyio.CancelScope(shield=True):
+                await call.session.give_up(tab)
+
+    failure: Error | None = None
+    page.on("framenavigated", note)
+    try:
+        async with anyio.create_task_group() as tasks:
+            if not tab.waits_for:
+                tasks.start_soon(ask)
+                tasks.start_soon(watch)
+            try:
+                await call.act(go)
+            except Failed as error:
+                # Not through the task group, which would wrap it.
+                failure = error
+                if "net::ERR_" in str(error) and "net::ERR_ABORTED" not in str(error):
+                    # The browser's page about it is still arriving: a snapshot begun before would take a second.
+                    with anyio.move_on_after(ARRIVE_SECONDS):
+                        await came.wait()
+            tasks.cancel_scope.cancel()
+    finally:
+        page.remove_listener("framenavigated", note)
+    if failure is not None and not page.is_closed():
+        raise failure
+    return failure is None
 
 
 def address(wanted: str) -> str:
     """Return a URL with the scheme that people leave out.
 
     Raises:
-        ToolFailed: its scheme is none that may be opened.
+        ToolFailed: it is none, or its scheme is none that may be opened.
     """
     url = wanted.strip()
-    if not urlsplit(url).scheme or url.partition(":")[2][:1].isdigit():
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError as error:
+        raise ToolFailed(f"{url[:2000]!r} is no URL: {error}.") from None
+    if not url:
+        raise ToolFailed("The URL is empty.")
+    if not scheme or url.partition(":")[2][:1].isdigit():
         local = url.startswith(("localhost", "127."))
         url = f"{'http' if local else 'https'}://{url}"
     if not scheme_allowed(url):
@@ -83,9 +156,45 @@ class NavigateBack(Arguments):
 async def navigate_back(call: Call, given: NavigateBack) -> None:
     """Go back to the page before this one in the history of the tab."""
     tab = await call.tab()
+    past = await _past(call, tab)
+    if past == []:
+        raise ToolFailed("There is no earlier page in the history of this tab.")
+    if past is not None and "id" not in past[-1]:
+        await _load_back(call, tab, past[-1]["url"])
+        return
     patience = call.config.navigation_seconds * 1000
     await call.act(lambda: tab.page.go_back(wait_until="domcontentloaded", timeout=patience))
     call.answer.code("await page.go_back()")
+
+
+async def _past(call: Call, tab: Tab) -> list[JSON] | None:
+    """Return what is before the current page in the history of a tab, None where the browser does not tell."""
+    from playwright.async_api import Error
+
+    try:
+        entries, index = await (await call.session.watch.world(tab.page)).history()
+    except Error:
+        # It may be somebody else's, and goes back all the same.
+        return None
+    return entries[:index]
+
+
+async def _load_back(call: Call, tab: Tab, wanted: str) -> None:
+    from playwright.async_api import Error
+
+    url = address(wanted)
+    world = await call.session.watch.world(tab.page)
+    patience = call.config.navigation_seconds * 1000
+    call.session.recorder.forget()
+    try:
+        await call.act(lambda: tab.load_back(world, url, milliseconds=patience))
+    except Error as error:
+        raise ToolFailed(f"{url[:2000]} could not be opened: {first_line(error)}") from None
+    call.answer.code(f"await page.goto({url!r})")
+    if tab.modal_text is None:
+        call.answer.result(
+            "The page was loaded again from its address, which is all that was kept of it."
+        )
 
 
 class WaitFor(Arguments):
@@ -107,9 +216,12 @@ async def wait_for(call: Call, given: WaitFor) -> None:
         if given.time is None:
             raise ToolFailed("Say what to wait for: a text, a textGone or a time.")
         call.expected_seconds = seconds
+        began = anyio.current_time()
         await call.act(lambda: anyio.sleep(seconds))
-        call.answer.code(f"await page.wait_for_timeout({seconds * 1000:g})")
-        call.answer.result(f"Waited for {seconds:g} seconds")
+        # Less when the page asked something.
+        seconds = min(seconds, anyio.current_time() - began)
+        call.answer.code(f"await page.wait_for_timeout({seconds * 1000:.4g})")
+        call.answer.result(f"Waited for {seconds:.4g} seconds")
         return
     if given.text_gone is not None:
         await _wait(call, given.text_gone, seconds, gone=True)
