@@ -134,6 +134,7 @@ MOVES: Final[list[tuple[str, str, str, list[Flag]]]] = [
                     "help": "also what its services saved (logins), and what looks secret",
                 },
             ),
+            (("--force",), {"action": "store_true", "help": "replace a file that is there"}),
             JSON_FLAG,
         ],
     ),

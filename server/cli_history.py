@@ -13,7 +13,7 @@ from ..sessions.records import HistoryFilter, JournalKind, JournalRecord, Sessio
 from ..sessions.redaction import Redactor
 from ..sessions.store import SQLStore
 from .cli_changes import Refused
-from .cli_output import ago, say, say_json, table
+from .cli_output import ago, plain_lines, say, say_json, table
 from .cli_parser import OK, USAGE
 from .config import Config
 
@@ -110,6 +110,7 @@ async def summary(
     if written is not None:
         topics = f"\nTopics: {', '.join(written['topics'])}." if written["topics"] else ""
         since = f" ({written['entries_since']} entries ago)" if written["entries_since"] else ""
-        say(f"{written['text']}{topics}\n-- written {written['updated_at']}{since}\n")
-    say(found["digest"]["text"])
+        say(plain_lines(f"{written['text']}{topics}\n-- written {written['updated_at']}{since}"))
+        say("")
+    say(plain_lines(found["digest"]["text"]))
     return OK

@@ -184,7 +184,7 @@ async def export(changer: Changer, record: SessionRecord, arguments: Namespace) 
     if arguments.file == "-":
         sys.stdout.write(text.decode() + "\n")
         return OK
-    await anyio.to_thread.run_sync(_write, Path(arguments.file), text)
+    await anyio.to_thread.run_sync(_write, Path(arguments.file), text, bool(arguments.force))
     if arguments.json:
         shown = {"session_id": record.id, "name": record.name, "file": arguments.file}
         say_json({**shown, "bytes": len(text), "secrets": document.secrets})
@@ -194,8 +194,10 @@ async def export(changer: Changer, record: SessionRecord, arguments: Namespace) 
     return OK
 
 
-def _write(file: Path, text: bytes) -> None:
+def _write(file: Path, text: bytes, force: bool) -> None:
     """Put a document into a file that only its user can read; whole, or not at all."""
+    if not force and os.path.lexists(file):
+        raise Refused("usage", f"{file} is there already; name another file, or add --force", USAGE)
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:

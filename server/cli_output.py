@@ -45,6 +45,11 @@ def plain(value: Any) -> str:
     return "".join(char if char.isprintable() else "?" for char in str(value))
 
 
+def plain_lines(text: str) -> str:
+    """Return a text of several lines as plain() does each of them."""
+    return "\n".join(map(plain, text.splitlines()))
+
+
 def span(seconds: float) -> str:
     """Return a duration with one unit: `3 min`."""
     seconds = max(0.0, seconds)

@@ -14,6 +14,9 @@ from statehold.server.cli_parser import NOT_FOUND, OK, USAGE
 
 PASSWORD = "hunter2"
 
+STEERING = "\x1b[2J"
+"""It would clear a terminal."""
+
 
 class House(commands.House):
     """With a session that has a history."""
@@ -29,7 +32,7 @@ class House(commands.House):
                 await client.call_tool("get", one)
                 for role, said in (("system", "be kind"), ("user", "invoice, invoice")):
                     await client.call_tool("session_note", {**one, "role": role, "content": said})
-                summary = {**one, "text": "We counted.", "topics": ["counting"]}
+                summary = {**one, "text": STEERING + "We counted.", "topics": ["counting"]}
                 await client.call_tool("session_summary", summary)
 
 
@@ -66,12 +69,13 @@ def _look(house: House) -> None:
     [run] = house.json("history", "work", "--last-runs", "1", "--tool", "inc")["entries"]
     assert run["run_id"] == "r1"
     found = house.json("summary", "work")
-    assert found["summary"]["text"] == "We counted."
+    assert found["summary"]["text"] == STEERING + "We counted."
     assert found["digest"]["messages"] == {"system": 1, "user": 1}
     code, out, _ = house.run("summary", "work")
     assert code == OK
     for words in ("We counted.", "Topics: counting.", "2 calls", "State (version 0): cart."):
         assert words in out
+    assert "\x1b" not in out
 
 
 def test_mistakes_are_told(house: House) -> None:

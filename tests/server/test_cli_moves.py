@@ -85,7 +85,10 @@ def test_sessions_are_moved_beside_a_server_that_holds_them(house: House) -> Non
         told = house.json("export", "play", str(file))
         assert (told["secrets"], stat.S_IMODE(file.stat().st_mode)) == (False, 0o600)
         assert "hush" not in file.read_text()
-        house.json("export", "play", str(file), "--secrets")
+        kept = file.read_text()
+        code, _, said = house.run("export", "play", str(file), "--secrets")
+        assert (code, "--force" in said, file.read_text()) == (USAGE, True, kept)
+        house.json("export", "play", str(file), "--secrets", "--force")
         document = json.loads(file.read_text())
         assert document["state"]["value"] == {"n": 2, "token": "hush"}
         assert [entry["tool"] for entry in document["journal"] if entry["kind"] == "call"] == [
