@@ -89,9 +89,11 @@ class Calls:
         Raises:
             SessionError: the tree of errors.py; ToolFailed only with `check`.
         """
-        operation = operation_id or self.line.operation()
-        instance = self.line.instance if tool in _ONCE else None
-        again = _again(tool, operation is not None and (tool not in OWN or instance is not None))
+        # An id of the caller's own is kept with the session; one of ours is of the process, where that can be named.
+        instance = self.line.instance if tool in _ONCE and operation_id is None else None
+        remembered = tool not in OWN or instance is not None
+        operation = operation_id or (self.line.operation() if remembered else None)
+        again = _again(tool, operation is not None)
         meta: JSON = {} if operation is None else {"statehold/operation_id": operation}
         if instance is not None:
             meta["statehold/operation_instance"] = instance
@@ -139,7 +141,7 @@ class Calls:
             if self.line.instance != meta.get("statehold/operation_instance", self.line.instance):
                 # It was not run: another process answers than the one that was named. Where many do, none is named.
                 if attempt:
-                    del meta["statehold/operation_instance"]
+                    del meta["statehold/operation_instance"], meta["statehold/operation_id"]
                     again = "never"
                 else:
                     meta["statehold/operation_instance"] = self.line.instance

@@ -11,6 +11,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
 from ..sessions.errors import InvalidArgument, NotAllowed
+from ..sessions.labels import label
 from ..sessions.services import JSON
 from .sdk import RequestContext, channel_of, connection_of, is_modern
 
@@ -25,7 +26,6 @@ OUR_STATE = "up:"
 ANSWER_SECONDS = 600.0
 """How long a question waits for its answer. The time limit of the call stands still meanwhile."""
 
-LABEL_LENGTH = 128
 SETTLED = 1000
 """Operations that one call may settle."""
 
@@ -91,12 +91,11 @@ class Caller:
         found: object = self._raw_meta.get("statehold/settled")
         if found is None:
             return []
-        given = cast("list[object]", found) if isinstance(found, list) else [None]
-        if len(given) > SETTLED or not all(isinstance(each, str) for each in given):
+        if not isinstance(found, list) or len(cast("list[object]", found)) > SETTLED:
             raise InvalidArgument(
                 f'_meta["statehold/settled"] should be a list of at most {SETTLED} operation ids.'
             )
-        return cast("list[str]", given)
+        return [label('_meta["statehold/settled"]', each) for each in cast("list[object]", found)]
 
     @property
     def epoch(self) -> int | None:
@@ -120,11 +119,7 @@ class Caller:
 
     def _label(self, name: str) -> str | None:
         found = self._raw_meta.get(f"statehold/{name}")
-        if found is not None and not (isinstance(found, str) and 0 < len(found) <= LABEL_LENGTH):
-            raise InvalidArgument(
-                f'_meta["statehold/{name}"] should be a text of 1 to {LABEL_LENGTH} characters.'
-            )
-        return found
+        return None if found is None else label(f'_meta["statehold/{name}"]', found)
 
     @property
     def wants_progress(self) -> bool:

@@ -332,8 +332,8 @@ class Config(Section):
     )
     redact: Names = Field(
         default_factory=lambda: sorted(Policy().redact),
-        description="Names, in any case, whose values never reach the journal: of arguments, and in texts of the form "
-        "`name=value` or `name: value`.",
+        description="Names, in any case, also as words of longer ones, whose values never reach the journal: of "
+        "arguments, and in texts of the form `name=value` or `name: value`.",
     )
     redact_patterns: list[str] = Field(
         default_factory=list[str],

@@ -16,6 +16,7 @@ from ..sessions.records import NodeRecord
 from ..sessions.store import SQLStore
 from ..sessions.store.dialect import FILE_NAME
 from ..sessions.store.folder import DAMAGED
+from ..sessions.store.log import is_orphaned
 from ..tools.upstream import proc
 from ..tools.upstream.ledger import Child
 from .cli_nodes import LiveNodes
@@ -72,7 +73,7 @@ def check_store(config: Config) -> Iterator[Finding]:
     for path in sorted(config.data.glob(f"{FILE_NAME}{DAMAGED}*[0-9]")):
         remedy = f"sqlite3 {path} .recover shows what can be read; remove it when nobody misses it"
         yield Finding("store", "warn", f"{path.name} was damaged and set aside", remedy)
-    if not is_made(config):
+    if not is_made(config) and not is_orphaned(config.data / FILE_NAME):
         yield Finding("store", "ok", "empty")
         return
     try:

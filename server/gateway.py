@@ -23,6 +23,7 @@ from ..sessions.errors import (
     SessionNotFound,
 )
 from ..sessions.lifecycle import Status
+from ..sessions.receipts import Receipts
 from ..sessions.records import Principal, SessionFilter
 from ..sessions.registry import Registry
 from ..sessions.router import Router
@@ -37,6 +38,7 @@ from ..tools.session_tools import SessionTools
 from ..tools.state_tools import StateTools
 from ..tools.upstream.config import UpstreamConfig
 from .config import Config, ServiceConfig
+from .own_calls import OwnCalls
 from .repeats import Repeats
 
 logger = logging.getLogger("statehold.server")
@@ -69,7 +71,8 @@ class Gateway:
         self.services = dict(services)
         self.registry = Registry(store, node, services, policy=config.policy(), clock=clock)
         self.router = Router(self.registry, store, node.id)
-        self.repeats = Repeats(node.id, self.registry.clock)
+        receipts = Receipts(self.registry, store, node.id)
+        self.calls = OwnCalls(self.registry, receipts, Repeats(node.id, self.registry.clock))
         self.on_tools_changed: list[Callable[[], Awaitable[None]]] = []
         self.on_prompts_changed: list[Callable[[], Awaitable[None]]] = []
         self._tools: dict[str, Sequence[ToolSpec]] = {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -323,7 +322,7 @@ class Face(Server[dict[str, Any]]):
         self, ctx: RequestContext, params: types.RequestParams | None
     ) -> types.DiscoverResult:
         found = await self._handle_discover(ctx, params)
-        found.meta = {**(found.meta or {}), INSTANCE_META: self._gateway.repeats.instance}
+        found.meta = {**(found.meta or {}), INSTANCE_META: self._gateway.calls.repeats.instance}
         return found
 
     async def _call_own(
@@ -340,14 +339,11 @@ class Face(Server[dict[str, Any]]):
         if tool.of_session and not arguments.get("session_id") and self._naming(ctx) == "auto":
             arguments["session_id"] = await self._auto(ctx, principal)
         context = Context(principal, self._gateway.config.namespace, pinned)
-        request = Request(principal, "", pinned or "", tool.name, dict(arguments))
-        work = partial(tool.run, context, arguments)
-        repeats = self._gateway.repeats
-        found = results.own(
-            await repeats.run(request, caller, work), modern=modern, info=self._info
-        )
+        calls = self._gateway.calls
+        outcome = await calls.run(tool, context, arguments, caller)
+        found = results.own(outcome, modern=modern, info=self._info)
         if caller.instance is not None:
-            found["_meta"][INSTANCE_META] = repeats.instance
+            found["_meta"][INSTANCE_META] = calls.repeats.instance
         return found
 
     async def _forward(

@@ -68,7 +68,7 @@ class Repeats:
             InvalidArgument: the id is malformed, or was used for another call.
             OutcomeUnknown: the call may have been run by another process, or what came out is not remembered.
         """
-        if caller.instance is None or caller.operation_id is None:
+        if caller.operation_id is None or caller.instance is None:
             return await work()
         key, digest = (request.principal.key, checked(caller.operation_id)), digest_of(request)
         found = self._calls.get(key)

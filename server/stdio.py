@@ -7,13 +7,12 @@ itself serves pipes, sockets and terminals for half the work; on Windows it cann
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import stat
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -22,6 +21,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from ..tools.upstream.lines import encode
+from .refusals import refusal
 from .sdk import create_context_streams
 
 LINE_LIMIT = 64 << 20
@@ -224,11 +224,11 @@ class _Wire:
         try:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValidationError as error:
-            refusal = _refusal(line, error)
-            if refusal is None:
+            answer = refusal(line, error)
+            if answer is None:
                 return error
             try:
-                await self._write(encode(refusal))
+                await self._write(encode(answer))
             except ConnectionError:
                 return None
             return error
@@ -236,28 +236,6 @@ class _Wire:
 
     async def send(self, message: SessionMessage) -> None:
         await self._write(encode(message.message))
-
-
-def _refusal(line: bytes, error: ValidationError) -> types.JSONRPCError | None:
-    """Return the answer to a line that is no message, None when it is no request: nobody waits for one then."""
-    try:
-        # Python reads what pydantic does not, half a surrogate pair above all.
-        found: Any = json.loads(line.decode(errors="replace"), strict=False)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(found, dict) or "method" not in found:
-        return None
-    number = cast("dict[str, Any]", found).get("id")
-    if not isinstance(number, str | int) or isinstance(number, bool):
-        return None
-    # Not the errors of the fields, which hold what came.
-    first = error.errors(include_url=False, include_input=False)[0]
-    if first["type"] == "json_invalid":
-        told = types.ErrorData(code=types.PARSE_ERROR, message=f"Parse error: {first['msg']}")
-    else:
-        told = types.ErrorData(code=types.INVALID_REQUEST, message="Invalid Request")
-    # Not validated: the id goes back as it came.
-    return types.JSONRPCError.model_construct(jsonrpc="2.0", id=number, error=told)
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import anyio
 
+from .claims import Claim
 from .clock import Clock
 from .directory import ID_PREFIX, Directory
 from .errors import (
@@ -22,6 +23,7 @@ from .errors import (
     SessionError,
     StoreUnavailable,
 )
+from .labels import label
 from .lifecycle import Event, Status
 from .limits import Budget
 from .links import Links
@@ -47,7 +49,6 @@ METADATA_LIMIT = 16_384
 """Bytes of a session's metadata as JSON text."""
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _NAME = re.compile(r"[^\x00-\x1f\x7f/\\]{1,128}")
-_LABEL = re.compile(r"[^\x00-\x1f\x7f]{1,128}")
 
 
 def new_id() -> str:
@@ -71,6 +72,8 @@ class Wish:
     idle: float | None = None
     paused: float | None = None
     lifetime: float | None = None
+    claim: Claim | None = None
+    """The operation id of the call that makes it; the session keeps the receipt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,7 @@ class Creation:
         )
         for service in chosen:
             self.bind(session, service)
-        await self._insert(session)
+        await self._insert(session, wish.claim)
         try:
             if seed is not None:
                 await session.save(snapshots=self._planted(session, seed))
@@ -180,8 +183,9 @@ class Creation:
         binding = session.bindings[service.name] = Binding(record, service)
         return binding
 
-    async def _insert(self, session: Session) -> None:
+    async def _insert(self, session: Session, claim: Claim | None) -> None:
         record = session.record
+        begun = None if claim is None else claim.begun(record.id, record.created_at)
         try:
             with self._directory.alone(record.id), anyio.CancelScope(shield=True):
                 await self._store.create(
@@ -189,7 +193,10 @@ class Creation:
                     session.state,
                     [b.record for b in session.bindings.values()],
                     per_owner=self._policy.sessions_per_principal,
+                    receipt=begun,
                 )
+                if claim is not None:
+                    claim.receipt = begun
                 self._directory.keep(session)
         except NameTaken as error:
             taken = await self._store.find(record.owner, record.namespace, record.name or "")
@@ -354,11 +361,10 @@ def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
     Raises:
         InvalidArgument: one is empty, longer than 128 characters, has a control character, or is none of LABELS.
     """
-    for label, value in labels.items():
-        if label not in LABELS or not _LABEL.fullmatch(value):
-            raise InvalidArgument(
-                f"{label:.50} must have 1 to 128 characters without control characters."
-            )
+    for name, value in labels.items():
+        if name not in LABELS:
+            raise InvalidArgument(f"{name:.50} is none of {', '.join(LABELS)}.")
+        label(name, value)
     return dict(labels)
 
 

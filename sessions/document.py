@@ -18,6 +18,7 @@ from pydantic_core import from_json, to_json
 
 from .errors import InvalidArgument
 from .history import NOTE_BYTES
+from .labels import Plain
 from .records import JournalKind
 from .state import size_of
 
@@ -31,6 +32,8 @@ Time = Annotated[float, Field(ge=0, le=1e11)]
 Number = Annotated[int, Field(ge=0, le=_BIG)]
 Text = Annotated[str, Field(max_length=256)]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
+Word = Annotated[Plain, Field(max_length=256)]
+Label = Annotated[Plain, Field(min_length=1, max_length=128)]
 Base64 = Annotated[str, Field(max_length=1 << 30, pattern=r"^[A-Za-z0-9+/]*={0,2}$")]
 Object = dict[str, JsonValue]
 
@@ -115,19 +118,19 @@ class Saved(Part):
 class Bound(Part):
     service: Name
     generation: Number
-    config_hash: Text
+    config_hash: Word
     snapshot: Saved | None
 
 
 class Entry(Part):
     seq: Annotated[int, Field(ge=1, le=_BIG)]
     kind: Literal["call", "transition", "message", "compacted"]
-    service: Text | None
-    tool: Text | None
-    status: Text | None
-    run: Text | None
-    role: Text | None
-    operation_id: Name | None
+    service: Word | None
+    tool: Word | None
+    status: Word | None
+    run: Word | None
+    role: Word | None
+    operation_id: Label | None
     started_at: Time
     ended_at: Time | None
     generation: Number
@@ -165,9 +168,9 @@ class Counts(Part):
 
 
 class Receipt(Part):
-    operation_id: Name
-    digest: Text
-    status: Text
+    operation_id: Label
+    digest: Word
+    status: Word
     seq: Number
     started_at: Time
     ended_at: Time | None

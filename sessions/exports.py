@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 import anyio.to_thread
 from pydantic_core import from_json, to_json
 
+from .claims import is_making
 from .document import (
     About,
     Bound,
@@ -89,7 +90,10 @@ async def exported(
         for binding in await store.bindings(record.id)
     ]
     receipts = [
-        _receipt(receipt, room, secrets=secrets) for receipt in await store.all_receipts(record.id)
+        _receipt(receipt, room, secrets=secrets)
+        for receipt in await store.all_receipts(record.id)
+        # What comes of the document was not made by the call that made this one.
+        if not is_making(receipt.operation_id)
     ]
     journal = await _journal(store, record.id, room)
     written = await store.summary(record.id)

@@ -13,7 +13,7 @@ from pydantic_core import from_json, to_json
 
 from .branches import Branch, Conflicts, Policy, merged, same
 from .changes import Changes
-from .creation import Creation, Seed, Wish
+from .creation import Creation, Seed, Wish, checked_name
 from .directory import Directory
 from .errors import InvalidArgument, SessionBusy, StateConflict, StateInvalid
 from .lifecycle import Status
@@ -109,6 +109,7 @@ class Forking:
             raise InvalidArgument(f"count: should be 1 to {MOST}.")
         if names is not None and len(names) != count:
             raise InvalidArgument(f"names: should be {count}, one for each child.")
+        _check_names(names or ())
         parent = await self._directory.find(principal, ref)
         if parent.status is Status.CREATING:
             raise SessionBusy("The session is still being created.", session_id=parent.id)
@@ -223,6 +224,15 @@ class Forking:
                 recovery="Merge fewer sources at a time, one call after the other.",
             )
         return Branch(state.session_id, from_json(base.data), state.value), size
+
+
+def _check_names(names: Sequence[str]) -> None:
+    given: set[str] = set()
+    for name in names:
+        checked = checked_name(name, "names")
+        if checked in given:
+            raise InvalidArgument(f"names: {checked!r} is there twice.")
+        given.add(checked)
 
 
 def _like(parent: Session, state: StateRecord, name: str | None) -> Wish:

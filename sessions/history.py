@@ -19,6 +19,7 @@ from .digest import LAST_CALLS, LAST_ERRORS, LAST_NOTES, Material, digest, pages
 from .directory import Directory
 from .errors import InvalidArgument, OutcomeUnknown
 from .journal import STARTED, message_entry
+from .labels import label
 from .lifecycle import Status
 from .records import (
     HistoryFilter,
@@ -35,6 +36,8 @@ from .store.base import Store
 
 NOTE_BYTES = 65_536
 """How large a message may be. It is refused then, not cut: whoever adds it wants to have it back."""
+ROLE_LENGTH = 64
+"""Characters of the role of a message at most."""
 PAGE_BYTES = 262_144
 """How much a page shows at most; the next page goes on where it ended."""
 SNAPSHOT_BYTES = 8 << 20
@@ -119,9 +122,12 @@ class History:
         """Add a message to the journal, durable on return; a paused session stays paused.
 
         Raises:
-            InvalidArgument: it is too large.
+            InvalidArgument: it is too large, or role or run cannot be stored.
             SessionClosed, SessionExpired, SessionFailed: the session is closed.
         """
+        label("role", role, ROLE_LENGTH)
+        if run is not None:
+            label("run_id", run)
         size = len(content.encode(errors="replace"))
         if size > NOTE_BYTES:
             raise InvalidArgument(

@@ -11,6 +11,7 @@ import anyio
 import anyio.to_thread
 from pydantic_core import to_json
 
+from .claims import Claim
 from .clock import Clock
 from .creation import Wish, checked_name, new_record, state_of, timeouts_of
 from .document import Bound, Document, Entry, Receipt
@@ -75,8 +76,11 @@ async def imported(
     *,
     name: str | None = None,
     strict: bool = True,
+    claim: Claim | None = None,
 ) -> Imported:
     """Make a session of a document: with a new id, paused, and its owner's. It is whole on return, or not there.
+
+    It keeps the receipt of a `claim` that is given.
 
     `name` takes the place of the document's. What is not possible here is refused, or without `strict` left out: services
     that are not configured, a name that is taken, times that are too long.
@@ -95,13 +99,13 @@ async def imported(
     _check_receipts(place.policy, document)
     journal = await anyio.to_thread.run_sync(_journal, place.redactor, document, record.id)
     try:
-        await _insert(place, document, record, state, bindings, journal)
+        await _insert(place, document, record, state, bindings, journal, claim)
     except NameTaken:
         if strict or name is not None:
             raise
         left_out.append(f"the name {record.name!r:.150}, which another session has")
         record.name = None
-        await _insert(place, document, record, state, bindings, journal)
+        await _insert(place, document, record, state, bindings, journal, claim)
     return Imported(record, left_out)
 
 
@@ -211,6 +215,7 @@ async def _insert(
     state: StateRecord,
     bindings: list[Bound],
     journal: list[JournalRecord],
+    claim: Claim | None,
 ) -> None:
     """Write it in parts while it is `creating`, which no caller can do anything with, and let it go with the last one."""
     session = Session(
@@ -225,7 +230,10 @@ async def _insert(
     with place.alone(record.id), anyio.CancelScope(shield=True):
         bound = [_binding(place, record.id, binding) for binding in bindings]
         per_owner = place.policy.sessions_per_principal
-        await place.store.create(record, state, bound, per_owner=per_owner)
+        begun = None if claim is None else claim.begun(record.id, record.created_at)
+        await place.store.create(record, state, bound, per_owner=per_owner, receipt=begun)
+        if claim is not None:
+            claim.receipt = begun
         try:
             for start in range(0, len(journal), CHUNK):
                 await session.save(journal=journal[start : start + CHUNK])

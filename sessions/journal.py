@@ -9,6 +9,7 @@ from typing import Any, cast
 import orjson
 
 from .errors import SessionError
+from .exact import dumps, loads
 from .records import JournalKind, JournalRecord
 from .redaction import SLACK, Redactor
 from .services import CallResult
@@ -41,6 +42,11 @@ def _json(value: object) -> bytes | None:
     try:
         return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
     except (orjson.JSONEncodeError, RecursionError):
+        pass
+    try:
+        # Integers of more than 64 bits, and half a surrogate pair.
+        return dumps(value).encode()
+    except (TypeError, ValueError, RecursionError):
         return None
 
 
@@ -75,19 +81,25 @@ def excerpt(result: CallResult) -> CallResult:
 def brief(result: CallResult, redactor: Redactor) -> dict[str, Any]:
     """Return what the journal keeps of a result: its texts as far as they are short, and the kinds of the rest."""
     kept = [
-        redactor.beginning(one, TEXT) if isinstance(one, str) else one
+        redactor.beginning(one, TEXT)
+        if isinstance(one, str)
+        else {"type": one["type"] and redactor.beginning(one["type"], TEXT)}
         for one in _looked_at(result.payload)
     ]
     return {"content": kept, "is_error": result.is_error}
 
 
-def _looked_at(payload: Mapping[str, Any]) -> Iterator[str | dict[str, Any]]:
+def _looked_at(payload: Mapping[str, Any]) -> Iterator[str | dict[str, str | None]]:
     """The first blocks of a result: the beginnings of their texts, and the kinds of the rest."""
     blocks = payload.get("content")
     for block in cast("list[Any]", blocks)[:BLOCKS] if isinstance(blocks, list) else ():
         entry = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
         text = entry.get("text")
-        yield text[: TEXT + SLACK] if isinstance(text, str) else {"type": entry.get("type")}
+        if isinstance(text, str):
+            yield text[: TEXT + SLACK]
+        else:
+            kind = entry.get("type")
+            yield {"type": kind[: TEXT + SLACK] if isinstance(kind, str) else None}
 
 
 @dataclass(slots=True)
@@ -145,7 +157,7 @@ class CallEntry:
         values = self.values()
         for key in ("request", "result"):
             if values[key] is not None:
-                values[key] = orjson.loads(values[key])
+                values[key] = loads(values[key])
         return JournalRecord.model_construct(**values)
 
 

@@ -23,22 +23,21 @@ from .errors import (
     SessionLimit,
     StoreUnavailable,
 )
+from .exact import dumps
 from .journal import INPUT_REQUIRED, STARTED, CallEntry, status_of
+from .labels import label
 from .patience import until_closed
 from .records import JournalRecord, ReceiptRecord
 from .registry import Registry
 from .services import JSON, CallContext, CallResult
 from .session import Binding, Operation, Session
 from .store.base import Store
-from .store.rows import dumps
 
 if TYPE_CHECKING:
     from .router import Request
 
 logger = logging.getLogger("statehold.sessions")
 
-LENGTH = 128
-"""Characters of an operation id at most."""
 ANOTHER = "Use another operation id to run the call again, after looking at its effect."
 
 Work = Callable[[], Awaitable[CallResult]]
@@ -195,9 +194,7 @@ async def running(session: Session, key: str, digest: str) -> CallResult | None:
 
 
 def checked(operation_id: str | None) -> str:
-    if not operation_id or len(operation_id) > LENGTH:
-        raise InvalidArgument(f"An operation id has 1 to {LENGTH} characters.")
-    return operation_id
+    return label("operation_id", operation_id)
 
 
 def digest_of(request: Request) -> str:
@@ -279,7 +276,7 @@ _RECORDED: tuple[type[SessionError], ...] = (
     *(errors.SessionClosed, errors.SessionPaused, errors.SessionFailed, errors.SessionBusy),
     *(errors.SessionLimit, errors.ServiceUnavailable, errors.ServiceNotBound),
     *(errors.CallTimedOut, errors.ConnectionLost, errors.OutcomeUnknown, errors.StateConflict),
-    *(errors.StateInvalid, errors.InvalidArgument, errors.NotAllowed),
+    *(errors.StateInvalid, errors.NameTaken, errors.InvalidArgument, errors.NotAllowed),
 )
 
 
@@ -300,7 +297,6 @@ def _again(told: JSON) -> SessionError:
 
 __all__ = [
     "ANOTHER",
-    "LENGTH",
     "Operations",
     "checked",
     "continues",

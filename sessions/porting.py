@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from .claims import Claim
 from .clock import Clock
 from .directory import STORED, Directory
 from .document import Document
@@ -88,9 +89,12 @@ class Porting:
         *,
         name: str | None = None,
         strict: bool = True,
+        claim: Claim | None = None,
     ) -> Imported:
         """Make a session of the caller's of a document; see imports.imported()."""
-        found = await imported(self._place, document, principal.key, name=name, strict=strict)
+        found = await imported(
+            self._place, document, principal.key, name=name, strict=strict, claim=claim
+        )
         self._reaper.schedule(STORED, found.record.due_at)
         return found
 

@@ -210,7 +210,7 @@ class ReceiptRecord(Record):
     """What was asked for, so that the id cannot be used for something else."""
     status: str
     seq: int
-    """Its entry in the journal."""
+    """Its entry in the journal; see claims.py for those without."""
     epoch: int
     started_at: float
     ended_at: float | None = None

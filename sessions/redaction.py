@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 REDACTED: Final = "[redacted]"
 _REDACTED: Final = rf"\g<head>{REDACTED}"
@@ -44,6 +44,72 @@ KEYS: Final = frozenset(
 
 _TO_THE_END = frozenset({"authorization", "proxyauthorization", "cookie", "setcookie"})
 """Names of headers, whose values have blanks."""
+
+_WORDS: Final = re.compile(
+    r"[\W_]+|(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[A-Z][a-z]|[0-9])|(?<=[0-9])(?=[A-Za-z])"
+)
+"""What is between the words of a name: signs, capitals as in camelCase, and digits."""
+_STILL: Final = frozenset(
+    {
+        *(
+            "value",
+            "string",
+            "raw",
+            "plain",
+            "plaintext",
+            "hash",
+            "hashed",
+            "encoded",
+            "base64",
+            "data",
+        ),
+        *(
+            "header",
+            "key",
+            "access",
+            "confirm",
+            "confirmation",
+            "repeat",
+            "again",
+            "old",
+            "new",
+            "current",
+        ),
+    }
+)
+"""Words behind the name of a secret with which it is one still: `secret_key`, but not `token_count`."""
+_OTHER_TOKENS: Final = frozenset(
+    {
+        *(
+            "page",
+            "continuation",
+            "next",
+            "sync",
+            "progress",
+            "cancel",
+            "cancellation",
+            "per",
+            "max",
+            "min",
+        ),
+        *(
+            "start",
+            "end",
+            "stop",
+            "bos",
+            "eos",
+            "pad",
+            "unk",
+            "mask",
+            "sep",
+            "cls",
+            "special",
+            "first",
+            "last",
+        ),
+    }
+)
+"""Words before `token` that make it no secret: of lists in pages, of language models and their prices."""
 
 _SCHEME: Final = re.compile(
     r"(?P<head>\b(?i:bearer|basic)\s{1,4})(?:(?=[^\s\"']{0,200}\d)[\w.~+/=-]{8,}|[\w.~+/=-]{20,})"
@@ -84,8 +150,12 @@ _MIXED: Final = (re.compile("[a-z]"), re.compile("[A-Z]"), re.compile("[0-9]"))
 _DIGITS: Final = "0123456789"
 
 
+_Part = Literal["", "some", "all"]
+"""How much of a name is the name of a secret."""
+
+
 class Redactor:
-    """Replaces secrets in values and texts. It keeps nothing but its configuration and may be used from any thread."""
+    """Replaces secrets in values, their names, and texts. It may be used from any thread."""
 
     def __init__(self, keys: Iterable[str] = KEYS, patterns: Iterable[str] = ()) -> None:
         """`patterns` are regular expressions of more secrets; what one matches is replaced.
@@ -95,12 +165,17 @@ class Redactor:
         """
         given = sorted({key.lower() for key in keys if key})
         names = {_plain(key) for key in given}
+        joined = {"".join(_words(key)) for key in given}
+        longest = max(map(len, joined), default=0)
 
         @lru_cache(maxsize=4096)
-        def is_secret(key: str) -> bool:
-            return _plain(key) in names
+        def look(key: str) -> tuple[str, _Part]:
+            """Return a name as it is shown, and what it says of its value."""
+            if _plain(key) in names:
+                return self._clean(key), "all"
+            return self._clean(key), "some" if _has_one(_words(key), joined, longest) else ""
 
-        self._is_secret = is_secret
+        self._look = look
         self._patterns = [re.compile(pattern) for pattern in patterns]
         self._marks = _marks(given)
         self._assigned = _assignments(given)
@@ -117,6 +192,7 @@ class Redactor:
         Of a text longer than `limit` only the beginning is kept, and how long it was. What is nested deeper than `levels`
         becomes "...". Members behind the first `room` characters are left out, unlooked at.
         """
+        look = self._look
 
         def walk(item: object, levels: int) -> object:
             nonlocal room
@@ -133,14 +209,20 @@ class Redactor:
             for key, one in cast("dict[object, object]", item).items():
                 if room <= 0:
                     break
-                room -= len(key) if isinstance(key, str) else 1
-                kept[key] = REDACTED if self._names_a_secret(key) else walk(one, levels - 1)
+                if not isinstance(key, str):
+                    room -= 1
+                    kept[key] = walk(one, levels - 1)
+                    continue
+                room -= len(key)
+                shown, part = look(key) if len(key) <= KEY_LENGTH else (self._clean(key), "")
+                if shown != key and shown in kept:
+                    shown = f"{shown} {len(kept) + 1}"
+                # Under a name such as `has_password` yes and no tell nothing.
+                secret = part == "all" or (part and one is not None and not isinstance(one, bool))
+                kept[shown] = REDACTED if secret else walk(one, levels - 1)
             return kept
 
         return walk(value, levels)
-
-    def _names_a_secret(self, key: object) -> bool:
-        return isinstance(key, str) and len(key) <= KEY_LENGTH and self._is_secret(key)
 
     def text(self, text: str, limit: int | None = None) -> str:
         """Return a text without secrets; of one longer than `limit` its beginning, and how long it was."""
@@ -179,6 +261,26 @@ def _plain(key: str) -> str:
     return key.lower().replace("-", "").replace("_", "")
 
 
+def _words(key: str) -> list[str]:
+    return [word.lower() for word in _WORDS.split(key) if word]
+
+
+def _has_one(words: Sequence[str], names: set[str], longest: int) -> bool:
+    """Whether some of the words are one of `names`, with none behind them that make it another thing."""
+    for end in range(len(words), 0, -1):
+        found = ""
+        for start in range(end - 1, -1, -1):
+            found = words[start] + found
+            if len(found) > longest:
+                break
+            before = words[start - 1] if start else ""
+            if found in names and not (found == "token" and before in _OTHER_TOKENS):
+                return True
+        if words[end - 1] not in _STILL and not words[end - 1].isdigit():
+            return False
+    return False
+
+
 def _parts(key: str) -> list[str]:
     return re.split("[-_]", key)
 
@@ -199,9 +301,10 @@ def _assignments(names: Sequence[str]) -> re.Pattern[str]:
 
     never = "(?!)"
     sign = r"\\?[\"']?\s{0,3}[:=]\s{0,3}+\\?+[\"']?+"
+    begin = r"(?:(?<![a-zA-Z0-9])|(?-i:(?<=[a-z0-9])(?=[A-Z])))"
     value = r"(?:(?<=\")(?:[^\"\\]|\\.)+|(?<=')[^']+|[^\s\"',;&<>}\])]+)"
     return re.compile(
-        rf"(?<![a-zA-Z0-9])(?P<head>(?:(?P<whole>{words(whole=True) or never})|{words(whole=False) or never}){sign})"
+        rf"{begin}(?P<head>(?:(?P<whole>{words(whole=True) or never})|{words(whole=False) or never}){sign})"
         rf"(?!{re.escape(REDACTED)})(?(whole)[^\r\n\"']+|{value})",
         re.IGNORECASE,
     )

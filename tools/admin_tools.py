@@ -103,6 +103,7 @@ class AdminTools:
                 Deleted,
                 self._delete,
                 destructive=True,
+                frees_name=True,
                 toolset="admin",
             ),
             OwnTool(
@@ -180,7 +181,11 @@ class AdminTools:
             )
         document = await anyio.to_thread.run_sync(partial(read, text))
         found = await self._registry.porting.take(
-            context.principal, document, name=args.name, strict=args.strict
+            context.principal,
+            document,
+            name=args.name,
+            strict=args.strict,
+            claim=context.claim,
         )
         info = await self._registry.info(context.principal, found.record.id)
         content = {**info, "imported_from": document.session.id, "left_out": found.left_out}

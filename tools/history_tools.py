@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ..sessions.errors import InvalidArgument
+from ..sessions.labels import Plain
 from ..sessions.records import HistoryFilter, JournalKind, SessionRecord
 from ..sessions.registry import Registry
 from ..sessions.services import JSON
@@ -19,14 +20,14 @@ def _listed(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-Text = Annotated[str, Field(min_length=1, max_length=256)]
+Text = Annotated[Plain, Field(min_length=1, max_length=256)]
 Texts = Annotated[list[Text], BeforeValidator(_listed), Field(max_length=100)]
 Kind = Literal["call", "transition", "message", "compacted"]
 Role = Annotated[
-    str, Field(min_length=1, max_length=64, description="Whose words they are, such as user.")
+    Plain, Field(min_length=1, max_length=64, description="Whose words they are, such as user.")
 ]
 RunId = Annotated[
-    str,
+    Plain,
     Field(min_length=1, max_length=128, description="The run it belongs to, a name of your own."),
 ]
 

@@ -6,12 +6,14 @@ import datetime
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
+from pydantic_core import PydanticKnownError, core_schema
 
+from ..sessions.claims import Claim
 from ..sessions.errors import InvalidArgument, SessionNotFound
 from ..sessions.records import Principal
 from ..sessions.services import JSON
@@ -21,9 +23,29 @@ Naming = Literal["explicit", "pinned", "auto"]
 
 
 class Arguments(BaseModel):
-    """Base of the arguments of an own tool: unknown ones are refused, numbers are finite."""
+    """Base of the arguments of an own tool: unknown ones are refused, numbers are finite and not true or false."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, str_max_length=100_000)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: object, info: ValidationInfo) -> object:
+        # Python counts with them, JSON does not. Strict mode would refuse 3.0 for 3 as well.
+        if isinstance(value, bool):
+            kinds = _kinds(cls.model_fields[info.field_name or ""].annotation)
+            if bool not in kinds and (int in kinds or float in kinds):
+                raise PydanticKnownError("int_type" if int in kinds else "float_type")
+        return value
+
+
+def _kinds(annotation: object) -> set[object]:
+    """Return the types a value may be of, out of unions and annotations."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _kinds(parts[0])
+    if origin in (Union, UnionType):
+        return {kind for part in parts for kind in _kinds(part)}
+    return {annotation}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +55,8 @@ class Context:
     principal: Principal
     namespace: str = ""
     pinned: str | None = None
+    claim: Claim | None = None
+    """The operation id of a call that makes a session; the session keeps the receipt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +87,8 @@ class OwnTool:
     toolset: str = "core"
     pinned: bool = True
     """Whether it makes sense where the session is pinned by the URL or the command line."""
+    frees_name: bool = False
+    """Whether the name of its session may be another one's afterwards."""
 
     @property
     def of_session(self) -> bool:
@@ -97,7 +123,11 @@ class OwnTool:
         }
 
     async def run(self, context: Context, arguments: JSON) -> Outcome:
-        """Check the arguments and run it.
+        """Check the arguments and run it; see checked()."""
+        return await self.handler(context, self.checked(context, arguments))
+
+    def checked(self, context: Context, arguments: JSON) -> Arguments:
+        """Return the arguments as it takes them.
 
         Raises:
             SessionNotFound: it needs a session and none is named.
@@ -109,10 +139,9 @@ class OwnTool:
             elif not arguments.get("session_id"):
                 raise missing_session("session_id")
         try:
-            parsed = self.arguments.model_validate(arguments)
+            return self.arguments.model_validate(arguments)
         except ValidationError as error:
             raise InvalidArgument(_first(error)) from None
-        return await self.handler(context, parsed)
 
 
 def missing_session(argument: str) -> SessionNotFound:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, JsonValue
 
 from ..sessions.creation import Wish
+from ..sessions.labels import Plain
 from ..sessions.life import SAME
 from ..sessions.lifecycle import Status
 from ..sessions.records import SessionFilter, labels_of
@@ -27,7 +28,7 @@ SessionId = Annotated[
 ]
 Seconds = Annotated[float, Field(ge=0, le=3.2e9)]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
-Label = Annotated[str, Field(min_length=1, max_length=128)] | None
+Label = Annotated[Plain, Field(min_length=1, max_length=128)] | None
 
 
 class Create(Arguments):
@@ -257,6 +258,7 @@ class SessionTools:
                 self._close,
                 destructive=True,
                 idempotent=True,
+                frees_name=True,
             ),
         ]
 
@@ -313,6 +315,7 @@ class SessionTools:
                 Rename,
                 self._rename,
                 idempotent=True,
+                frees_name=True,
             ),
             tool(
                 "session_bind",
@@ -360,6 +363,7 @@ class SessionTools:
                 idle=args.idle_seconds,
                 paused=args.paused_seconds,
                 lifetime=args.lifetime_seconds,
+                claim=context.claim,
             ),
         )
         return self._outcome(session)

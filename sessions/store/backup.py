@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..errors import StoreUnavailable
 from .dialect import FILE_NAME, explain
+from .folder import DataFolder
 
 
 def back_up(folder: Path, target: Path) -> int:
@@ -27,6 +28,7 @@ def back_up(folder: Path, target: Path) -> int:
         raise StoreUnavailable(
             f"There is no {FILE_NAME} in the data folder: nothing is stored yet."
         )
+    DataFolder(folder).check_log()
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
     draft = target.with_name(f".{target.name}.{os.getpid()}")

@@ -128,10 +128,14 @@ class Store(Protocol):
         bindings: Sequence[BindingRecord],
         *,
         per_owner: int,
+        receipt: ReceiptRecord | None = None,
     ) -> None:
         """Insert a new session owned by `session.node` at epoch 1, durable on return.
 
+        With it the receipt of the call that makes it, when that has an operation id.
+
         Raises:
+            Repeated: when a session of the owner has the receipt of such a call with that id already.
             NameTaken: when an open session of the same owner and namespace has the name. A closed one gives its name up.
             SessionLimit: when the owner has `per_owner` open sessions already (0: no limit).
         """
@@ -183,6 +187,24 @@ class Store(Protocol):
 
     def append_end(self, entry: JournalRecord, receipt: ReceiptRecord, node: str) -> None:
         """Write the end of a started call behind, with its receipt, as `append` writes an entry."""
+        ...
+
+    async def claim_receipt(self, receipt: ReceiptRecord) -> ReceiptRecord | None:
+        """Insert a receipt that begins, durable on return. Not fenced: whoever is first has its id.
+
+        Returns the receipt that the session has of this id already; then nothing was written.
+
+        Raises:
+            SessionNotFound: when there is no such session.
+        """
+        ...
+
+    async def settle_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
+        """End a receipt that claim_receipt() or create() began, durable on return, or forget it. Not fenced."""
+        ...
+
+    def append_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
+        """Do the same behind, as `append` writes an entry."""
         ...
 
     async def flush(self) -> None:

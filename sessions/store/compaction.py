@@ -10,12 +10,13 @@ from typing import Any
 
 from sqlalchemy import Connection, String, bindparam, delete, select, update
 
+from ..exact import dumps, loads
 from ..journal import OVERHEAD, STARTED
 from ..records import JournalKind
 from . import schema
 from .base import JournalLimits
 from .dialect import accumulate, among, execute_many, packed, upsert
-from .rows import Row, dumps, loads, mapping
+from .rows import Row, mapping
 
 PASS = 2000
 """Entries that one pass takes at most; a batch adds fewer, so that passes keep up."""

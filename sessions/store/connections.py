@@ -8,7 +8,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from .dialect import (
     WRITES,
     RemoteDatabase,
     blames_database,
+    check_storage,
     conflicted,
     damaged,
     explain,
@@ -32,9 +33,9 @@ from .dialect import (
     transaction,
     use_wal,
 )
-from .folder import DataFolder
+from .folder import Damaged, DataFolder
 from .schema import HEAD
-from .upgrade import revision, upgrade
+from .upgrade import revision, upgrade, whole
 from .worker import Worker
 
 T = TypeVar("T")
@@ -48,6 +49,8 @@ ATTEMPTS = 12
 """How often a transaction is run at most that others get in the way of."""
 LONGEST_PAUSE = 0.1
 """Seconds between two of these attempts."""
+CHECKED = 1 << 25
+"""How large a database is at most that is checked whole before it is served from: a millisecond for a megabyte."""
 
 
 class KeptConnection:
@@ -134,6 +137,10 @@ class KeptConnection:
             with suppress(SQLAlchemyError, sqlite3.Error, OSError):
                 found.close()
 
+    async def reset(self) -> None:
+        """Close the connection after what runs now. The next work opens another one."""
+        await self._worker.run(self._discard)
+
     async def aclose(self) -> None:
         """Close after what runs now, for which it waits a while; then it is interrupted. Idempotent."""
         if self._closed:
@@ -165,7 +172,7 @@ Place = DataFolder | RemoteDatabase | None
 class Connections:
     """The connections to one database. An in-memory database has one, which reads and writes in turn.
 
-    Where one `mends`, a file in the data folder that cannot be read is set aside when it is opened.
+    Where one `mends`, a file in the data folder that cannot be read is set aside when it is opened, or by `mend`.
     """
 
     def __init__(self, place: Place, busy_seconds: float, *, mends: bool = False) -> None:
@@ -207,26 +214,60 @@ class Connections:
             if await self._readers[0].run(revision) != HEAD:
                 await self._writer.run(partial(_upgrade, place))
         else:
-            async with place.locked(self._busy_seconds + 25.0):
-                found = await self._looked(place)
-                await self._writer.run(lambda connection: upgrade(connection, found))
-                place.remember()
+            async with self._locked(place):
+                await self._open_file(place)
 
-    async def _looked(self, folder: DataFolder) -> str | None:
+    async def mend(self, error: Exception) -> bool:
+        """Return whether an empty database has begun, because damage was the reason of an error.
+
+        Only while nobody is served yet, and nothing else runs on the connections.
+
+        Raises:
+            StoreUnavailable: when that is not possible.
+        """
+        place = self._place
+        if not (self._mends and isinstance(place, DataFolder)):
+            return False
+        if place.is_same() and not await self._is_damage(error):
+            return False
+        async with self._locked(place):
+            for connection in self._all:
+                await connection.reset()
+            # Another process may have been quicker.
+            if place.is_same():
+                _set_aside(place)
+            await self._open_file(place)
+        return True
+
+    async def _is_damage(self, error: Exception) -> bool:
+        if _means_damage(error):
+            return True
         try:
-            folder.make_file()
-            return await self._readers[0].run(_look)
+            return bool(await self.read(check_storage))
+        except StoreUnavailable as found:
+            return _means_damage(found)
+
+    def _locked(self, folder: DataFolder) -> AbstractAsyncContextManager[None]:
+        return folder.locked(self._busy_seconds + 25.0)
+
+    async def _open_file(self, folder: DataFolder) -> None:
+        try:
+            await self._begin(folder)
         except StoreUnavailable as error:
-            if not (self._mends and damaged(error.__cause__)):
+            if not (self._mends and _means_damage(error)):
                 raise
-        name = folder.set_aside(time.time())
-        logger.error(
-            "%s is damaged: it was set aside as %s, and an empty one begins. Its sessions are not lost: stop Statehold and "
-            "put a copy in its place, or recover what can be read with `sqlite3 %s .recover`.",
-            *(FILE_NAME, name, name),
-        )
+            for connection in self._all:
+                await connection.reset()
+            _set_aside(folder)
+            await self._begin(folder)
+        folder.remember()
+
+    async def _begin(self, folder: DataFolder) -> None:
+        folder.check_log()
         folder.make_file()
-        return await self._readers[0].run(_look)
+        checks = self._mends and folder.size() <= CHECKED
+        found = await self._readers[0].run(partial(_look, checks=checks))
+        await self._writer.run(lambda connection: upgrade(connection, found))
 
     async def write(self, work: Callable[[Connection], T], *, durable: bool = True) -> T:
         """Run one transaction that holds the write lock from its beginning.
@@ -276,8 +317,23 @@ class Connections:
         self._engine.dispose()
 
 
-def _look(connection: Connection) -> str | None:
-    found = revision(connection)
+def _means_damage(error: Exception) -> bool:
+    return isinstance(error, Damaged) or damaged(error.__cause__)
+
+
+def _set_aside(folder: DataFolder) -> None:
+    name = folder.set_aside(time.time())
+    logger.error(
+        "%s is damaged: it was set aside as %s, and an empty one begins. Its sessions are not lost: stop Statehold and "
+        "put a copy in its place, or recover what can be read with `sqlite3 %s .recover`.",
+        *(FILE_NAME, name, name),
+    )
+
+
+def _look(connection: Connection, *, checks: bool) -> str | None:
+    found = whole(connection)
+    if checks and check_storage(connection):
+        raise Damaged("it does not pass SQLite's own check")
     use_wal(connection)
     return found
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, String, bindparam, func, insert, select
 
+from ..claims import Repeated
 from ..errors import NameTaken, SessionLimit
 from ..lifecycle import OPEN
-from . import schema
+from . import receipts, schema
 from .dialect import alone, among, packed
 from .rows import Row
 
@@ -25,6 +26,7 @@ class Creation:
     state: Row
     bindings: Sequence[Row]
     per_owner: int
+    receipt: Row | None = None
 
 
 @dataclass(slots=True)
@@ -39,16 +41,27 @@ def create(connection: Connection, works: Sequence[Creation]) -> list[Exception 
     """Insert the sessions that may be created, and return for each why not, or None."""
     alone(connection, schema.version)  # nobody may create between the counting and the inserting
     owners = _owners(connection, works)
-    refused = [_admit(owners[work.session["owner"]], work) for work in works]
+    refused = [
+        _repeated(connection, work) or _admit(owners[work.session["owner"]], work) for work in works
+    ]
     new = [work for work, error in zip(works, refused, strict=True) if error is None]
     for table, rows in (
         (schema.session, [work.session for work in new]),
         (schema.state, [work.state for work in new]),
         (schema.binding, [row for work in new for row in work.bindings]),
+        (schema.receipt, [work.receipt for work in new if work.receipt is not None]),
     ):
         if rows:
             connection.execute(insert(table), rows)
     return refused
+
+
+def _repeated(connection: Connection, work: Creation) -> Exception | None:
+    if work.receipt is None:
+        return None
+    owner: str = work.session["owner"]
+    found = receipts.made(connection, owner, work.receipt["operation_id"])
+    return None if found is None else Repeated(found)
 
 
 def _admit(owner: _Owner, work: Creation) -> Exception | None:

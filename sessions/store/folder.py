@@ -16,9 +16,20 @@ import anyio
 
 from ..errors import StoreUnavailable
 from .dialect import FILE_NAME
+from .log import is_orphaned, lengthen, size_of
 
 DAMAGED: Final = ".damaged-"
 """What stands between the name of a database that was set aside and the time."""
+
+
+class Damaged(StoreUnavailable):
+    """Raised when something is missing of a database that was there once."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{FILE_NAME} is damaged: {what}. Restore a copy, or move it away with the {FILE_NAME}-wal beside it to begin "
+            "with an empty one."
+        )
 
 
 class DataFolder:
@@ -75,6 +86,19 @@ class DataFolder:
         except OSError as error:
             raise _unusable(error) from error
 
+    def check_log(self) -> None:
+        """Refuse what SQLite would take for an empty database, though a log beside it has the content of one.
+
+        Raises:
+            Damaged: then SQLite must not open it.
+        """
+        if is_orphaned(self.file):
+            raise Damaged(f"it and {FILE_NAME}-wal do not belong together any more")
+
+    def size(self) -> int:
+        """Bytes of the database and its log, as far as there are any."""
+        return sum(size_of(path) for path in (self.file, Path(f"{self.file}-wal")))
+
     def set_aside(self, now: float) -> str:
         """Give the database and what belongs to it other names, so that an empty one can begin. Return the new name.
 
@@ -85,10 +109,12 @@ class DataFolder:
         name = next(name for name in names if not any(self.path.glob(f"{name}*")))
         try:
             # The log first: an empty database beside the log of another one would be damaged by it.
-            for suffix in ("-wal", "-shm", ""):
+            for suffix in ("-wal", "-shm", "-journal", ""):
                 old = self.path / f"{FILE_NAME}{suffix}"
                 if old.exists():
                     old.rename(self.path / f"{name}{suffix}")
+            if (self.path / f"{name}-wal").exists():
+                lengthen(self.path / name)  # or whoever looks at it would lose the log
         except OSError as error:
             raise _unusable(error) from error
         return name
@@ -103,10 +129,14 @@ class DataFolder:
         Raises:
             StoreUnavailable: when the file was removed or replaced since it was opened.
         """
-        if self._identity is not None and self._current() != self._identity:
+        if not self.is_same():
             raise StoreUnavailable(
                 f"{FILE_NAME} was removed or replaced while in use. Restart Statehold to use the new one."
             )
+
+    def is_same(self) -> bool:
+        """Whether the file is the one that was opened, as far as one was."""
+        return self._identity is None or self._current() == self._identity
 
     def flush(self) -> None:
         """Have everything on the disk that was committed.

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, String, bindparam, func, or_, select
 
+from ..exact import loads
 from ..journal import INPUT_REQUIRED, STARTED
 from ..records import (
     HistoryFilter,
@@ -140,7 +141,7 @@ def tally(connection: Connection, session_id: str) -> Tally:
         entries += count
     runs = connection.scalar(_RUNS, this) or 0
     for request in connection.scalars(_COMPACTED, this):
-        counted = rows.loads(request)
+        counted = loads(request)
         entries += counted["entries"]
         transitions += counted["transitions"]
         runs += counted["runs"]

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Select, and_, func, or_, select
 
 from ..branches import same
 from ..errors import InvalidArgument
+from ..exact import dumps, loads
 from ..records import LABELS, SessionFilter, SessionRecord
 from . import rows, schema
 from .dialect import among, packed
@@ -113,7 +114,7 @@ def _behind(statement: Select[Any], after: Position | None) -> Select[Any]:
 
 
 def _fits(row: Any, wanted: SessionFilter, written: str) -> bool:
-    metadata = cast("dict[str, Any]", rows.loads(row.metadata))
+    metadata = cast("dict[str, Any]", loads(row.metadata))
     for key, value in (wanted.metadata or {}).items():
         if key not in metadata or not same(metadata[key], value):
             return False
@@ -140,11 +141,11 @@ def _texts(value: object) -> Iterator[str]:
 def _summaries(connection: Connection, chunk: Sequence[Any]) -> dict[str, str]:
     ids = [row.id for row in chunk]
     found = connection.execute(_SUMMARIES, {"ids": packed(ids)})
-    return {row[0]: "\n".join([row[1], *rows.loads(row[2])]) for row in found}
+    return {row[0]: "\n".join([row[1], *loads(row[2])]) for row in found}
 
 
 def _cursor(after: Position | None) -> str:
-    text = rows.dumps(after)
+    text = dumps(after)
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
@@ -156,7 +157,7 @@ def position(cursor: str) -> Position:
     """
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
-        used_at, session_id = rows.loads(text)
+        used_at, session_id = loads(text)
         return float(used_at), str(session_id)
     except (ValueError, TypeError, binascii.Error) as error:
         raise InvalidArgument("This is not the cursor of a page of sessions.") from error

@@ -24,13 +24,14 @@ from sqlalchemy import (
 )
 
 from ..errors import OutcomeUnknown
+from ..exact import dumps
 from ..journal import STARTED
 from ..lifecycle import OPEN, Event, Status
 from ..records import BindingStatus, JournalKind, NodeState
 from . import queries, schema
 from .base import RESTARTED, Loaded
 from .dialect import among, earlier, packed
-from .rows import Row, dumps
+from .rows import Row
 
 _s = schema.session.c
 _n = schema.node.c

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from pydantic_core import from_json, to_json
-
+from ..exact import dumps, loads
 from ..journal import OVERHEAD, STARTED, CallEntry
 from ..records import (
     BindingRecord,
@@ -25,21 +23,6 @@ from . import schema
 from .base import Write
 
 Row = dict[str, Any]
-
-
-def dumps(value: object) -> str:
-    """Write JSON in which every integer stays exact."""
-    try:
-        return to_json(value).decode()
-    except ValueError:
-        return json.dumps(value)  # half a surrogate pair, which only escapes can hold
-
-
-def loads(text: str) -> Any:
-    try:
-        return from_json(text)
-    except ValueError:
-        return json.loads(text)
 
 
 def _optional(value: object) -> str | None:
@@ -173,7 +156,7 @@ def receipt_record(row: Mapping[str, Any]) -> ReceiptRecord:
 
 
 def summary_row(record: SummaryRecord) -> Row:
-    return {**record.__dict__, "topics": dumps(record.topics)}
+    return {**record.__dict__, "text": _plain(record.text), "topics": dumps(record.topics)}
 
 
 def summary_record(row: Mapping[str, Any]) -> SummaryRecord:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ import anyio
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from ..errors import StoreUnavailable
+from ..errors import InvalidArgument, StoreUnavailable
 from ..journal import CallEntry
 from ..records import (
     BindingRecord,
@@ -26,7 +26,7 @@ from ..records import (
     StateRecord,
     SummaryRecord,
 )
-from . import histories, lists, ownership, queries, rows
+from . import histories, lists, ownership, queries, receipts, rows
 from .base import JournalLimits, Loaded, Tally, Write
 from .batch import Operation, not_storable
 from .connections import Connections, Place
@@ -63,6 +63,9 @@ class SQLStore:
         self._retention = retention
         self._stack = AsyncExitStack()
         self._open = False
+        self._joined: rows.Row | None = None
+        self._begun = False
+        """Whether this process has adopted, and may serve."""
 
     @classmethod
     def sqlite(
@@ -79,8 +82,8 @@ class SQLStore:
 
         `retention` is how long sessions that a restart closes are kept, in seconds; 0 means for ever. `busy_seconds` is
         how long to wait for a process that holds the database. `limits` bound the journal of each session. With
-        `mends` a database that is too damaged to be opened is set aside under another name, and an empty one begins;
-        without, the store cannot be opened then.
+        `mends` a database that is too damaged to be opened, or for what a process does up to its first `adopt`, is set
+        aside under another name, and an empty one begins; without, the store cannot be opened then.
         """
         return cls(
             DataFolder(folder),
@@ -165,21 +168,37 @@ class SQLStore:
             raise StoreUnavailable("The store is closed.")
         return await self._writer.submit(work)
 
+    async def _beginning(self, step: Callable[[], Awaitable[T]]) -> T:
+        """Take a step on the way to serving. Damage that it meets is treated like damage at opening."""
+        try:
+            return await step()
+        except (StoreUnavailable, InvalidArgument) as error:
+            if self._begun or not await self._connections.mend(error):
+                raise
+        if self._joined is not None:
+            await self._submit(partial(ownership.join, row=self._joined))
+        return await step()
+
     async def join(self, node: NodeRecord) -> None:
-        await self._submit(partial(ownership.join, row=rows.node_row(node)))
+        row = rows.node_row(node)
+        await self._beginning(lambda: self._submit(partial(ownership.join, row=row)))
+        self._joined = row
 
     async def leave(self, node: str) -> None:
         await self._submit(partial(ownership.declare_dead, node=node))
 
     async def nodes(self) -> list[NodeRecord]:
-        return await self._read(queries.nodes)
+        return await self._beginning(lambda: self._read(queries.nodes))
 
     async def declare_dead(self, node: str) -> bool:
-        return bool(await self._submit(partial(ownership.declare_dead, node=node)))
+        operation = partial(ownership.declare_dead, node=node)
+        return bool(await self._beginning(lambda: self._submit(operation)))
 
     async def adopt(self, dead: Sequence[str], now: float) -> list[str]:
         operation = partial(ownership.adopt, dead=dead, now=now, retention=self._retention)
-        return cast("list[str]", await self._submit(operation))
+        adopted = await self._beginning(lambda: self._submit(operation))
+        self._begun = True
+        return cast("list[str]", adopted)
 
     async def create(
         self,
@@ -188,11 +207,13 @@ class SQLStore:
         bindings: Sequence[BindingRecord],
         *,
         per_owner: int,
+        receipt: ReceiptRecord | None = None,
     ) -> None:
         session = session.model_copy(update={"epoch": 1})
         row = rows.session_row(session)
         bound = [rows.binding_row(binding) for binding in bindings]
-        await self._submit(Creation(row, rows.state_row(state), bound, per_owner))
+        begun = None if receipt is None else rows.receipt_row(receipt)
+        await self._submit(Creation(row, rows.state_row(state), bound, per_owner, begun))
 
     async def get(self, session_id: str) -> SessionRecord | None:
         return await self._read(partial(queries.get, session_id=session_id))
@@ -237,6 +258,18 @@ class SQLStore:
             receipts=(rows.receipt_row(receipt),),
         )
         self._writer.append(change)
+
+    async def claim_receipt(self, receipt: ReceiptRecord) -> ReceiptRecord | None:
+        operation = partial(receipts.claim, row=rows.receipt_row(receipt))
+        return cast("ReceiptRecord | None", await self._submit(operation))
+
+    async def settle_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
+        row = rows.receipt_row(receipt)
+        await self._submit(partial(receipts.settle, row=row, forget=forget))
+
+    def append_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
+        row = rows.receipt_row(receipt)
+        self._writer.append(partial(receipts.settle, row=row, forget=forget))
 
     async def flush(self) -> None:
         if not self._open or not self._writer.idle:

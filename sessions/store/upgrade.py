@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from sqlalchemy import Connection, insert, inspect, select
 
 from ..errors import StoreUnavailable
+from . import schema
 from .dialect import called
+from .folder import Damaged
 from .schema import HEAD, metadata, version
+
+FIRST = "0001"
+_SECOND = (schema.tally, schema.receipt, schema.summary)
+_FIRST = [
+    table for table in metadata.sorted_tables if table is not version and table not in _SECOND
+]
+"""The tables by the revision that brought them."""
 
 
 def revision(connection: Connection) -> str | None:
@@ -17,7 +27,29 @@ def revision(connection: Connection) -> str | None:
     Raises:
         StoreUnavailable: when the database belongs to another program.
     """
+    return _revision(connection, inspect(connection).get_table_names())
+
+
+def whole(connection: Connection) -> str | None:
+    """Return the same of a database that only ever had all of its tables at once, or none.
+
+    Raises:
+        StoreUnavailable: when the database belongs to another program.
+        Damaged: when a table of its revision is missing.
+    """
     tables = inspect(connection).get_table_names()
+    if version.name not in tables and {table.name for table in _FIRST} <= set(tables):
+        raise Damaged(f"it has no table {version.name}")
+    found = _revision(connection, tables)
+    if found is not None and found <= HEAD:
+        wanted = [*_FIRST, *(_SECOND if found > FIRST else ())]
+        missing = sorted(table.name for table in wanted if table.name not in tables)
+        if missing:
+            raise Damaged(f"it has no table {', '.join(missing)}")
+    return found
+
+
+def _revision(connection: Connection, tables: Sequence[str]) -> str | None:
     if version.name in tables:
         return connection.scalar(select(version.c.version_num))
     if tables:

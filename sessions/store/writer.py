@@ -96,7 +96,7 @@ class Writer:
         self._wake.set()
         return await future
 
-    def append(self, work: Change | Appended | CallEntry) -> None:
+    def append(self, work: Change | Appended | CallEntry | Operation) -> None:
         """Have a change applied soon. Never blocks, and tells nobody what became of it."""
         if self._closing:
             self.dropped += 1

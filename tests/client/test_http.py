@@ -266,6 +266,21 @@ async def test_calls_without_end_fit_into_one_session(
         assert (await s.call("inc")).text == "72"
 
 
+async def test_an_id_of_the_callers_own_is_kept_with_the_session_for_our_tools_too(
+    guarded: Running,
+) -> None:
+    async with connect(guarded.url, token=TOKEN) as hub, hub.session(services=["quick"]) as s:
+        await s.state.update({"log": []})
+        given = {"values": "e", "path": "/log/-"}
+        first = await s.call_tool("state_update", given, operation_id="mine")
+        async with connect(guarded.url, token=TOKEN) as another:
+            told = await another.call_tool(
+                "state_update", {**given, "session_id": s.id}, operation_id="mine"
+            )
+        assert told.structured == first.structured
+        assert (await s.state.get()) == {"log": ["e"]}
+
+
 async def test_a_question_is_answered_declined_or_cancelled(way: Connect) -> None:
     asked: list[Question] = []
     answers: list[Answered] = [{"answer": "42"}, None, Answer("cancel")]

@@ -81,6 +81,10 @@ async def test_results_have_the_declared_form(client: Client) -> None:
         ({"session_id": "sh_" + "a" * 26}, "session_not_found"),
     ):
         assert code_of(await client.call_tool("session_fork", wrong)) == code
+    twice = {"session_id": session, "count": 3, "names": ["\u00e9", "z", "e\u0301"]}
+    refused = await client.call_tool("session_fork", twice)
+    assert code_of(refused) == "invalid_argument"
+    assert "'\u00e9'" in text_of(refused)
     for sources in ([], [session], [child, child]):
         result = await client.call_tool("session_merge", {**one, "sources": sources})
         assert code_of(result) == "invalid_argument"

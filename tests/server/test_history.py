@@ -140,6 +140,8 @@ async def test_no_secret_is_in_a_history(client: Client) -> None:
         ("session_history", {"kind": "notes"}),
         ("session_history", {"since": "yesterday"}),
         ("session_history", {"nothing": 1}),
+        ("session_history", {"last": True}),
+        ("session_history", {"last_runs": True}),
         ("session_note", {"role": "user"}),
         ("session_note", {"role": "", "content": "x"}),
         ("session_note", {"role": "r" * 65, "content": "x"}),

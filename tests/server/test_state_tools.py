@@ -135,6 +135,7 @@ async def test_what_cannot_be_is_refused_with_its_code_and_changes_nothing(clien
         ({"values": {}, "path": "n"}, "invalid_argument", "path"),
         ({"values": {}, "mode": "patch"}, "invalid_argument", "mode"),
         ({"values": {}, "if_version": -1}, "invalid_argument", "if_version"),
+        ({"values": {}, "if_version": False}, "invalid_argument", "if_version: input should be"),
         ({}, "invalid_argument", "values"),
     ]
     for arguments, code, said in cases:

@@ -127,7 +127,13 @@ async def test_all_children_are_made_or_none(build: Build) -> None:
             await fork(LOCAL, session.id, count=2, names=["free", "taken"])
         with pytest.raises(SessionLimit):
             await fork(LOCAL, session.id, count=4)
-        for count, names in ((0, None), (101, None), (2, ["one"])):
+        for count, names in (
+            (0, None),
+            (101, None),
+            (2, ["one"]),
+            (2, ["z", "z"]),
+            (2, ["a", "."]),
+        ):
             with pytest.raises(InvalidArgument):
                 await fork(LOCAL, session.id, count=count, names=names)
         with pytest.raises(SessionNotFound):

@@ -25,6 +25,8 @@ SECRETS = [
     ("password=hunter2&next=1", "hunter2"),
     ("db_password = 'hunter 2'", "hunter 2"),
     ("ACCESS-TOKEN: abc", ": abc"),
+    ('{"userPassword": "hunter 2"}', "hunter 2"),
+    ("X-Api-Key: abc123", "abc123"),
     ("Cookie: sid=1; other=2\nnext", "other=2"),
     ("key sk-proj-abcdefghij1234567890", "abcdefghij1234567890"),
     ("ghp_abcdefghijklmnopqrst", "abcdefghijklmnopqrst"),
@@ -80,17 +82,15 @@ def test_a_secret_is_replaced_whatever_is_around_it(
     assert secret not in REDACTOR.text(f"{before}\n{text}\n{after}")
 
 
-def call_of(arguments: dict[str, Any]) -> CallEntry:
+def call_of(arguments: dict[str, Any], outcome: CallResult | None = None) -> CallEntry:
     given = {"session_id": "s", "node": "n", "epoch": 1, "seq": 1, "service": "s", "tool": "t"}
     times = {"started": 1.0, "ended": 2.0, "generation": 1, "operation_id": None, "run": None}
-    limits = {"limit": 1_000_000, "redactor": REDACTOR, "outcome": None}
+    limits = {"limit": 1_000_000, "redactor": REDACTOR, "outcome": outcome}
     return CallEntry(arguments=arguments, **{**given, **times, **limits})  # pyright: ignore[reportArgumentType]
 
 
 _TEXTS = st.sampled_from([*(text for text, _ in SECRETS), *HARMLESS, "", "CARD-1234"])
-_NUMBERS = st.one_of(
-    st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, allow_infinity=False)
-)
+_NUMBERS = st.one_of(st.integers(-(2**80), 2**80), st.floats(allow_nan=False, allow_infinity=False))
 
 
 @given(
@@ -132,6 +132,121 @@ def test_other_texts_stay_as_they_are(text: str) -> None:
 @pytest.mark.parametrize("key", ["apiKey", "API-KEY", "api_key", "Set-Cookie", "clientSecret"])
 def test_a_name_is_secret_however_it_is_spelled(key: str) -> None:
     assert REDACTOR.value({key: ["x", {"y": 1}]}) == {key: "[redacted]"}
+
+
+NAMES_OF_SECRETS = [
+    *(
+        "user_password",
+        "userPassword",
+        "x-api-key",
+        "X-API-Key",
+        "XApiKey",
+        "db.password",
+        "OLD_PASSWD",
+    ),
+    *(
+        "password_",
+        "password2",
+        "password_1",
+        "new-password-confirmation",
+        "passwordHash",
+        "token_value",
+    ),
+    *(
+        "SECRET_KEY",
+        "aws_secret_access_key",
+        "awsSecretAccessKey",
+        "client_secret_value",
+        "appSecret",
+    ),
+    *("githubToken", "GITHUB_TOKEN", "access_token_2", "session cookie", "Proxy-Authorization"),
+    *("rsa_private_key", "user.apiKey", "OPENAI_APIKEY", "oauth2Token"),
+]
+OTHER_NAMES = [
+    *("token_count", "max_tokens", "maxTokens", "tokens", "tokenizer", "tokenType", "token_limit"),
+    *("pageToken", "next_page_token", "progressToken", "eos_token", "cost_per_token"),
+    *(
+        "author",
+        "authority",
+        "authorized",
+        "co_author",
+        "passive",
+        "passenger",
+        "compass",
+        "bypass",
+    ),
+    *(
+        "keyboard",
+        "primary_key",
+        "api_keyboard",
+        "key",
+        "secretary",
+        "secretariat",
+        "cookie_banner",
+    ),
+    *("password_policy", "password_length", "reset_password_url", "apikeys_page", "cookieConsent"),
+]
+
+
+@pytest.mark.parametrize("name", NAMES_OF_SECRETS)
+def test_a_name_is_secret_as_a_part_of_a_longer_one(name: str) -> None:
+    given = {name: "hunter2", "deep": [{name: ["hunter2"], "n": 1}]}
+    assert call_of(given).record().request == {
+        name: "[redacted]",
+        "deep": [{name: "[redacted]", "n": 1}],
+    }
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_a_name_that_only_sounds_like_one_is_not(name: str) -> None:
+    given = {name: "blue", "deep": {name: 15}}
+    assert call_of(given).record().request == given
+
+
+def test_yes_and_no_are_no_secrets_under_a_longer_name() -> None:
+    given: dict[str, object] = {"has_password": True, "use-cookie": False, "api_token": None}
+    assert REDACTOR.value(given) == given
+    assert REDACTOR.value({"token": True}) == {"token": "[redacted]"}
+
+
+def test_names_of_ones_own_are_found_as_parts_too() -> None:
+    redactor = Redactor({"pin", "TaxId", "x"})
+    given = {"userPin": 1234, "user_tax-id": 5, "spinner": 1, "opinion": 2, "axis": 3}
+    wanted = {"userPin": "[redacted]", "user_tax-id": "[redacted]"}
+    assert redactor.value(given) == {**given, **wanted}
+
+
+def test_a_secret_that_stands_as_a_name_is_replaced() -> None:
+    secrets = ["ghp_abcdefghijklmnopqrst", "CARD-1234", "sk-proj-abcdefghij1234567890"]
+    given: dict[str, Any] = {**dict.fromkeys(secrets, 1), "password=hunter2": 2, "n": 3}
+    request: Any = call_of({"deep": [given], **given}).record().request
+    assert not any(secret in str(request) for secret in (*secrets, "hunter2"))
+    # None of them makes another one disappear.
+    assert sorted(str(value) for key, value in request.items() if key != "deep") == list("11123")
+
+
+def test_names_of_any_kind_and_length_are_looked_at() -> None:
+    long = f"password {'x' * 200}"
+    given: dict[object, object] = {1: "password=hunter2", long: 1, f"{long} token=hunter2": 2}
+    kept = {1: "password=[redacted]", long: 1, f"{long} token=[redacted]": 2}
+    assert REDACTOR.value(given) == kept
+
+
+def test_a_secret_in_the_kind_of_a_block_is_replaced() -> None:
+    blocks = [{"type": "ghp_abcdefghijklmnopqrst"}, {"type": ["hunter2"]}, {"type": "image"}, {}]
+    long = {"type": "x" * 100_000}
+    outcome = CallResult({"content": [*blocks, long]})
+    kept = call_of({}, outcome).record()
+    assert kept.result == {
+        "content": [
+            {"type": "[redacted]"},
+            {"type": None},
+            {"type": "image"},
+            {"type": None},
+            {"type": "x" * 500},
+        ],
+        "is_error": False,
+    }
 
 
 def test_a_secret_across_a_cut_is_replaced() -> None:

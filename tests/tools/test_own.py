@@ -16,6 +16,9 @@ from statehold.tools.own import Arguments, Context, Outcome, OwnTool, schema_of,
 class Given(Arguments):
     session_id: Annotated[str, Field(min_length=1)]
     count: Annotated[int, Field(ge=0, le=10)] = 1
+    most: Annotated[int, Field(ge=0)] | None = None
+    seconds: float | None = None
+    flag: bool | None = None
     note: Annotated[str | None, Field(description="A note.")] = None
     kind: Literal["a", "b"] | None = None
     values: dict[str, JsonValue] | None = None
@@ -64,6 +67,9 @@ def test_a_definition_has_the_session_as_it_is_named() -> None:
     [
         ({"session_id": "s", "count": 11}, "count: "),
         ({"session_id": "s", "count": "many"}, "count: "),
+        ({"session_id": "s", "count": True}, "count: input should be a valid integer."),
+        ({"session_id": "s", "most": False}, "most: input should be a valid integer."),
+        ({"session_id": "s", "seconds": True}, "seconds: input should be a valid number."),
         ({"session_id": "s", "kind": "c"}, "kind: "),
         ({"session_id": "s", "other": 1}, "other: "),
         ({"session_id": 7}, "session_id: "),
@@ -75,6 +81,16 @@ async def test_a_wrong_argument_is_named(arguments: Any, said: str) -> None:
         await TOOL.run(Context(LOCAL), arguments)
     assert caught.value.message.startswith(said)
     assert "pydantic" not in caught.value.message
+
+
+async def test_a_number_may_be_written_in_other_ways() -> None:
+    for count in (3, 3.0, "3"):
+        found = (await TOOL.run(Context(LOCAL), {"session_id": "s", "count": count})).content
+        assert found["count"] == 3
+        assert type(found["count"]) is int
+    given: JSON = {"session_id": "s", "most": None, "seconds": 3, "flag": True}
+    found = (await TOOL.run(Context(LOCAL), given)).content
+    assert (found["most"], found["seconds"], found["flag"]) == (None, 3.0, True)
 
 
 async def test_a_call_that_names_no_session_is_told_where_to_get_one() -> None:

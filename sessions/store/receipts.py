@@ -1,0 +1,66 @@
+"""Receipts of calls that are not of a service: what holds of them does so whoever owns the session.
+
+Each function runs in a transaction of the writer. A claim is refused by the receipt that is there already, and only who
+began a receipt ends it, so neither needs the fence of a session.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, String, bindparam, delete, insert, select, update
+
+from ..errors import SessionNotFound
+from ..journal import STARTED
+from ..records import ReceiptRecord
+from . import histories, schema
+from .rows import Row, mapping, receipt_record
+
+_r = schema.receipt.c
+_s = schema.session.c
+
+_LOCK = select(_s.id).where(_s.id == bindparam("session_id", type_=String())).with_for_update()
+_MADE = (
+    select(schema.receipt)
+    .join(schema.session, _s.id == _r.session_id)
+    .where(
+        _s.owner == bindparam("owner", type_=String()),
+        _r.operation_id == bindparam("operation_id", type_=String()),
+    )
+    .limit(1)
+)
+_ENDS = ("status", "ended_at", "bytes", "result", "error")
+
+
+def claim(connection: Connection, row: Row) -> ReceiptRecord | None:
+    """Insert a receipt that begins; return the one that was there, None when there was none."""
+    session_id: str = row["session_id"]
+    # Its row is locked, so nobody deletes the session, or claims the same id, at the same time.
+    if connection.scalar(_LOCK, {"session_id": session_id}) is None:
+        raise SessionNotFound
+    found = histories.receipt(connection, session_id, row["operation_id"])
+    if found is None:
+        connection.execute(insert(schema.receipt), row)
+    return found
+
+
+def settle(connection: Connection, row: Row, forget: bool = False) -> None:
+    """End a receipt that began, or forget it; one that is over, or gone with its session, stays so."""
+    this = (
+        _r.session_id == row["session_id"],
+        _r.operation_id == row["operation_id"],
+        _r.digest == row["digest"],
+        _r.status == STARTED,
+    )
+    if forget:
+        connection.execute(delete(schema.receipt).where(*this))
+    else:
+        values: dict[str, Any] = {key: row[key] for key in _ENDS}
+        connection.execute(update(schema.receipt).where(*this).values(values))
+
+
+def made(connection: Connection, owner: str, operation_id: str) -> ReceiptRecord | None:
+    """Return the receipt of a kept id from whichever session of an owner has it."""
+    given = {"owner": owner, "operation_id": operation_id}
+    row = connection.execute(_MADE, given).first()
+    return None if row is None else receipt_record(mapping(row))

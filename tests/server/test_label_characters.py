@@ -1,0 +1,143 @@
+"""Labels that callers give, and what stands beside them: the same on every database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+from databases import MariaDB, PostgreSQL
+from front import JSON, Way, code_of, opened_session, service, structured, text_of, toml
+from mcp import Client
+
+from statehold.server.config_load import load
+from statehold.server.daemon import opened
+from statehold.server.mcp import Face
+
+CONTROLS = ["\0", "r\0", "\x01", "a\nb", "\x1f", "\x7f", "\x80", "\x9f"]
+WORDS = "a\0b\n\x1f\x7f\x9f é \U0001f600"
+
+
+@pytest.fixture(scope="module", params=["file", "postgresql", "mariadb"])
+async def client(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    postgresql: PostgreSQL,
+    mariadb: MariaDB,
+) -> AsyncGenerator[Client]:
+    """A client of a Statehold whose sessions are in each kind of database."""
+    config, data = (
+        tmp_path_factory.mktemp("config") / "statehold.toml",
+        tmp_path_factory.mktemp("d"),
+    )
+    document: JSON = {"services": {"quick": service("asking")}, "toolsets": TOOLSETS}
+    if request.param != "file":
+        server = postgresql if request.param == "postgresql" else mariadb
+        document["store"] = {"url": server.fresh()}
+    config.write_text(toml(document))
+    async with opened(load(config=config, flags={"data": str(data)}), address="tests") as gateway:
+        way = Way("memory", "modern", config, data, face=Face(gateway, version="0.0.0"))
+        async with way.connect() as connected:
+            yield connected
+
+
+TOOLSETS = ["core", "state", "history", "admin"]
+
+
+async def entries(client: Client, session: str, **wanted: Any) -> list[JSON]:
+    given = {"session_id": session, **wanted}
+    return structured(await client.call_tool("session_history", given))["entries"]
+
+
+@pytest.mark.parametrize("label", ["run_id", "operation_id", "operation_instance", "settled"])
+async def test_a_call_whose_label_has_a_control_character_is_not_sent(
+    client: Client, label: str
+) -> None:
+    session = await opened_session(client)
+    for wrong in CONTROLS:
+        meta: Any = {f"statehold/{label}": [wrong] if label == "settled" else wrong}
+        tool = "state_update" if label == "operation_instance" else "inc"
+        refused = await client.call_tool(tool, {"session_id": session, "values": {}}, meta=meta)
+        assert code_of(refused) == "invalid_argument"
+        assert f"statehold/{label}" in text_of(refused)
+    assert structured(await client.call_tool("inc", {"session_id": session}))["count"] == 1
+    assert len(await entries(client, session, kind="call")) == 1
+
+
+@pytest.mark.parametrize("label", ["role", "run_id"])
+async def test_a_note_whose_label_has_a_control_character_is_refused(
+    client: Client, label: str
+) -> None:
+    session = await opened_session(client)
+    for wrong in CONTROLS:
+        given = {"session_id": session, "role": "user", "content": "x", label: wrong}
+        refused = await client.call_tool("session_note", given)
+        assert code_of(refused) == "invalid_argument"
+        assert label in text_of(refused)
+    assert await entries(client, session, kind="message") == []
+
+
+@pytest.mark.parametrize("wanted", ["run", "role", "skip_roles", "tool", "skip_tools", "status"])
+async def test_nothing_is_asked_for_by_a_label_that_cannot_be(client: Client, wanted: str) -> None:
+    session = await opened_session(client)
+    for wrong in ("r\0", ["user", "\x80"]):
+        given = {"session_id": session, wanted: wrong}
+        refused = await client.call_tool("session_history", given)
+        assert code_of(refused) == "invalid_argument"
+        assert wanted in text_of(refused)
+
+
+@pytest.mark.parametrize("label", ["user_id", "workflow_id"])
+async def test_a_session_has_no_label_with_a_control_character(client: Client, label: str) -> None:
+    for wrong in CONTROLS:
+        refused = await client.call_tool("session_create", {label: wrong})
+        assert code_of(refused) == "invalid_argument"
+        assert label in text_of(refused)
+
+
+async def test_what_is_said_may_have_any_character(client: Client) -> None:
+    session = await opened_session(client)
+    given = {"session_id": session, "text": WORDS, f"name {WORDS}": 2**70}
+    meta: Any = {"statehold/run_id": "läuft 1", "statehold/operation_id": "é \U0001f600"}
+    metas: list[Any] = [None, meta]
+    for more in metas:
+        await client.call_tool("echo", given, meta=more)
+    noted = {"session_id": session, "role": "user", "content": WORDS}
+    assert structured(await client.call_tool("session_note", noted))["entry"]["content"] == WORDS
+    found = await entries(client, session, kind=["call", "message"])
+    del given["session_id"]
+    assert [entry.get("arguments") for entry in found] == [given, given, None]
+    assert (found[1]["run_id"], found[1]["operation_id"]) == ("läuft 1", "é \U0001f600")
+    assert found[2]["content"] == WORDS
+    written = {"session_id": session, "text": WORDS, "topics": [WORDS]}
+    kept = structured(await client.call_tool("session_summary", written))["summary"]
+    assert kept["text"] == WORDS.replace("\0", "\ufffd")
+    assert kept["topics"] == [WORDS]
+
+
+async def test_a_document_with_such_a_label_is_refused(client: Client) -> None:
+    session = await opened_session(client)
+    meta: Any = {"statehold/run_id": "one", "statehold/operation_id": "two"}
+    await client.call_tool("inc", {"session_id": session}, meta=meta)
+    noted = {"session_id": session, "role": "user", "content": WORDS, "run_id": "one"}
+    await client.call_tool("session_note", noted)
+    exported = await client.call_tool("session_export", {"session_id": session})
+    document = structured(exported)["document"]
+    journal = document["journal"]
+    call = next(n for n, entry in enumerate(journal) if entry["kind"] == "call")
+    for place, part, key in (
+        (f"journal.{call}.run", journal[call], "run"),
+        (f"journal.{call}.operation_id", journal[call], "operation_id"),
+        (f"journal.{call}.tool", journal[call], "tool"),
+        (f"journal.{len(journal) - 1}.role", journal[-1], "role"),
+        ("receipts.0.operation_id", document["receipts"][0], "operation_id"),
+    ):
+        before, part[key] = part[key], "r\0"
+        refused = await client.call_tool("session_import", {"document": document})
+        assert code_of(refused) == "invalid_argument"
+        assert place in text_of(refused)
+        assert "control character" in text_of(refused)
+        part[key] = before
+    made = structured(await client.call_tool("session_import", {"document": document}))
+    [found] = await entries(client, made["session_id"], kind="message")
+    assert found["content"] == WORDS

@@ -1,0 +1,90 @@
+"""Receipts that need no fence: claimed by whoever is first, ended by nobody else, over every database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from store_making import Sessions, session_record
+
+from statehold.sessions.claims import Claim, Repeated, making
+from statehold.sessions.errors import NameTaken, SessionNotFound
+from statehold.sessions.records import ReceiptRecord, StateRecord
+from statehold.sessions.store import Store
+
+
+def begun(operation: str = "op", digest: str = "d", session: str = "sh_a") -> ReceiptRecord:
+    return Claim(operation, digest).begun(session, 2.0)
+
+
+def ended(receipt: ReceiptRecord, result: Any = None) -> ReceiptRecord:
+    return receipt.model_copy(update={"status": "ok", "ended_at": 3.0, "result": result})
+
+
+async def test_one_of_an_id_is_claimed(store: Store, sessions: Sessions) -> None:
+    await sessions.make("sh_a")
+    found: list[ReceiptRecord | None] = []
+
+    async def claim(number: int) -> None:
+        found.append(await store.claim_receipt(begun(digest=str(number))))
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(10):
+            tasks.start_soon(claim, number)
+    assert found.count(None) == 1
+    assert [each.digest for each in found if each is not None] == ["0"] * 9
+    with pytest.raises(SessionNotFound):
+        await store.claim_receipt(begun(session="sh_b"))
+
+
+@pytest.mark.parametrize("behind", [False, True])
+async def test_it_is_ended_once_whoever_owns_the_session(
+    store: Store, sessions: Sessions, *, behind: bool
+) -> None:
+    await sessions.make("sh_a", status="paused", node=None)
+    receipt = begun()
+    assert await store.claim_receipt(receipt) is None
+
+    async def settle(record: ReceiptRecord, *, forget: bool = False) -> None:
+        if behind:
+            store.append_receipt(record, forget=forget)
+            await store.flush()
+        else:
+            await store.settle_receipt(record, forget=forget)
+
+    for result in ({"n": 2**80}, {"n": 1}):
+        await settle(ended(receipt, result))
+        assert await store.receipt("sh_a", "op") == ended(receipt, {"n": 2**80})
+    await settle(receipt, forget=True)
+    assert await store.receipt("sh_a", "op") is not None
+    assert await store.claim_receipt(begun("other")) is None
+    await settle(begun("other", digest="another call"), forget=True)
+    assert await store.receipt("sh_a", "other") is not None
+    await settle(begun("other"), forget=True)
+    assert await store.receipt("sh_a", "other") is None
+
+
+async def test_a_session_is_made_once_for_an_id_of_its_owner(
+    store: Store, sessions: Sessions
+) -> None:
+    async def make(session: str, owner: str = "me", operation: str = "op", **values: Any) -> None:
+        await store.create(
+            session_record(session, owner=owner, **values),
+            StateRecord(session_id=session),
+            [],
+            per_owner=1,
+            receipt=begun(making(operation), session=session),
+        )
+
+    await make("sh_a", name="n")
+    # Before the name that it has by now, and before what it takes of a limit.
+    with pytest.raises(Repeated) as caught:
+        await make("sh_b", name="n")
+    assert caught.value.receipt.session_id == "sh_a"
+    assert await store.get("sh_b") is None
+    with pytest.raises(NameTaken):
+        await make("sh_b", operation="other", name="n")
+    assert await store.receipts("sh_b") == (0, 0)
+    await make("sh_c", owner="other")
+    assert await store.receipt("sh_c", "op") is None

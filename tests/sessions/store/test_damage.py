@@ -1,0 +1,341 @@
+"""Damage that is seen when a process starts: the file is set aside whole, by who serves, and left alone by all others."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import create_engine
+from store_making import NODE, OTHER, Sessions, entry, node_record
+
+from statehold.sessions.cluster import Node
+from statehold.sessions.errors import StoreUnavailable
+from statehold.sessions.records import SessionFilter, StateRecord
+from statehold.sessions.store import SQLStore, connections, schema
+from statehold.sessions.store.backup import back_up
+
+MANY = 120
+
+
+Killed = Callable[..., Awaitable[Path]]
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Killed:
+    """Makes the database of a process that was killed while it had sessions open."""
+
+    async def make(count: int = MANY) -> Path:
+        async with SQLStore.sqlite(tmp_path / "live") as store:
+            await store.join(node_record(NODE))
+            make = partial(Sessions(store).make, state={"text": "x" * 3000})
+            async with anyio.create_task_group() as tasks:
+                for number in range(count):
+                    tasks.start_soon(make, f"sh_{number:03}", "quick")
+            for number in range(count):
+                store.append(entry(f"sh_{number:03}", 1, status="started"), NODE)
+            await store.flush()
+            await store.declare_dead(NODE)
+            shutil.copytree(tmp_path / "live", tmp_path / "data")
+        return tmp_path / "data" / "statehold.db"
+
+    return make
+
+
+def checkpoint(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def do(file: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+def log_of(file: Path) -> Path:
+    return Path(f"{file}-wal")
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """What is in the files of the database, but for the index of its log, which whoever reads it makes anew."""
+    return {
+        path.name: path.read_bytes()
+        for path in folder.glob("statehold.db*")
+        if path.suffix != ".lock" and not path.name.endswith("-shm")
+    }
+
+
+def aside(folder: Path) -> list[Path]:
+    return sorted(folder.glob("statehold.db.damaged-*[0-9]"))
+
+
+async def start(folder: Path, *, mends: bool = True) -> list[str]:
+    """Do what a process does before it serves, then let it serve a little. Return what it adopted."""
+    async with (
+        SQLStore.sqlite(folder, mends=mends) as store,
+        Node.start(store, folder, address="test", clock=lambda: 5.0) as node,
+    ):
+        adopted = await node.recover()
+        assert [known.id for known in await store.nodes()] == [node.id]
+        record = await Sessions(store).make(f"sh_of_{node.id}", node=node.id)
+        assert await store.get(record.id) is not None
+        assert await store.check() == []
+    return adopted
+
+
+def overwrite(file: Path, root: str) -> None:
+    """Put noise over the page where a table or an index begins, or over ten pages in the middle of the file."""
+    checkpoint(file)
+    page, pages = 60, 10
+    if root != "middle":
+        with closing(sqlite3.connect(file)) as connection:
+            found = connection.execute("SELECT rootpage FROM sqlite_master WHERE name=?", (root,))
+            page, pages = found.fetchone()[0], 1
+    with file.open("r+b") as opened:
+        opened.seek(4096 * (page - 1))
+        opened.write(os.urandom(4096 * pages))
+
+
+async def test_damage_that_only_a_check_can_see_is_set_aside_before_anybody_is_served(
+    killed: Killed, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = await killed()
+    overwrite(file, "middle")
+    before = content(file.parent)
+    assert await start(file.parent) == []
+    (kept,) = aside(file.parent)
+    assert kept.read_bytes() == before["statehold.db"]
+    assert f"set aside as {kept.name}" in caplog.text
+    assert len(await start(file.parent)) == 1
+    assert aside(file.parent) == [kept]
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        *("node", "session", "session_node", "binding", "receipt", "tally", "journal"),
+        *("journal_started", "journal_look", "sqlite_autoindex_journal_1"),
+    ],
+)
+async def test_damage_met_on_the_way_to_serving_is_set_aside_and_an_empty_one_begins(
+    killed: Killed, root: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "CHECKED", 0)  # as in one too large to be checked
+    file = await killed()
+    overwrite(file, root)
+    size = file.stat().st_size
+    assert await start(file.parent) == []
+    (kept,) = aside(file.parent)
+    assert kept.stat().st_size >= size
+    assert f"set aside as {kept.name}" in caplog.text
+    assert len(await start(file.parent)) == 1
+    assert aside(file.parent) == [kept]
+
+
+async def test_who_does_not_serve_is_told_of_the_damage_and_leaves_it(
+    killed: Killed,
+) -> None:
+    file = await killed()
+    overwrite(file, "journal")
+    with pytest.raises(StoreUnavailable, match="is damaged"):
+        await start(file.parent, mends=False)
+    assert aside(file.parent) == []
+
+
+async def test_damage_met_while_serving_stays_an_error(killed: Killed) -> None:
+    file = await killed()
+    checkpoint(file)
+    async with SQLStore.sqlite(file.parent, mends=True) as store:
+        await store.join(node_record(OTHER))
+        assert len(await store.adopt([NODE], 5.0)) == MANY
+        with file.open("r+b") as opened:
+            opened.seek(4096)
+            opened.write(os.urandom(file.stat().st_size - 4096))
+        with pytest.raises(StoreUnavailable, match="is damaged"):
+            await store.list_sessions(SessionFilter(limit=1000))
+        with pytest.raises(StoreUnavailable, match="is damaged"):
+            await store.nodes()
+    assert aside(file.parent) == []
+
+
+async def test_a_start_that_fails_for_another_reason_sets_nothing_aside(
+    killed: Killed,
+) -> None:
+    file = await killed()
+    async with SQLStore.sqlite(file.parent, mends=True, busy_seconds=0.05) as store:
+        with closing(sqlite3.connect(file, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreUnavailable, match="is locked"):
+                await store.join(node_record(OTHER))
+        await store.join(node_record(OTHER))
+        assert len(await store.adopt([NODE], 5.0)) == MANY
+    assert aside(file.parent) == []
+
+
+async def test_two_that_start_on_a_damaged_database_set_it_aside_once(
+    killed: Killed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "CHECKED", 0)
+    file = await killed()
+    overwrite(file, "journal")
+    async with (
+        SQLStore.sqlite(file.parent, mends=True) as one,
+        SQLStore.sqlite(file.parent, mends=True) as two,
+    ):
+        await one.join(node_record(OTHER))
+        await two.join(node_record("n_three"))
+        assert await one.adopt([NODE], 5.0) == []
+        assert await two.adopt([NODE], 5.0) == []
+        assert len(await one.nodes()) == len(await two.nodes()) == 2
+    assert len(aside(file.parent)) == 1
+
+
+# What a database does not have any more.
+
+
+@pytest.mark.parametrize("table", [*schema.metadata.tables])
+async def test_a_database_without_one_of_its_tables_is_damaged(killed: Killed, table: str) -> None:
+    file = await killed(3)
+    do(file, f"DROP TABLE {table}")
+    checkpoint(file)
+    before = content(file.parent)
+    with pytest.raises(StoreUnavailable, match=f"is damaged: it has no table {table}"):
+        await start(file.parent, mends=False)
+    assert content(file.parent) == before
+    assert await start(file.parent) == []
+    (kept,) = aside(file.parent)
+    assert kept.read_bytes() == before["statehold.db"]
+
+
+@pytest.mark.parametrize(
+    ("revision", "dropped", "missing"),
+    [
+        ("0001", None, False),
+        ("0001", "journal", True),
+        ("0002", None, False),
+        ("0002", "tally", True),
+    ],
+)
+async def test_an_older_database_is_upgraded_unless_a_table_of_its_revision_is_missing(
+    tmp_path: Path, revision: str, dropped: str | None, missing: bool
+) -> None:
+    file = tmp_path / "statehold.db"
+    engine = create_engine(f"sqlite:///{file}")
+    with engine.begin() as connection:
+        config = Config()
+        folder = Path(schema.__file__).parent / "migrations"
+        config.set_main_option("script_location", str(folder))
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+        if dropped is not None:
+            connection.exec_driver_sql(f"DROP TABLE {dropped}")
+    engine.dispose()
+    await start(tmp_path)
+    assert len(aside(tmp_path)) == missing
+
+
+# A database and its log.
+
+
+def emptied(file: Path) -> None:
+    os.truncate(file, 0)
+
+
+def of_one_byte(file: Path) -> None:
+    os.truncate(file, 1)
+
+
+def removed(file: Path) -> None:
+    file.unlink()
+
+
+def noise_as_log(file: Path) -> None:
+    log_of(file).write_bytes(os.urandom(50_000))
+
+
+def header_of_log(file: Path) -> None:
+    with log_of(file).open("r+b") as opened:
+        opened.write(os.urandom(32))
+
+
+def first_frame_of_log(file: Path) -> None:
+    with log_of(file).open("r+b") as opened:
+        opened.seek(32)
+        opened.write(os.urandom(24))
+
+
+def first_pages_of_log(file: Path) -> None:
+    with log_of(file).open("r+b") as opened:
+        opened.seek(32 + 24)
+        opened.write(os.urandom(4096))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(emptied, of_one_byte, removed),
+        *(noise_as_log, header_of_log, first_frame_of_log, first_pages_of_log),
+    ],
+)
+async def test_a_log_that_sqlite_would_throw_away_is_set_aside_with_its_database(
+    killed: Killed, damage: Callable[[Path], None], tmp_path: Path
+) -> None:
+    file = await killed()
+    assert file.stat().st_size == 4096
+    damage(file)
+    before = content(file.parent)
+    with pytest.raises(StoreUnavailable, match="is damaged"):
+        await start(file.parent, mends=False)
+    if file.exists():
+        with pytest.raises(StoreUnavailable, match="is damaged"):
+            back_up(file.parent, tmp_path / "copy.db")
+    assert content(file.parent) == before
+    assert await start(file.parent) == []
+    (kept,) = aside(file.parent)
+    assert log_of(kept).read_bytes() == before["statehold.db-wal"]
+    assert aside(file.parent) == [kept]
+
+
+async def test_what_was_set_aside_with_its_log_can_be_read(killed: Killed) -> None:
+    file = await killed()
+    emptied(file)
+    await start(file.parent)
+    (kept,) = aside(file.parent)
+    with closing(sqlite3.connect(kept)) as connection:
+        assert connection.execute("SELECT count(*) FROM session").fetchone() == (MANY,)
+
+
+@pytest.mark.parametrize("frames", [0, 1, 5, 10_000])
+async def test_who_was_killed_while_it_made_the_tables_left_no_damage(
+    tmp_path: Path, frames: int
+) -> None:
+    file = tmp_path / "data" / "statehold.db"
+    async with SQLStore.sqlite(tmp_path / "live"):
+        shutil.copytree(tmp_path / "live", file.parent)
+    whole = log_of(file).stat().st_size
+    os.truncate(log_of(file), min(whole - 5, 32 + frames * (24 + 4096)))
+    await start(file.parent)
+    assert aside(file.parent) == []
+
+
+async def test_a_database_that_was_only_ever_in_its_log_is_read(
+    killed: Killed,
+) -> None:
+    file = await killed()
+    assert file.stat().st_size == 4096
+    assert len(await start(file.parent)) == MANY
+    assert aside(file.parent) == []
+    async with SQLStore.sqlite(file.parent) as store:
+        assert await store.state("sh_007") == StateRecord(
+            session_id="sh_007", value={"text": "x" * 3000}
+        )

@@ -1,0 +1,40 @@
+"""What a label may be, whoever calls."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+
+import pytest
+from counting import Counting
+from house import Build
+
+from statehold.sessions.errors import InvalidArgument
+from statehold.sessions.labels import label
+from statehold.sessions.records import LOCAL
+
+
+def test_a_label_has_every_character_but_those_that_control() -> None:
+    controls = set[str]()
+    for char in map(chr, range(sys.maxunicode + 1)):
+        try:
+            assert label("it", char) == char
+        except InvalidArgument:
+            controls.add(char)
+    assert {unicodedata.category(char) for char in controls} == {"Cc"}
+    assert len(controls) == 65
+
+
+async def test_no_caller_gives_a_label_that_cannot_be_kept(build: Build) -> None:
+    async with build(Counting()) as house:
+        for labels in ({"owner": "ann"}, {"team_id": "a\0"}):
+            with pytest.raises(InvalidArgument, match=next(iter(labels))):
+                await house.create(labels=labels)
+        session = await house.create()
+        for role, run, wrong in (
+            ("a\0", None, "role"),
+            ("x" * 65, None, "role"),
+            ("user", "\0", "run_id"),
+        ):
+            with pytest.raises(InvalidArgument, match=wrong):
+                await house.registry.history.note(LOCAL, session.id, role, "said", run)
