@@ -256,9 +256,9 @@ class BrowserConnection:
         try:
             await self._process.guard()
             snapshot = await self._save(self.session, light)
-            if self.lost.is_set():
+            if self.lost.is_set() or not self._process.whole:
                 # What was read last may have been gone already.
-                raise ConnectionLost(f"The browser is gone: {self.reason}.")
+                raise ConnectionLost(f"The browser is gone: {self.reason or 'a part of it ended'}.")
             return snapshot
         except BaseException:
             self.unsaved = True

@@ -34,6 +34,7 @@ CLOSE_SECONDS: Final = 5.0
 CHECK_SECONDS: Final = 10.0
 """How long a browser or driver may take to answer before it counts as hung; on a machine that is too busy all take long."""
 
+ENDING_SECONDS: Final = 0.3
 GUARD_SECONDS: Final = 1.0
 """How long it may take to say which processes it has; what it does not say is asked again."""
 
@@ -49,6 +50,8 @@ class BrowserProcess:
         """Its process, None for a browser elsewhere."""
         self._parts = parts
         self._spawn = spawn
+        self.whole = True
+        """Whether it has all its processes that hold what pages have stored; what it says is stored is wrong otherwise."""
         self._guarded: set[int] = set()
         self.driver = driver
         self.sessions = 0
@@ -115,8 +118,13 @@ class BrowserProcess:
 
     async def _end_with(self, pid: int, reason: str) -> None:
         assert self.pid is not None
-        # With a browser that ended, or is ending, they end as well.
-        if await ended(pid) and not self.closing and proc.start_time(self.pid) is not None:
+        if not await ended(pid) or self.closing:
+            return
+        self.whole = False
+        # A browser that is ending loses its processes first, and the reason is another one then.
+        with anyio.move_on_after(ENDING_SECONDS):
+            await self.lost.wait()
+        if not self.lost.is_set() and proc.start_time(self.pid) is not None:
             self.die(reason)
             self._kill(self.pid)
 
