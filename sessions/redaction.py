@@ -51,62 +51,17 @@ _WORDS: Final = re.compile(
 """What is between the words of a name: signs, capitals as in camelCase, and digits."""
 _STILL: Final = frozenset(
     {
-        *(
-            "value",
-            "string",
-            "raw",
-            "plain",
-            "plaintext",
-            "hash",
-            "hashed",
-            "encoded",
-            "base64",
-            "data",
-        ),
-        *(
-            "header",
-            "key",
-            "access",
-            "confirm",
-            "confirmation",
-            "repeat",
-            "again",
-            "old",
-            "new",
-            "current",
-        ),
+        *("value", "string", "raw", "plain", "plaintext", "hash", "hashed", "encoded"),
+        *("base64", "data", "header", "key", "access", "confirm", "confirmation", "repeat"),
+        *("again", "old", "new", "current"),
     }
 )
 """Words behind the name of a secret with which it is one still: `secret_key`, but not `token_count`."""
 _OTHER_TOKENS: Final = frozenset(
     {
-        *(
-            "page",
-            "continuation",
-            "next",
-            "sync",
-            "progress",
-            "cancel",
-            "cancellation",
-            "per",
-            "max",
-            "min",
-        ),
-        *(
-            "start",
-            "end",
-            "stop",
-            "bos",
-            "eos",
-            "pad",
-            "unk",
-            "mask",
-            "sep",
-            "cls",
-            "special",
-            "first",
-            "last",
-        ),
+        *("page", "continuation", "next", "sync", "progress", "cancel", "cancellation", "per"),
+        *("max", "min", "start", "end", "stop", "bos", "eos", "pad", "unk", "mask", "sep"),
+        *("cls", "special", "first", "last"),
     }
 )
 """Words before `token` that make it no secret: of lists in pages, of language models and their prices."""
