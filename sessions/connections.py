@@ -41,6 +41,8 @@ class LiveConnection:
         self.view = view
         self.calls = 0
         """How many calls were answered over it."""
+        self.recorded = anyio.Event()
+        """Set when it is durable that it was opened, or could not be made so."""
         self._snapshot = snapshot
         self.restores = snapshot is not None
         """Whether it begins with what was saved."""

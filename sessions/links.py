@@ -113,7 +113,10 @@ class Links:
             self._open_failed(session, binding, live, error)
             return
         self._note_opened(binding, live)
-        await self._save_quietly(session, [binding.record])
+        try:
+            await self._save_quietly(session, [binding.record])
+        finally:
+            live.recorded.set()
 
     def _note_opened(self, binding: Binding, live: LiveConnection) -> None:
         before, generation = binding.record, live.view.generation
@@ -149,6 +152,8 @@ class Links:
         if live is None or live.phase not in ("opening", "open"):
             live = LiveConnection(binding.service, session.view(1), None, on_lost=lambda _: None)
             self._shared[name] = live
+            # What is for all sessions and for ever tells none that it was replaced.
+            live.recorded.set()
             live.start(self._start_task)
         await live.opened()
         binding.live = live

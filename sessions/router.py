@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
@@ -69,6 +69,10 @@ class Request:
     namespace: str | None = None
     sent: bool = False
     """Whether it may have reached the far side."""
+
+
+RECORD_SECONDS: Final = 1.0
+"""How long the first answer over a new connection may wait until it is durable that there is one."""
 
 
 class Router:
@@ -256,6 +260,10 @@ class Router:
                     result = await live.connection.call(request.tool, request.arguments, timed)
         except TimeoutError:
             raise self._timed_out(session, binding, request.tool) from None
+        if not live.recorded.is_set():
+            # After a crash nobody would be told that what this call did to the connection is gone.
+            with anyio.move_on_after(RECORD_SECONDS):
+                await live.recorded.wait()
         self._answered(session, binding, live, request.tool)
         return result
 

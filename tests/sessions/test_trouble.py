@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from counting import Counter, Counting, Nobody
 from house import Build, House
@@ -157,6 +158,35 @@ async def test_a_thousand_updates_at_once_are_all_applied(build: Build, tmp_path
         assert stored is not None
         assert stored.version == 1000
         assert stored.value == {f"k{n}": n for n in range(1000)}
+
+
+async def test_the_first_answer_waits_until_it_is_durable_that_there_is_a_connection(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+):
+    """A kill right after it must not hide that what was behind the connection is gone."""
+    async with build(Counting()) as house:
+        session = await house.create()
+        asked, may, real = anyio.Event(), anyio.Event(), house.store.write
+        answers: list[object] = []
+
+        async def write(*args: Any, **kwargs: Any) -> object:
+            asked.set()
+            await may.wait()
+            return await real(*args, **kwargs)
+
+        async def call() -> None:
+            answers.append(await house.count(session.id))
+
+        monkeypatch.setattr(house.store, "write", write)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await asked.wait()
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+            early = list(answers)
+            may.set()
+        assert not early
+        assert answers
 
 
 async def test_the_sweep_goes_on_after_it_failed(build: Build, monkeypatch: pytest.MonkeyPatch):
