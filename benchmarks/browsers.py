@@ -46,11 +46,11 @@ def whole() -> str | None:
     return next(filter(None, map(shutil.which, names)), None)
 
 
-def possible(name: str) -> str | None:
-    """Say why a way cannot be measured, None when it can."""
+def possible(name: str, *, small: bool = False) -> str | None:
+    """Say why a way cannot be measured, None when it can; `small`: all of them in the headless shell."""
     if shell() is None:
         return "chromium-headless-shell is not installed"
-    if name in ("peer http", "statehold http whole") and whole() is None:
+    if not small and name in ("peer http", "statehold http whole") and whole() is None:
         return "neither Chrome nor Chromium is installed"
     if name.startswith("peer") and (not PEER.exists() or shutil.which("node") is None):
         return "@playwright/mcp is not installed: python tests/peers/install.py npm"

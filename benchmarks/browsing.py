@@ -21,6 +21,7 @@ ROUTES = (
     "statehold http",
     "peer stdio",
     "peer stdio settle 0",
+    "peer http",
     "peer http settle 0",
 )
 SMALL, MEDIUM = "/counter", "/many"
@@ -94,7 +95,7 @@ async def _latencies(plan: Plan, site: str, table: Table) -> None:
     async with AsyncExitStack() as stack:
         routes: list[Browser] = []
         for name in ROUTES:
-            reason = possible(name)
+            reason = possible(name, small=True)
             if reason is not None:
                 table.notes.append(f"left out: {reason}")
                 continue

@@ -284,7 +284,9 @@ DIFFERENT = {
     "AG-05": "JSON values only: anything else is refused with its place",
     "AG-26": "the tool session_merge, instead of a method of an object",
     "AM-02": "the server mints it, 130 random bits behind a prefix: no UUID, and not the client's",
+    "AM-14": 'where journal = "sync"; else the last 50 ms may be missing, but for calls with an operation id',
     "AM-19": "a server behind a session gets no session id; there are no hooks in Python",
+    "AM-24": "session_info shows a session's own: call and connect are a service's, close_grace is the operator's",
     "AM-30": "a closed session is closed, not idle",
     "AM-33": "no command: every process that runs closes what is due",
     "AM-40": "as AM-02",
@@ -322,9 +324,12 @@ DIFFERENT = {
     "SC-06": "a write of a database is whole or not there",
     "SC-07": "as SC-06; a name is never a part of a path",
     "SC-11": "checked when it is registered and with each dump",
+    "SC-20": "as SC-49: the tables are not promised, so the migrations are checked against the program's own",
     "SC-26": 'the journal is at most 50 ms late, with journal = "sync" not at all',
+    "SC-36": "settings with path and option; a database by its file alone: clients see that text, and no path",
     "SC-37": "one database: damage is told, and nothing is written over it",
     "SC-47": "as AS-69",
+    "SC-48": "each operation is an entry of its session's journal, and in no log; a log tells of what failed",
     "SC-49": "server_stats counts by status, a history says how often; queries of one's own are not promised",
 }
 """Rows that are shown otherwise than their system has them, each with the reason."""

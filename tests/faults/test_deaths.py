@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from rig import Rig, rig
 
 from statehold.sessions.creation import Wish
-from statehold.sessions.errors import OutcomeUnknown
+from statehold.sessions.errors import OutcomeUnknown, SessionClosed
 from statehold.sessions.records import LOCAL
 
 pytestmark = pytest.mark.fault
@@ -52,6 +53,42 @@ async def test_a_killed_upstream_is_told_to_its_caller_alone_and_recovered(
         assert "Lost: everything" in after.notice
         assert (await node.answer(session, "inc")).notice is None
         assert (await node.call(other, "inc"))["structuredContent"]["count"] == 3
+    await leaks.check()
+
+
+async def test_a_death_changes_the_status_of_its_session_without_any_call(tmp_path: Path):
+    """AM-10."""
+    async with rig(tmp_path) as node:
+        session = await opened(node)
+        pid = (await node.call(session, "inc"))["structuredContent"]["pid"]
+        os.kill(pid, signal.SIGKILL)
+        with anyio.fail_after(1):
+            # A session in error may be recovered before it is looked at: only its connection's generation tells then.
+            while (info := await node.registry.info(LOCAL, session))["status"] == "idle":
+                if info["services"][0]["generation"] == 2:
+                    break
+                await anyio.lowlevel.checkpoint()
+        assert "SIGKILL" in info["services"][0]["last_error"]
+
+
+async def test_a_hanging_call_and_its_process_are_ended_by_force(tmp_path: Path, leaks: Any):
+    """AM-35: within two seconds, with the bounds of production."""
+    async with rig(tmp_path) as node:
+        session = await opened(node)
+        told = anyio.Event()
+
+        async def hang() -> None:
+            with pytest.raises(SessionClosed):
+                await node.call(session, "hang")
+            told.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hang)
+            await node.arrived("hang")
+            with anyio.fail_after(2):
+                await node.registry.close(LOCAL, session, force=True)
+                await told.wait()
+            assert (await node.registry.info(LOCAL, session))["status"] == "closed"
     await leaks.check()
 
 

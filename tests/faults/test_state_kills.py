@@ -71,7 +71,7 @@ class Writer:
 
 @pytest.mark.timeout(120)
 def test_every_acknowledged_update_survives_kill_9(tmp_path: Path) -> None:
-    """AM-14, AS-27, AS-32: killed at random moments, eight callers at once."""
+    """AS-27, AS-32: killed at random moments, eight callers at once."""
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": {"quick": service("quick")}}))
     moments = random.Random(4)
@@ -86,6 +86,46 @@ def test_every_acknowledged_update_survives_kill_9(tmp_path: Path) -> None:
         way = Way("http", "modern", config, tmp_path / "data", url=running.url)
         anyio.run(_checked, way, writer)
     assert writer.count >= 5
+
+
+def test_a_call_that_was_answered_is_in_the_history_after_kill_9(tmp_path: Path) -> None:
+    """AM-14: where the journal is written before the reply."""
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({"journal": "sync", "services": {"quick": service("quick")}}))
+    session, answered = "", 0
+    for _ in range(3):
+        with serving(config, tmp_path / "data") as running:
+            way = Way("http", "modern", config, tmp_path / "data", url=running.url)
+            session, answered = anyio.run(_answered, way, running, session, answered)
+            running.process.wait(10)
+    with serving(config, tmp_path / "data") as running:
+        way = Way("http", "modern", config, tmp_path / "data", url=running.url)
+        assert anyio.run(_calls, way, session) == answered == 6
+
+
+async def _answered(way: Way, running: Running, session: str, before: int) -> tuple[str, int]:
+    """Make two calls and kill the server when the last is answered."""
+    async with way.connect() as client:
+        session = session or await opened_session(client)
+        assert await _recorded(client, session) == before
+        with anyio.fail_after(30):
+            for _ in range(2):
+                assert not (await client.call_tool("inc", {"session_id": session})).is_error
+        running.process.kill()
+    return session, before + 2
+
+
+async def _calls(way: Way, session: str) -> int:
+    async with way.connect() as client:
+        return await _recorded(client, session)
+
+
+async def _recorded(client: Client, session: str) -> int:
+    """Return how many calls are in the history, all of them with their outcome."""
+    wanted: JSON = {"session_id": session, "kind": "call"}
+    entries = structured(await client.call_tool("session_history", wanted))["entries"]
+    assert {(entry["tool"], entry["status"]) for entry in entries} <= {("inc", "ok")}
+    return len(entries)
 
 
 async def _one_life(way: Way, running: Running, writer: Writer | None, after: int) -> Writer:

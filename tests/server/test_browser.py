@@ -24,6 +24,7 @@ from front import (
     structured,
     toml,
 )
+from lab import Lab
 
 PASSWORD = "open sesame"
 ALL_KINDS = ("cookie", "local", "session", "indexed")
@@ -191,6 +192,49 @@ async def test_session_in_use_is_not_paused_and_says_why(server: Running, lab_si
         assert 'browser: a page waits: ["alert" dialog' in text_of(result)
         await ada.said("browser_handle_dialog", accept=True)
         structured(await ada.call("session_pause"))
+
+
+WAITING: dict[str, tuple[str, str, JSON]] = {
+    "alert": ("/dialogs", "browser_handle_dialog", {"accept": True}),
+    "download": ("/downloads", "browser_wait_for", {"text": "Slow file"}),
+    "File chooser": ("/chooser", "browser_file_upload", {}),
+}
+"""Where it is, and the call that ends it."""
+BEGIN = {
+    "alert": "button >> text=/^Alert$/",
+    "download": "text=Slow file",
+    "File chooser": "text=Choose a file",
+}
+
+
+@pytest.mark.parametrize("what", WAITING)
+async def test_idle_session_is_paused_only_when_what_is_under_way_is_over(
+    what: str, server: Running, lab_site: Lab
+) -> None:
+    way = Way("http", "modern", Path(), Path(), url=server.url)
+    page, tool, given = WAITING[what]
+    async with agent(way, idle_seconds=1) as ada:
+        await ada.said("browser_navigate", url=f"{lab_site.url}{page}")
+        await ada.call("browser_click", target=BEGIN[what])
+        # Used later and idle as long: when this one is paused, the other one could be.
+        bob = Agent(ada.client, await opened_session(ada.client, idle_seconds=1))
+        await bob.said("browser_navigate", url=f"{lab_site.url}/frame")
+        await paused(bob)
+        info = structured(await ada.call("session_info"))
+        assert (info["status"], info["generation"]) == ("idle", 1)
+        refused = await ada.call("session_pause")
+        assert code_of(refused) == "session_busy"
+        assert what in text_of(refused)
+        lab_site.open("download")
+        await ada.call(tool, **given)
+        await paused(ada)
+
+
+async def paused(one: Agent) -> None:
+    """Wait until the server has paused a session."""
+    with anyio.fail_after(20):
+        while structured(await one.call("session_info"))["status"] != "paused":
+            pass
 
 
 # Whatever is killed.

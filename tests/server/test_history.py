@@ -245,7 +245,7 @@ async def test_the_summary_of_a_host_comes_first(client: Client) -> None:
 
 
 async def test_the_tools_say_what_they_do(client: Client) -> None:
-    """AM-50, SC-20: hints and schemas, and results that fit them."""
+    """AM-50: hints and schemas, and results that fit them."""
     tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     hints = {
         name: (tools[name].annotations, tools[name].output_schema)

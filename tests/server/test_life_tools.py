@@ -49,6 +49,14 @@ async def test_sessions_are_found_by_what_was_said_of_them(client: Client) -> No
     [first, second] = await listed(client, user_id=user)
     assert (first["metadata"], second["metadata"]) == (metadata, {})
     assert first["used_at"] > second["used_at"]
+    seen = [first["created_at"], first["used_at"]]
+    for n in (2, 3):
+        await client.call_tool("state_update", {"session_id": one, "values": {"n": n}})
+        [found] = await listed(client, user_id=user, agent_id="buyer")
+        assert (found["session_id"], found["created_at"]) == (one, seen[0])
+        seen.append(found["used_at"])
+    assert seen == sorted(set(seen))
+    first = found
     assert await ids(updated_since=first["used_at"]) == [one]
     assert await ids(metadata={"order": {"id": 17, "paid": False}}) == [one]
     assert await ids(metadata={"order": {"id": 17}}) == []

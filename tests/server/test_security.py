@@ -29,6 +29,7 @@ from front import (
     toml,
 )
 from mcp import Client, MCPError
+from mcp_types import TextResourceContents
 
 ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
 ENV_SECRET, ARG_SECRET = "env-secret-4711", "arg-secret-4712"
@@ -54,6 +55,7 @@ def settings(tokens: Path) -> JSON:
     return {
         "server": {"tokens": str(tokens)},
         "log": {"level": "debug"},
+        "toolsets": ["core", "lifecycle", "state", "history", "branch", "admin"],
         "services": {
             "asking": service("asking", "--api-key", ARG_SECRET, **secret),
             "broken": service("bad", "exit-at-start", prefix="broken_", **secret),
@@ -221,6 +223,8 @@ SESSION_TOOLS: list[tuple[str, JSON]] = [
     ("session_note", {"role": "user", "content": "x"}),
     ("session_summary", {}),
     ("session_summary", {"text": "mine"}),
+    ("session_export", {"secrets": True}),
+    ("session_delete", {"force": True}),
     ("inc", {}),
     ("fail", {}),
     ("ask", {}),
@@ -248,6 +252,57 @@ async def test_a_foreign_session_is_the_same_as_an_unknown_one(alice: Client, be
     assert await count(alice, live) == 2
     info = structured(await alice.call_tool("session_info", {"session_id": paused}))
     assert info["status"] == "paused"
+
+
+async def test_every_tool_that_takes_a_session_is_tried_on_a_foreign_one(ben: Client) -> None:
+    own = {
+        tool.name
+        for tool in (await ben.list_tools()).tools
+        if "session_id" in tool.input_schema["properties"]
+        and "statehold/service" not in (tool.meta or {})
+    }
+    assert own <= {tool for tool, _ in SESSION_TOOLS}
+
+
+async def test_an_import_of_a_foreign_session_is_ones_own_and_leaves_that_one_as_it_is(
+    alice: Client, ben: Client
+) -> None:
+    """Who was given the document has a copy of it, and nothing that leads to the session."""
+    name = f"given {alice.protocol_version}"
+    theirs = await opened_session(alice, name=name, state={"n": 1})
+    exported = structured(await alice.call_tool("session_export", {"session_id": theirs}))
+    made = structured(await ben.call_tool("session_import", {"document": exported["document"]}))
+    mine = made["session_id"]
+    assert mine != theirs
+    await ben.call_tool("state_update", {"session_id": name, "values": {"n": 2}})
+    for client, session, n in ((ben, mine, 2), (alice, theirs, 1)):
+        found = structured(await client.call_tool("state_get", {"session_id": name}))
+        assert found["value"] == {"n": n}
+        info = structured(await client.call_tool("session_info", {"session_id": name}))
+        assert info["session_id"] == session
+    for client, foreign in ((ben, theirs), (alice, mine)):
+        refused = await client.call_tool("session_info", {"session_id": foreign})
+        assert code_of(refused) == "session_not_found"
+    await ben.call_tool("session_delete", {"session_id": mine, "force": True})
+    again = structured(await alice.call_tool("session_export", {"session_id": theirs}))
+    assert again["document"]["state"] == exported["document"]["state"]
+
+
+async def test_a_foreign_state_is_the_same_resource_as_an_unknown_one(
+    alice: Client, ben: Client
+) -> None:
+    name = f"hers {alice.protocol_version}"
+    session = await opened_session(alice, name=name, state={"n": 1})
+    errors: list[JSON] = []
+    for found in (UNKNOWN, session, name.replace(" ", "%20")):
+        with pytest.raises(MCPError) as caught:
+            await ben.read_resource(f"session://{found}/state")
+        errors.append(caught.value.error.model_dump())
+    assert errors[1:] == errors[:1] * 2
+    assert "session_not_found" in errors[0]["message"]
+    (part,) = (await alice.read_resource(f"session://{session}/state")).contents
+    assert isinstance(part, TextResourceContents)
+    assert json.loads(part.text) == {"n": 1}
 
 
 async def test_foreign_resources_and_prompts_are_unknown_too(alice: Client, ben: Client) -> None:

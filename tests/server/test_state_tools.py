@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import anyio
@@ -20,6 +22,7 @@ from front import (
 )
 from jsonschema import Draft202012Validator
 from mcp import Client
+from pydantic import BaseModel
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
@@ -107,7 +110,7 @@ NUMBERS: JSON = {
 
 
 async def test_every_value_comes_back_exact(client: Client) -> None:
-    """AG-24, AG-30, AG-31."""
+    """AG-24, AG-31."""
     session = await opened_session(client, state=NUMBERS)
     await update(client, session, NUMBERS, path="/again", mode="replace")
     for path in ("", "/again"):
@@ -120,6 +123,32 @@ async def test_every_value_comes_back_exact(client: Client) -> None:
     found = (await get(client, session, "/again"))["value"]
     assert found == NUMBERS
     assert isinstance(found["whole"], float)
+
+
+class Item(BaseModel):
+    sku: str
+    price: Decimal
+    tags: frozenset[str] = frozenset()
+
+
+class Order(BaseModel):
+    number: int
+    placed: datetime
+    items: list[Item]
+    gift: Item | None = None
+
+
+async def test_a_model_comes_back_as_it_was(client: Client) -> None:
+    """AG-30."""
+    tea = Item(sku="tea", price=Decimal("3.10"), tags=frozenset({"hot"}))
+    order = Order(number=2**60, placed=datetime(2026, 7, 28, 12, tzinfo=UTC), items=[tea, tea])
+    session = await opened_session(client, state={"order": order.model_dump(mode="json")})
+    assert Order.model_validate((await get(client, session, "/order"))["value"]) == order
+    changed = order.model_copy(update={"gift": tea, "items": [tea]})
+    values = changed.model_dump(mode="json")
+    await update(client, session, values, path="/order", mode="replace")
+    assert Order.model_validate((await get(client, session, "/order"))["value"]) == changed
+    assert Item.model_validate((await get(client, session, "/order/gift"))["value"]) == tea
 
 
 async def test_what_cannot_be_is_refused_with_its_code_and_changes_nothing(client: Client) -> None:

@@ -149,7 +149,6 @@ def test_untouched_places_are_the_targets_and_deletions_are_kept(
 
 @given(objects, st.lists(objects, min_size=2, max_size=3))
 def test_without_conflicts_the_order_is_nothing(base: JSON, sources: list[JSON]):
-    """AG-14: and it never depends on who finished first, only on the order of the sources."""
     value, conflicts = merge(base, base, *sources)
     if not conflicts:
         for order in permutations(sources):

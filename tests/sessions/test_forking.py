@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import threading
+from typing import Any
 
 import anyio
 import pytest
 from counting import Counting
-from house import Build, House
+from house import Build, House, house
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from statehold.sessions import forking
 from statehold.sessions.branches import merged
@@ -25,6 +29,7 @@ from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.session import Session
 
+JSON = dict[str, Any]
 OTHER = Principal(subject="somebody else")
 
 
@@ -176,6 +181,33 @@ async def test_what_children_changed_is_merged_in_the_order_of_the_sources(build
         assert again.state.version == 2
 
 
+async def test_a_merge_is_the_same_in_whatever_order_its_sources_finished(build: Build) -> None:
+    """AG-14: a hundred shuffles."""
+    chance = random.Random(14)
+    async with build(policy=Policy(sessions_per_principal=0)) as house:
+        update = house.registry.states.update
+        for _ in range(100):
+            session = await house.create(state={"last": None, "n": {"x": None}})
+            children = await forked(house, session, 4)
+            for number in chance.sample(range(4), 4):
+                values = {
+                    "last": number,
+                    f"of {number}": number,
+                    "n": {"x": number, str(number): 1},
+                }
+                await update(LOCAL, children[number], values)
+            found = await house.registry.forking.merge(LOCAL, session.id, children)
+            assert found.state.value == {
+                "last": 3,
+                "n": {"x": 3, "0": 1, "1": 1, "2": 1, "3": 1},
+                **{f"of {number}": number for number in range(4)},
+            }
+            named = [(c.path, children.index(c.source), c.taken) for c in found.conflicts]
+            assert sorted(named) == [
+                (path, number, True) for path in ("/last", "/n/x") for number in (1, 2, 3)
+            ]
+
+
 async def test_a_merge_that_fails_changes_nothing(build: Build) -> None:
     """AG-46."""
     async with build() as house:
@@ -205,6 +237,36 @@ async def test_a_merge_that_fails_changes_nothing(build: Build) -> None:
         assert await value(house, session.id) == {"n": 0}
         found = await merge(LOCAL, session.id, children[:1], policy="fail")
         assert found.state.value == {"n": 1, "k1": 1}
+
+
+NUMBERS = st.dictionaries(st.sampled_from("abc"), st.none() | st.integers(0, 2), max_size=3)
+
+
+@settings(max_examples=25, deadline=None)
+@given(base=NUMBERS, ours=NUMBERS, theirs=st.lists(NUMBERS, min_size=1, max_size=3))
+async def test_policy_fail_changes_nothing_or_is_without_a_conflict(
+    base: JSON, ours: JSON, theirs: list[JSON]
+) -> None:
+    """AG-46: whatever was changed on either side; and what went wrong once can be merged otherwise."""
+    async with house() as found:
+        states, merge = found.registry.states, found.registry.forking.merge
+        session = await found.create(state=base)
+        children = await forked(found, session, len(theirs))
+        for one, changed in zip([session.id, *children], [ours, *theirs], strict=True):
+            await states.update(LOCAL, one, changed, mode="replace")
+        all_of = [session.id, *children]
+        before = [await states.read(LOCAL, one) for one in all_of]
+        stored = await found.store.state(session.id)
+        try:
+            done = await merge(LOCAL, session.id, children, policy="fail")
+        except StateConflict:
+            assert [await states.read(LOCAL, one) for one in all_of] == before
+            assert await found.store.state(session.id) == stored
+            assert (await merge(LOCAL, session.id, children)).conflicts
+        else:
+            assert done.conflicts == []
+            assert await value(found, session.id) == done.state.value
+            assert [await states.read(LOCAL, one) for one in children] == before[1:]
 
 
 async def test_a_merge_knows_the_fork_point_after_everything_was_paused(build: Build) -> None:

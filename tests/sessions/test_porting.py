@@ -9,7 +9,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from counting import Counting, Nobody
-from house import Build, House
+from house import Build, House, house
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,7 +73,7 @@ async def everything(house: House) -> list[str]:
 
 
 async def test_an_imported_session_is_the_exported_one_again(build: Build):
-    """AS-51, AS-12, AS-13, AS-25, AG-28, SC-02: import(export(x)) is x, under another id and owner, paused."""
+    """AS-51, AS-12, AS-25, AG-28, SC-02: import(export(x)) is x, under another id and owner, paused."""
     async with build(Counting(pause="snapshot")) as house:
         session = await filled(house)
         before = await document_of(house, session)
@@ -106,6 +106,44 @@ async def test_an_imported_session_is_the_exported_one_again(build: Build):
         state = await house.registry.states.read(ANN, new, "/n")
         assert (state.value, state.version) == (2**80 + 1, 1)
         assert await house.store.check() == []
+
+
+texts = st.text(st.characters(codec="utf-8"), max_size=20)
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+notes = st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), texts), max_size=3)
+
+
+@given(st.dictionaries(texts, plain, max_size=4), st.dictionaries(texts, plain, max_size=3), notes)
+@settings(max_examples=60, deadline=None)
+async def test_whatever_a_session_has_comes_back_exactly(
+    state: dict[str, Any], metadata: dict[str, Any], said: list[tuple[str, str]]
+):
+    """AS-13: import(export(x)) is x."""
+    async with house(Counting(pause="snapshot")) as here:
+        session = await here.create(state=state, metadata=metadata)
+        for role, content in said:
+            await here.registry.history.note(LOCAL, session.id, role, content or " ", None)
+        await here.count(session.id)
+        await here.registry.pause(LOCAL, session.id)
+        before = await document_of(here, session.id)
+        made = await here.registry.porting.take(LOCAL, before)
+        after = await document_of(here, made.record.id)
+        old, found = before.model_dump(), after.model_dump()
+        assert old["state"]["value"] == state
+        # As texts, because 1, 1.0 and True are equal.
+        for part in ("state", "receipts", "summary", "bindings", "fork"):
+            assert json.dumps(found[part]) == json.dumps(old[part])
+        assert json.dumps(found["journal"][:-2]) == json.dumps(old["journal"])
+        marked = {**metadata, IMPORTED_FROM: session.id}
+        assert json.dumps(found["session"]["metadata"]) == json.dumps(marked)
 
 
 async def test_without_secrets_there_are_none(build: Build):

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import anyio
 import anyio.lowlevel
 import pytest
+from counting import Counter as Connected
 from counting import Counting
 from house import Build, House
 from sqlalchemy import Connection, text
 
 from statehold.sessions.creation import new_id
-from statehold.sessions.errors import InvalidArgument, SessionExpired, SessionNotFound
+from statehold.sessions.errors import (
+    CallTimedOut,
+    InvalidArgument,
+    ServiceUnavailable,
+    SessionClosed,
+    SessionExpired,
+    SessionNotFound,
+)
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Timeouts
+from statehold.sessions.services import SessionView, Snapshot
 
 
 async def codes(house: House, session: str) -> list[str]:
@@ -73,6 +85,56 @@ async def test_each_time_of_a_session_is_shown_and_takes_effect(build: Build):
                 await house.registry.info(LOCAL, session)
 
 
+class Slow(Counting):
+    """A service that never opens."""
+
+    async def open(self, session: SessionView, snapshot: Snapshot | None) -> Connected:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+
+async def test_the_times_of_calls_and_of_connecting_take_effect(build: Build):
+    """AM-24: a service has its own; both are told to who waited for them."""
+    slow = Slow("slow", connect_seconds=0.01)
+    async with build(Counting(call_seconds=0.02), slow) as house:
+        session = await house.create()
+        with anyio.fail_after(5):
+            with pytest.raises(CallTimedOut, match=r"0\.02 seconds"):
+                await house.call(session.id, "hold")
+            with pytest.raises(ServiceUnavailable, match=r"0\.01 seconds"):
+                await house.call(session.id, service="slow")
+        assert await house.count(session.id) == 1
+
+
+@pytest.mark.parametrize(("grace", "outcome"), [(0.02, "session_closed"), (60.0, "held")])
+async def test_a_closing_session_waits_for_its_calls_as_long_as_it_is_told_to(
+    build: Build, grace: float, outcome: str
+):
+    """AM-24."""
+    async with build(policy=Policy(close_grace=grace)) as house:
+        session = await house.create()
+        outcomes: list[str] = []
+
+        async def call() -> None:
+            try:
+                answer = await house.call(session.id, "hold")
+            except SessionClosed as error:
+                outcomes.append(error.code)
+            else:
+                outcomes.append(answer.payload["content"][0]["text"])
+
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call)
+                await house.counter.holding.wait()
+                tasks.start_soon(house.registry.close, LOCAL, session.id)
+                if outcome == "held":
+                    await house.until(lambda: session.status == "closing")
+                    house.counter.let_go.set()
+        assert outcomes == [outcome]
+        assert await house.status(session.id) == "closed"
+
+
 async def test_an_idle_session_is_closed_in_order_where_that_is_wanted(build: Build):
     """AM-25: detected, closed, released, in this order, with their causes."""
     async with build(policy=Policy(on_idle="close", timeouts=Timeouts(idle=10))) as house:
@@ -109,8 +171,9 @@ async def test_a_session_at_hand_is_found_without_the_store(
     """AM-17, AM-18: a lookup is one of a dictionary, however many sessions there are, and so is reading a state."""
     async with build(policy=Policy(sessions_per_principal=0)) as house:
         session = await house.create(state={"n": 1})
-        for _ in range(100):
-            await house.create()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(10_000):
+                tasks.start_soon(house.create)
         reads: list[object] = []
 
         async def read(query: object) -> Any:
@@ -161,6 +224,33 @@ async def test_names_that_look_alike_are_different_and_come_back_exactly(build: 
             assert (await house.registry.find(LOCAL, name)).id == session
             assert (await house.registry.info(LOCAL, session))["name"] == name
         assert (await house.registry.find(LOCAL, "wo\u0308rk")).id == made["w\xf6rk"]
+
+
+async def test_a_save_that_waits_does_not_hold_up_a_call(build: Build, tmp_path: Path):
+    """SC-27: another process has the database, and a hundred calls of another session are answered."""
+    async with build(folder=tmp_path) as house:
+        saved, called = await house.create(), await house.create()
+        await house.count(called.id)
+        done = anyio.Event()
+
+        async def save() -> None:
+            await house.registry.states.update(LOCAL, saved.id, {"n": 1})
+            done.set()
+
+        with (
+            closing(sqlite3.connect(tmp_path / "statehold.db", isolation_level=None)) as other,
+            anyio.fail_after(5),
+        ):
+            other.execute("BEGIN IMMEDIATE")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(save)
+                for number in range(2, 102):
+                    assert await house.count(called.id) == number
+                assert not done.is_set()
+                other.execute("ROLLBACK")
+        stored = await house.store.state(saved.id)
+        assert stored is not None
+        assert stored.value == {"n": 1}
 
 
 def changed(connection: Connection) -> int:

@@ -85,8 +85,23 @@ async def test_it_wakes_for_a_deadline_that_is_nearer_than_the_one_it_waits_for(
         tasks.cancel_scope.cancel()
 
 
-async def test_a_million_uses_do_not_touch_the_heap():
+async def test_ten_thousand_sessions_wait_as_one_and_none_is_looked_at_before_its_time():
     """SC-45."""
+    diary = Diary()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(diary.reaper.run)
+        for number in range(10_000):
+            diary.reaper.schedule(str(number), 100.0 + number)
+        for _ in range(99):
+            await diary.pass_time(1)
+        assert (diary.clock.waiting, diary.seen) == (1, [])
+        await diary.pass_time(1)
+        assert diary.seen == [("0", 100.0)]
+        assert len(diary.reaper) == 9_999
+        tasks.cancel_scope.cancel()
+
+
+async def test_thousands_of_deadlines_of_one_key_are_one():
     diary = Diary()
     for _ in range(1000):
         diary.reaper.schedule("a", 10.0)

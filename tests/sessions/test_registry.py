@@ -253,7 +253,7 @@ async def test_closing_lets_a_call_finish_and_force_does_not(build: Build):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
             await house.counter.holding.wait()
-            with anyio.fail_after(3):
+            with anyio.fail_after(2):
                 await house.registry.close(LOCAL, session.id, force=True)
         assert outcome == ["session_closed"]
         assert house.counter.open_now == 0
@@ -400,6 +400,13 @@ async def test_the_journal_holds_calls_and_transitions_without_secrets(build: Bu
         assert [e.request.get("code", "call") for e in entries] == ["T02", "call", "T08"]
         assert entries[1].request == {"password": "[redacted]", "n": 1}
         assert [e.seq for e in entries] == [1, 2, 3]
+        await house.registry.resume(LOCAL, session.id)
+        await house.registry.close(LOCAL, session.id)
+        await house.store.flush()
+        entries = await house.store.journal(session.id)
+        codes = [e.request["code"] for e in entries[2:]]
+        assert codes == ["T08", "T09", "T12", "T18"]
+        assert {e.session_id for e in entries} == {session.id}
 
 
 async def test_a_paused_session_is_given_back_when_its_change_fails(build: Build):

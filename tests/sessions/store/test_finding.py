@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, Engine, event
 from store_making import NODE, Sessions, node_record
 
-from statehold.sessions.records import SessionFilter, SummaryRecord
+from statehold.sessions.records import LABELS, SessionFilter, SummaryRecord
 from statehold.sessions.store import SQLStore, Store, Write, lists
 
 
@@ -112,18 +113,41 @@ async def test_a_page_of_much_metadata_ends_early(store: Store, sessions: Sessio
     assert len(await listed(store, limit=100)) == 70
 
 
-async def test_labels_are_found_through_their_indexes(tmp_path: Path) -> None:
-    """AS-04, SC-30: no session of another user is read, and none is sorted."""
+@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize("more", [{}, {"namespace": "", "metadata": {"n": 1}}], ids=["", "picky"])
+async def test_labels_are_found_through_their_indexes(
+    tmp_path: Path, label: str, more: dict[str, Any]
+) -> None:
+    """AS-04, SC-30: no session of another user is read, and they come in their order."""
+    wanted: dict[str, Any] = {"owner": "local", "labels": {label: "ann"}, **more}
+    ann: dict[str, Any] = {label: "ann", "metadata": {"n": 1}}
+    ben: dict[str, Any] = {**ann, label: "ben"}
+    ran: list[tuple[str, Any]] = []
+
+    def note(_c: Connection, _cursor: object, text: str, given: Any, *_: object) -> None:
+        if "FROM session" in text and label in text.partition("WHERE")[2]:
+            ran.append((text, given))
+
     async with SQLStore.sqlite(tmp_path) as store:
         await store.join(node_record(NODE))
-        await Sessions(store).make("sh_a", user_id="ann")
+        sessions = Sessions(store)
+        for session in ("sh_a", "sh_b"):
+            await sessions.make(session, **ann)
+        await sessions.make("sh_c", **ben)
+        event.listen(Engine, "before_cursor_execute", note)
+        try:
+            assert await listed(store, **wanted, limit=1) == ["sh_b", "sh_a"]
+        finally:
+            event.remove(Engine, "before_cursor_execute", note)
+    # The first page, and one that a cursor continues.
+    assert len(ran) == 2
     with sqlite3.connect(tmp_path / "statehold.db") as connection:
-        plan = connection.execute(
-            "EXPLAIN QUERY PLAN SELECT * FROM session WHERE owner = ? AND user_id = ? "
-            "AND used_at <= ? AND (used_at < ? OR used_at = ? AND id < ?) ORDER BY used_at DESC, id DESC LIMIT 9",
-            ("local", "ann", 1.0, 1.0, 1.0, "x"),
-        ).fetchall()
+        for text, given in ran:
+            plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", given).fetchall()
+            first, *rest = [row[3] for row in plan]
+            assert first.startswith(
+                f"SEARCH session USING INDEX session_{label} (owner=? AND {label}=?"
+            )
+            # Sessions of one and the same moment are sorted by their ids.
+            assert rest == ["USE TEMP B-TREE FOR RIGHT PART OF ORDER BY"]
     connection.close()
-    assert plan[0][3].startswith(
-        "SEARCH session USING INDEX session_user_id (owner=? AND user_id=?"
-    )

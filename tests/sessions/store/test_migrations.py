@@ -27,6 +27,7 @@ def _schema(connection: Connection) -> set[tuple[str, str]]:
 
 
 def test_the_migrations_lead_to_the_tables_of_the_program() -> None:
+    """SC-20."""
     migrated, made = create_engine("sqlite://"), create_engine("sqlite://")
     with migrated.begin() as connection:
         migrate(connection, None)
@@ -56,6 +57,16 @@ def test_the_history_is_one_line_that_ends_at_head() -> None:
     assert script.get_heads() == [HEAD]
     assert len(script.get_bases()) == 1
     assert not any(found.is_branch_point for found in script.walk_revisions())
+
+
+def test_a_database_of_every_earlier_schema_is_stored() -> None:
+    """What `test_a_stored_database_of_an_earlier_schema_is_upgraded` then upgrades."""
+    from alembic.script import ScriptDirectory
+
+    folder = Path(upgrade_module.__file__).parent / "migrations"
+    revisions = {found.revision for found in ScriptDirectory(str(folder)).walk_revisions()}
+    stored = {path.stem for path in (Path(__file__).parent / "stored").glob("*.sql")}
+    assert stored == revisions - {HEAD}
 
 
 def test_neither_import_nor_opening_loads_alembic(tmp_path: Path) -> None:

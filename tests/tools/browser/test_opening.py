@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import anyio
 import pytest
 from browsing import Browse, new_view, opened, running, section, text_of
 from lab import Lab
-from playwright.async_api import Error
+from playwright.async_api import Error, async_playwright
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.sessions.services import Snapshot
@@ -275,20 +276,59 @@ async def test_it_is_said_when_there_is_no_port_left_for_a_session(
         assert "about:blank" in await browse.text("snapshot")
 
 
-async def test_playwright_server_elsewhere_is_used(tmp_path: Path, shell: str, lab: str) -> None:
+@pytest.fixture
+def launch_server(tmp_path: Path, shell: str) -> list[str]:
+    """Serves one browser, the same one to all."""
     (tmp_path / "server.json").write_text(
         json.dumps({"executablePath": shell, "chromiumSandbox": False, "host": "127.0.0.1"})
     )
-    config = str(tmp_path / "server.json")
-    command = [sys.executable, "-m", "playwright", "launch-server"]
-    command += ["--browser", "chromium", "--config", config]
-    with told(command, "ws://") as address:
-        async with (
-            running(tmp_path, None, ws_endpoint=f"ws://{address}") as service,
-            opened(service) as browse,
-        ):
-            await browse.text("navigate", url=f"{lab}/frame?name=one")
-            assert "Frame one" in await browse.text("snapshot")
+    return ["launch-server", "--browser", "chromium", "--config", str(tmp_path / "server.json")]
+
+
+@pytest.fixture
+async def run_server(tmp_path: Path, shell: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Serves each connection a browser of its own: the shell, put where Playwright looks for what it has downloaded."""
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path / "browsers"))
+    async with async_playwright() as playwright:
+        with pytest.raises(Error) as caught:
+            await playwright.chromium.launch()
+    found = re.search(r"Executable doesn't exist at (.+)", caught.value.message)
+    assert found is not None
+    put(shell, Path(found[1]))
+    return ["run-server", "--port", "0", "--host", "127.0.0.1"]
+
+
+def put(program: str, path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text(f'#!/bin/sh\nexec "{program}" "$@"\n')
+    path.chmod(0o755)
+
+
+async def test_playwright_server_elsewhere_is_used(
+    launch_server: list[str], tmp_path: Path, lab: str
+) -> None:
+    await use_server(launch_server, tmp_path, lab)
+
+
+async def test_playwright_server_with_a_browser_for_each_connection_is_used(
+    run_server: list[str], tmp_path: Path, lab: str
+) -> None:
+    await use_server(run_server, tmp_path, lab)
+
+
+async def use_server(options: list[str], data: Path, lab: str) -> None:
+    """Open and restore a session in the browser of a server, and again by another service."""
+    with told([sys.executable, "-m", "playwright", *options], "ws://") as address:
+        for _ in range(2):
+            async with (
+                running(data, None, ws_endpoint=f"ws://{address}") as service,
+                opened(service) as browse,
+            ):
+                await browse.text("navigate", url=f"{lab}/frame?name=one")
+                assert "Frame one" in await browse.text("snapshot")
+                given = await saved(browse)
+                async with opened(service, new_view(generation=2), given) as again:
+                    assert "Frame one" in await again.text("snapshot")
 
 
 async def test_unreachable_browser_elsewhere_is_said_without_the_key_in_its_address(

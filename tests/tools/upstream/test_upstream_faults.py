@@ -121,7 +121,6 @@ async def test_a_server_that_crashes_again_and_again_is_told_each_time(serving: 
 
 
 async def test_a_stubborn_family_is_killed_within_the_bound(serving: Serving) -> None:
-    """AM-35."""
     service = serving("bad", "stubborn")
     connection = await service.open(view(), None)
     family = (await connection.call("family", {}, Caller())).payload["structuredContent"]

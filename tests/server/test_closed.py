@@ -1,0 +1,97 @@
+"""A closed session: what may still be done with it, and that nothing else changes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from front import JSON, code_of, opened_session, service, structured
+from mcp import Client
+
+WAYS = [("memory", "modern"), ("memory", "legacy")]
+
+MORE: dict[str, list[JSON]] = {
+    "session_bind": [{"service": "quick"}],
+    "session_unbind": [{"service": "quick"}],
+    "session_rename": [{}, {"name": "other"}, {"metadata": {"a": 2}}],
+    "session_close": [{}, {"force": True}],
+    "session_restart": [{}, {"services": ["quick"]}],
+    "session_extend": [{}, {"seconds": 1}, {"seconds": -1}],
+    "session_fork": [{}, {"count": 2, "names": ["x", "y"]}],
+    "session_note": [{"role": "user", "content": "x"}],
+    "session_summary": [{"text": "mine"}],
+    "state_update": [{"values": {"n": 2}}, {"values": {}, "mode": "replace"}],
+}
+"""Arguments of the tools that need some, or have several ways to change something."""
+ENDS = {"session_close", "session_delete"}
+"""What may be done again, and what a closed session is there for."""
+
+
+@pytest.fixture(scope="module")
+def settings() -> JSON:
+    toolsets = ["core", "lifecycle", "state", "history", "branch", "admin"]
+    return {"toolsets": toolsets, "services": {"quick": service("quick")}}
+
+
+async def kept(client: Client, session: str) -> Any:
+    """Return all that is kept of a session, but for when it was looked at."""
+    given: JSON = {"session_id": session, "secrets": True}
+    document = structured(await client.call_tool("session_export", given))["document"]
+    document.pop("exported_at", None)
+    info = structured(await client.call_tool("session_info", {"session_id": session}))
+    return document, info
+
+
+async def listed(client: Client) -> list[JSON]:
+    everything: JSON = {"statuses": ["idle", "active", "paused", "error", "closed"], "limit": 100}
+    return structured(await client.call_tool("session_list", everything))["sessions"]
+
+
+async def test_no_tool_changes_a_closed_session(client: Client) -> None:
+    session = await opened_session(client, state={"n": 1}, metadata={"a": 1}, user_id="ann")
+    one: JSON = {"session_id": session}
+    await client.call_tool("inc", one)
+    forked = structured(await client.call_tool("session_fork", one))["children"]
+    child = forked[0]["session_id"]
+    await client.call_tool("state_update", {"session_id": child, "values": {"n": 3}})
+    await client.call_tool("session_close", one)
+    before = await kept(client, session), await listed(client)
+    more = {**MORE, "session_merge": [{"sources": [child]}]}
+    tried: list[str] = []
+    for tool in (await client.list_tools()).tools:
+        reads = tool.annotations is not None and tool.annotations.read_only_hint
+        own = "statehold/service" not in (tool.meta or {})
+        if "session_id" not in tool.input_schema["properties"] or (own and reads):
+            continue
+        if tool.name in ENDS:
+            continue
+        for arguments in more.get(tool.name, [{}]):
+            refused = await client.call_tool(tool.name, {**one, **arguments})
+            assert refused.is_error, (tool.name, arguments)
+            assert code_of(refused) == "session_closed", (tool.name, arguments)
+            tried.append(tool.name)
+    assert {*more, "session_pause", "session_resume", "inc"} - ENDS <= set(tried)
+    assert (await kept(client, session), await listed(client)) == before
+
+
+async def test_closing_again_changes_nothing(client: Client) -> None:
+    session = await opened_session(client, state={"n": 1})
+    await client.call_tool("session_close", {"session_id": session})
+    before = await kept(client, session)
+    for arguments in MORE["session_close"]:
+        await client.call_tool("session_close", {"session_id": session, **arguments})
+    assert await kept(client, session) == before
+
+
+async def test_a_closed_session_is_no_source_of_a_merge(client: Client) -> None:
+    session = await opened_session(client, state={"n": 1})
+    forked = structured(await client.call_tool("session_fork", {"session_id": session}))
+    child = forked["children"][0]["session_id"]
+    await client.call_tool("state_update", {"session_id": child, "values": {"n": 3}})
+    await client.call_tool("session_close", {"session_id": child})
+    before = await kept(client, child)
+    given: JSON = {"session_id": session, "sources": [child]}
+    assert code_of(await client.call_tool("session_merge", given)) == "session_closed"
+    assert await kept(client, child) == before
+    found = structured(await client.call_tool("state_get", {"session_id": session}))
+    assert (found["value"], found["version"]) == ({"n": 1}, 0)
