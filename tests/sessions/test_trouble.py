@@ -168,6 +168,7 @@ async def test_the_first_answer_waits_until_it_is_durable_that_there_is_a_connec
         session = await house.create()
         asked, may, real = anyio.Event(), anyio.Event(), house.store.write
         answers: list[object] = []
+        early: list[object] = []
 
         async def write(*args: Any, **kwargs: Any) -> object:
             asked.set()
@@ -183,7 +184,7 @@ async def test_the_first_answer_waits_until_it_is_durable_that_there_is_a_connec
             await asked.wait()
             for _ in range(20):
                 await anyio.lowlevel.checkpoint()
-            early = list(answers)
+            early += answers
             may.set()
         assert not early
         assert answers
