@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("statehold.browser")
 
+CONTEXTS: Final = 2000
+"""A driver keeps a little of every context: after so many, new sessions get a fresh one with a fresh browser."""
 START_SECONDS: Final = 20.0
 STOP_SECONDS: Final = 3.0
 
@@ -58,6 +60,11 @@ class Driver:
 
     def __repr__(self) -> str:
         return f"<Driver pid={self.pid} contexts={self.contexts}>"
+
+    @property
+    def worn(self) -> bool:
+        """Whether it is to take no more sessions, because it had so many."""
+        return self.contexts >= CONTEXTS
 
     @property
     def pid(self) -> int | None:

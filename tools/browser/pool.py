@@ -28,8 +28,6 @@ logger = logging.getLogger("statehold.browser")
 
 Launch = Callable[["Playwright"], Awaitable["Browser"]]
 
-CONTEXTS_PER_DRIVER: Final = 2000
-"""The driver keeps a little of every context: after so many, new sessions get a fresh one with a fresh browser."""
 CLOSE_SECONDS: Final = 5.0
 CHECK_SECONDS: Final = 10.0
 """How long a browser or driver may take to answer before it counts as hung; on a machine that is too busy all take long."""
@@ -67,11 +65,6 @@ class BrowserProcess:
 
     def __repr__(self) -> str:
         return f"<BrowserProcess {self.browser.version} sessions={self.sessions}>"
-
-    @property
-    def worn(self) -> bool:
-        """Whether it is to take no more sessions, because its driver had so many."""
-        return self.driver.contexts >= CONTEXTS_PER_DRIVER
 
     def die(self, reason: str) -> None:
         """Note that it is gone and tell its sessions. Only the first reason counts."""
@@ -216,7 +209,7 @@ class Pool:
         lock = self._locks.setdefault(domain, anyio.Lock())
         async with lock:
             process = self._processes.get(domain)
-            if process is None or process.lost.is_set() or process.closing or process.worn:
+            if process is None or process.lost.is_set() or process.closing or process.driver.worn:
                 if process is not None:
                     # It goes on until its sessions have ended.
                     self._retired.add(process)
@@ -283,7 +276,7 @@ class Pool:
     async def _current_driver(self) -> Driver:
         async with self._starting:
             driver = self._driver
-            if driver is None or driver.exited.is_set() or driver.contexts >= CONTEXTS_PER_DRIVER:
+            if driver is None or driver.exited.is_set() or driver.worn:
                 driver = self._driver = await Driver.start(self._folder, self._ledger)
                 self._drivers.add(driver)
             driver.browsers += 1

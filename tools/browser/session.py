@@ -160,7 +160,7 @@ class BrowserSession:
             return await tab.page.title()
         return ""
 
-    async def unstick(self, seconds: float = PROBE_SECONDS, *, script: str = "1") -> None:
+    async def unstick(self, seconds: float = PROBE_SECONDS) -> None:
         """Close the current page when it does not run a script within some seconds, and have that told.
 
         While another page is on its way, the browser lets none be run: then a page that is well is closed, too.
@@ -169,7 +169,7 @@ class BrowserSession:
         if tab is None or tab.modal_text is not None or tab.crashed:
             return
         with anyio.move_on_after(seconds) as scope, suppress(Exception):
-            await tab.page.evaluate(script)
+            await tab.page.evaluate("1")
         if scope.cancelled_caught:
             await self.give_up(tab)
 

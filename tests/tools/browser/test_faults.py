@@ -340,7 +340,7 @@ async def test_callers_who_are_not_the_same_have_browsers_of_their_own(
 async def test_a_driver_that_had_many_sessions_is_replaced_and_ends_with_its_last(
     data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pools, "CONTEXTS_PER_DRIVER", 2)
+    monkeypatch.setattr(driver, "CONTEXTS", 2)
     async with running(data, shell, keep_seconds=0) as service:
         async with opened(service) as one, opened(service) as two, opened(service) as three:
             worn = driver_pid(one)
