@@ -277,8 +277,11 @@ def _wrong_path(config: Config, layers: list[Layer]) -> str | None:
     def at(*key: str) -> str:
         return next((layer.spell(key) for layer in layers if layer.has(key)), ".".join(key))
 
-    if config.data.exists() and not config.data.is_dir():
-        return f"{at('data')}: {config.data} is not a folder; give a folder, it is made when it is missing"
+    above = next(path for path in (config.data, *config.data.parents) if path.exists())
+    if not above.is_dir():
+        return (
+            f"{at('data')}: {above} is not a folder; give a folder, it is made when it is missing"
+        )
     tokens = config.server.tokens
     if tokens is not None and not tokens.is_file():
         return f"{at('server', 'tokens')}: there is no such file; make it, or correct the path"

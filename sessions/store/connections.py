@@ -325,7 +325,7 @@ def _set_aside(folder: DataFolder) -> None:
     name = folder.set_aside(time.time())
     logger.error(
         "%s is damaged: it was set aside as %s, and an empty one begins. Its sessions are not lost: stop Statehold and "
-        "put a copy in its place, or recover what can be read with `sqlite3 %s .recover`.",
+        "put a copy in its place, or recover what can be read with `sqlite3 %s .dump`.",
         *(FILE_NAME, name, name),
     )
 

@@ -71,10 +71,14 @@ async def test_a_death_changes_the_status_of_its_session_without_any_call(tmp_pa
         assert "SIGKILL" in info["services"][0]["last_error"]
 
 
-async def test_a_hanging_call_and_its_process_are_ended_by_force(tmp_path: Path, leaks: Any):
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_a_hanging_call_and_its_process_are_ended_by_force(
+    tmp_path: Path, leaks: Any, stopped: bool
+):
     """AM-35: within two seconds, with the bounds of production."""
     async with rig(tmp_path) as node:
         session = await opened(node)
+        pid = (await node.call(session, "inc"))["structuredContent"]["pid"]
         told = anyio.Event()
 
         async def hang() -> None:
@@ -85,6 +89,8 @@ async def test_a_hanging_call_and_its_process_are_ended_by_force(tmp_path: Path,
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(hang)
             await node.arrived("hang")
+            if stopped:
+                os.kill(pid, signal.SIGSTOP)
             with anyio.fail_after(2):
                 await node.registry.close(LOCAL, session, force=True)
                 await told.wait()

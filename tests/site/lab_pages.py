@@ -149,7 +149,12 @@ ALERTS = f"""<button onclick="for (let n = 1; n <= 50; n++) alert('Alert ' + n);
 ENDLESS = f"""<button onclick="for (;;);">Never return</button>
 <button onclick="setTimeout(() => {{ for (;;); }}, 0)">Hang soon</button>
 <button onclick="setInterval(() => document.getElementById('said').textContent = ++window.ticks, 20)">Tick for ever</button>
-{SAID}<script>window.ticks = 0;</script>"""
+{SAID}<script>window.ticks = 0; onmessage = () => {{ for (;;); }};</script>"""
+
+HANGS_PARENT = """<button onclick="hang.port2.postMessage(1)">Hang parent</button><script>
+const work = ms => { for (const end = Date.now() + ms; Date.now() < end;); }, hang = new MessageChannel();
+hang.port1.onmessage = () => { work(50); parent.postMessage(1, "*"); work(100); };
+</script>"""
 
 CONSOLE = f"""<button onclick="console.log('a log', {{a: 1}}); console.info('an info'); console.debug('a debug');
 console.warn('a warning'); console.error('an error')">All levels</button>
@@ -270,6 +275,7 @@ PAGES = {
     "/popups": ("Popup storm", POPUPS),
     "/alerts": ("Alert storm", ALERTS),
     "/endless": ("Endless script", ENDLESS),
+    "/hangs-parent": ("Hangs its parent", HANGS_PARENT),
     "/console": ("Console", CONSOLE),
     "/slow": ("Slow", SLOW),
     "/clipboard": ("Clipboard", CLIPBOARD),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import anyio
 import psutil
+
+from statehold.tools.upstream import proc
 
 
 def alive(pid: int) -> bool:
@@ -23,11 +23,4 @@ async def until_gone(*pids: int, seconds: float = 10) -> None:
     """
     with anyio.fail_after(seconds):
         for pid in pids:
-            try:
-                process = os.pidfd_open(pid)
-            except ProcessLookupError:
-                continue
-            try:
-                await anyio.wait_readable(process)
-            finally:
-                os.close(process)
+            assert await proc.ended(pid)

@@ -123,6 +123,8 @@ class Lying(Quick):
         "stray_progress",
         "unknown_notification",
         "not_json",
+        "too_deep",
+        "too_long_a_number",
         "unasked_request",
     )
 
@@ -171,6 +173,21 @@ class Lying(Quick):
         with self.writing:
             os.write(1, b'Listening on port 3000\n{"jsonrpc": "2.0", "id"\n[]\n42\n\xff\xfe\n\n')
         return text("done")
+
+    def tool_too_deep(self, _given: JSON, _params: JSON, request_id: Any) -> JSON:
+        return self.unreadable(request_id, "[" * 5000 + "]" * 5000)
+
+    def tool_too_long_a_number(self, _given: JSON, _params: JSON, request_id: Any) -> JSON:
+        return self.unreadable(request_id, "9" * 5000)
+
+    def unreadable(self, request_id: Any, value: str) -> JSON:
+        """Write an answer that Python cannot read; the one returned comes too late then."""
+        line = (
+            f'{{"jsonrpc": "2.0", "id": {request_id}, "result": {{"content": [], "x": {value}}}}}\n'
+        )
+        with self.writing:
+            os.write(1, line.encode())
+        return text("too late")
 
     def tool_unasked_request(self, *_: object) -> JSON:
         params: JSON = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}

@@ -152,10 +152,14 @@ class Call:
         except Error as error:
             if not was_done(error):
                 raise
-            # Until the server answers, the page can only be waited for, which was done.
-            self.shows_snapshot = False
-            tab.news.append(f"It was done, but {tab.waits_for} did not answer yet.")
-            return None
+            if waits := tab.waits_for:
+                # Until the server answers, the page can only be waited for, which was done.
+                tab.news.append(f"It was done, but {waits} did not answer yet.")
+            else:
+                await self.session.unstick()
+            if waits or tab.closed:
+                self.shows_snapshot = False
+                return None
         glimpse = Glimpse(tab) if snapshot and self.config.snapshot != "none" else None
         same = await settle(
             tab,

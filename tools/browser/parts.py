@@ -1,14 +1,11 @@
-"""The processes that a browser consists of, as it tells itself, and waiting for the end of one of them."""
+"""The processes that a browser consists of, as it tells itself."""
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-
-from ..upstream import proc
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
@@ -39,21 +36,4 @@ class Parts:
         return []
 
 
-async def ended(pid: int) -> bool:
-    """Wait until a process ends that is not our child, and return True; False at once where the system does not tell."""
-    if not proc.LINUX:
-        return False
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    try:
-        await anyio.wait_readable(handle)
-    finally:
-        os.close(handle)
-    return True
-
-
-__all__ = ["BROWSER", "HOLDERS", "Parts", "ended"]
+__all__ = ["BROWSER", "HOLDERS", "Parts"]

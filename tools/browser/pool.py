@@ -18,7 +18,7 @@ from ..upstream import proc
 from ..upstream.ledger import Ledger
 from .clipboard import Turns
 from .driver import Driver
-from .parts import BROWSER, HOLDERS, Parts, ended
+from .parts import BROWSER, HOLDERS, Parts
 from .popups import Popups
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class BrowserProcess:
 
     async def _end_with(self, pid: int, reason: str) -> None:
         assert self.pid is not None
-        if not await ended(pid) or self.closing:
+        if not await proc.ended(pid) or self.closing:
             return
         self.whole = False
         # A browser that is ending loses its processes first, and the reason is another one then.

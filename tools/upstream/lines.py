@@ -29,6 +29,8 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
+from ...sessions.members import members
+
 QUEUED_BYTES: Final = 4 * 2**20
 """How much may wait to be consumed before the pipe is left alone."""
 
@@ -73,18 +75,16 @@ def decode(line: bytes) -> JSONRPCMessage | None:
 
 
 def _salvaged(line: bytes) -> JSONRPCMessage | None:
+    text = line.decode("utf-8", "replace")
     try:
-        found: object = json.loads(line.decode("utf-8", "replace"))
+        found: object = json.loads(text)
         clean = json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
-    except (ValueError, RecursionError):
-        return None
-    try:
         return jsonrpc_message_adapter.validate_json(clean, by_name=False)
-    except ValueError:
-        pass
-    if not isinstance(found, dict) or "method" in found:
+    except (ValueError, RecursionError):
+        found = members(text)
+    if "method" in found:
         return None
-    number = cast(dict[str, object], found).get("id")
+    number = found.get("id")
     if isinstance(number, bool) or not isinstance(number, int | str):
         return None
     fault = ErrorData(code=INTERNAL_ERROR, message="The server sent an answer that is no JSON-RPC.")

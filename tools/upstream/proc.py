@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+import anyio
+
 LINUX: Final = sys.platform == "linux"
 PROC: Final = Path("/proc")
 MARK: Final = "STATEHOLD_CHILD"
@@ -146,6 +148,23 @@ def _kill(pid: int, wanted: frozenset[str]) -> bool:
     return True
 
 
+async def ended(pid: int) -> bool:
+    """Wait until a process ends that is not our child, and return True; False at once where the system does not tell."""
+    if not LINUX:
+        return False
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    try:
+        await anyio.wait_readable(handle)
+    finally:
+        os.close(handle)
+    return True
+
+
 def group_members(pgid: int) -> list[int]:
     """Find the living members of a process group. Elsewhere than on Linux: the group itself, if it has any.
 
@@ -196,6 +215,7 @@ __all__ = [
     "MARK",
     "children",
     "descriptors",
+    "ended",
     "group_members",
     "has_children",
     "kill_marked",

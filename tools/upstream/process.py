@@ -229,6 +229,9 @@ class ChildProcess:
         self.read.discard()
         self.write.close()
         limits = self._limits
+        if self._alive():
+            # One that was stopped would take the whole of every bound.
+            proc.signal_group(self.pid, signal.SIGCONT)
         if self.fault is None:
             await self._wait(self.exited.is_set, limits.eof_grace)
         if family and self.returncode is not None:

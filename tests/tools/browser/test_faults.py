@@ -271,6 +271,25 @@ async def test_a_page_that_hangs_after_a_click_is_closed_and_told(
 
 
 @pytest.mark.usefixtures("impatient")
+async def test_a_page_that_hangs_after_a_click_in_its_frame_is_closed_and_told(
+    data: Path, shell: str, lab: str
+) -> None:
+    """The frame is of another site, and so of another process, which answers."""
+    other = lab.replace("127.0.0.1", "localhost")
+    async with running(data, shell, action_seconds=1) as service, opened(service) as browse:
+        await browse.text("navigate", url=f"{lab}/endless")
+        await browse.value(f"""() => new Promise(done => {{
+            const frame = document.createElement("iframe");
+            frame.onload = () => done();
+            frame.src = "{other}/hangs-parent";
+            document.body.append(frame);
+        }})""")
+        result = await browse.call("click", target=await browse.ref("Hang parent"))
+        assert "did not answer any more and was closed" in section(text_of(result), "Events")
+        assert "Counter" in await browse.text("navigate", url=f"{lab}/counter")
+
+
+@pytest.mark.usefixtures("impatient")
 async def test_a_page_that_hangs_keeps_nobody_from_the_next(
     data: Path, shell: str, lab: str
 ) -> None:

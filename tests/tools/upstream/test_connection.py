@@ -391,6 +391,8 @@ async def test_progress_of_many_calls_at_once_reaches_each_in_order(serving: Ser
         ("stray_progress", True),
         ("unknown_notification", True),
         ("not_json", True),
+        ("too_deep", False),
+        ("too_long_a_number", False),
         ("unasked_request", True),
     ],
 )
