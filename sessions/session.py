@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -163,6 +164,8 @@ class Session:
         self._seq = last_seq
         self._entries: list[JournalRecord] = []
         self._writing_state = anyio.Lock()
+        self._wrote_state = anyio.Event()
+        """Set, and replaced, when a write of the state is over."""
         self._trial = Trial()
 
     def __repr__(self) -> str:
@@ -316,16 +319,32 @@ class Session:
         When a write fails, every update that builds on it fails too, and the last durable state holds again.
         """
         async with self._writing_state:
-            if trial.error is not None:
-                raise trial.error
-            if self.stored.version < state.version:
-                try:
+            try:
+                if trial.error is not None:
+                    raise trial.error
+                if self.stored.version < state.version:
                     await self.save(state=self.state)
-                except (SessionBusy, StoreUnavailable) as error:
+            except (SessionBusy, StoreUnavailable) as error:
+                if trial.error is None:
                     self.state = self.stored
                     trial.error, self._trial = error, Trial()
-                    raise
+                raise
+            finally:
+                self._wrote_state.set()
+                self._wrote_state = anyio.Event()
         return state
+
+    async def decided(self) -> bool:
+        """Wait until the state at hand is durable; False when it was taken back, because it could not be written."""
+        state, trial = self.state, self._trial
+        while self.stored.version < state.version and trial.error is None:
+            if self._writing_state.locked():
+                await self._wrote_state.wait()
+            else:
+                # Whoever proposed it was cancelled.
+                with suppress(SessionBusy, StoreUnavailable):
+                    await self.settle(state, trial)
+        return trial.error is None
 
     def _taken(self) -> SessionBusy:
         what = "given up" if self.released else "taken over by another process"

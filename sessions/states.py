@@ -10,11 +10,11 @@ from typing import Any
 from anyio import to_thread
 
 from .directory import Directory
-from .errors import SessionBusy
+from .errors import SessionBusy, StateConflict
 from .lifecycle import LIVE, OPEN, Event, Status
 from .policy import Policy
 from .records import Principal, StateRecord
-from .session import Session
+from .session import Session, Trial
 from .shape import shape_of
 from .state import MISSING, Mode, at, copied, size_of, tokens_of, updated
 
@@ -136,6 +136,20 @@ async def change_state(
     Raises:
         StateInvalid: it does not fit the session's schema.
     """
+    while True:
+        try:
+            proposed = await _propose(session, change, live=live, threaded=threaded)
+        except StateConflict:
+            # What it is in conflict with may never be durable, and who reads again gets the durable one until it is.
+            if await session.decided():
+                raise
+        else:
+            return proposed and await session.settle(*proposed)
+
+
+async def _propose(
+    session: Session, change: Change, *, live: bool, threaded: bool
+) -> tuple[StateRecord, Trial] | None:
     async with session.revising:
         while True:
             if not _takes(session, live):
@@ -150,8 +164,7 @@ async def change_state(
                 break
         if session.status in LIVE:
             session.apply(Event.STATE_UPDATED)
-        trial = session.propose(newer)
-    return await session.settle(newer, trial)
+        return newer, session.propose(newer)
 
 
 def _takes(session: Session, live: bool) -> bool:

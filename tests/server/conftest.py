@@ -102,8 +102,8 @@ def way(request: pytest.FixtureRequest) -> Way:
 
 
 @pytest.fixture(scope="module")
-async def client(way: Way) -> AsyncGenerator[Client]:
-    """A connection over this way that all tests of the module share."""
+async def client(way: Way, gateway: Gateway) -> AsyncGenerator[Client]:
+    """A connection over this way that all tests of the module share. The gateway is left after it, whichever is used."""
     async with way.connect() as connected:
         yield connected
 

@@ -98,8 +98,8 @@ def person(the_person: Person) -> Person:
 
 
 @pytest.fixture(scope="module")
-async def asked(way: Way, the_person: Person) -> AsyncGenerator[Client]:
-    """A connection of somebody who can be asked."""
+async def asked(way: Way, the_person: Person, gateway: Gateway) -> AsyncGenerator[Client]:
+    """A connection of somebody who can be asked. The gateway is left after it, whichever is used."""
     async with way.connect(**the_person.callbacks) as connected:
         yield connected
 
@@ -335,7 +335,7 @@ class Parked:
         )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 async def modern(memory: Way, the_person: Person) -> AsyncGenerator[Client]:
     if not memory.modern:
         pytest.skip("a legacy client is asked while its call runs")

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from databases import PostgreSQL
+from databases import MariaDB, PostgreSQL
 from front import Way, opened_session, service, serving, structured, toml
 
 from statehold.server.cli import main
@@ -47,11 +47,18 @@ def statehold(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     return run
 
 
-async def test_sessions_in_postgresql_survive_the_death_of_the_process(
-    postgresql: PostgreSQL, tmp_path: Path, statehold: Command
+@pytest.mark.parametrize(("kind", "named"), [("postgresql", "postgresql"), ("mariadb", "mysql")])
+async def test_sessions_in_a_server_survive_the_death_of_the_process(
+    postgresql: PostgreSQL,
+    mariadb: MariaDB,
+    tmp_path: Path,
+    statehold: Command,
+    kind: str,
+    named: str,
 ) -> None:
     config, data = tmp_path / "statehold.toml", tmp_path / "data"
-    url = postgresql.fresh().replace("statehold@", "statehold:${SECRET}@")
+    server = postgresql if kind == "postgresql" else mariadb
+    url = server.fresh().replace("statehold@", "statehold:${SECRET}@")
     counter = {"counter": service("quick")}
     config.write_text(toml({"store": {"url": url}, "services": counter}))
     env, said = {"SECRET": SECRET}, ""
@@ -82,7 +89,7 @@ async def test_sessions_in_postgresql_survive_the_death_of_the_process(
             assert [s["session_id"] for s in json.loads(listed)["sessions"]] == [session]
             found = load(config=config, flags={"data": str(data)}, environ=env)
             told = str(await anyio.to_thread.run_sync(lambda: list(check_store(found))))
-            assert "postgresql local/" in told
+            assert f"{named} local" in told
         said += running.log + listed + noise + told
     assert SECRET not in said
 
