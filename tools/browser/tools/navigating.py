@@ -12,6 +12,7 @@ from pydantic import Field
 
 from ....sessions.services import JSON
 from ..call import Call, ToolFailed, first_line
+from ..glimpse import Glimpse
 from ..policy import scheme_allowed
 from ..tab import Tab
 from ..tool import Arguments, BrowserTool, tool
@@ -102,6 +103,10 @@ async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
             with anyio.CancelScope(shield=True):
                 await call.session.give_up(tab)
 
+    async def prepare() -> None:
+        await came.wait()
+        await Glimpse(tab).prepare()
+
     failure: Error | None = None
     page.on("framenavigated", note)
     try:
@@ -109,6 +114,9 @@ async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
             if not tab.waits_for:
                 tasks.start_soon(ask)
                 tasks.start_soon(watch)
+            if call.config.snapshot != "none":
+                # While the rest of the page arrives, it has the time for it.
+                tasks.start_soon(prepare)
             try:
                 await call.act(go)
             except Failed as error:
