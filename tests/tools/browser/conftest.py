@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 from browsing import Browse, opened, running
+from hibernating import launched
+from keeping import Keeping
 from listening import listening
+from playwright.async_api import Browser
 
 from statehold.tools.browser.service import BrowserService
 
@@ -68,3 +71,17 @@ async def browse(service: BrowserService) -> AsyncGenerator[Browse]:
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
+
+
+@pytest.fixture(scope="module")
+async def browser(anyio_backend: Any, shell: str) -> AsyncGenerator[Browser]:
+    """A browser without our service around it."""
+    async with launched(shell) as found:
+        yield found
+
+
+@pytest.fixture
+def site() -> Generator[Keeping]:
+    """The site that keeps logins; a new one for each test."""
+    with Keeping() as found:
+        yield found

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Generator
-from typing import Any
 
 import pytest
 from hibernating import (
     SECONDS,
     asleep,
     fill_everything,
-    launched,
     log_in,
     logged_in,
     page_of,
@@ -24,19 +21,6 @@ from playwright.async_api import Browser, Page
 from statehold.tools.browser import hibernation
 from statehold.tools.browser.hibernation import Hibernated
 from statehold.tools.browser.sealing import Seal
-
-
-@pytest.fixture(scope="module")
-async def browser(anyio_backend: Any, shell: str) -> AsyncGenerator[Browser]:
-    async with launched(shell) as found:
-        yield found
-
-
-@pytest.fixture
-def site() -> Generator[Keeping]:
-    with Keeping() as found:
-        yield found
-
 
 EVERYTHING = """() => ({
   text: text.value, mirrored: mirrored.value, deep: document.querySelector("x-shadow").shadowRoot.firstChild.value,

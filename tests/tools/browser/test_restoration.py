@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncGenerator, Generator
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,6 @@ from hibernating import (
     SECONDS,
     asleep,
     fill_everything,
-    launched,
     log_in,
     logged_in,
     page_of,
@@ -32,18 +30,6 @@ from statehold.tools.browser.hibernation import Hibernated
 from statehold.tools.browser.origins import Origins
 from statehold.tools.browser.restoration import Resumed, restored
 from statehold.tools.browser.world import asked
-
-
-@pytest.fixture(scope="module")
-async def browser(anyio_backend: Any, shell: str) -> AsyncGenerator[Browser]:
-    async with launched(shell) as found:
-        yield found
-
-
-@pytest.fixture
-def site() -> Generator[Keeping]:
-    with Keeping() as found:
-        yield found
 
 
 async def test_storage_and_history_state_are_there_before_the_scripts_of_the_page(
