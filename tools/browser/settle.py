@@ -33,19 +33,25 @@ _AWAITED: Final = frozenset({"document", "script", "stylesheet", "xhr", "fetch"}
 """Kinds of requests that change what a page says. Pictures, media and streams do not."""
 
 _REST: Final = """new Promise(done => {
-  let changed = performance.now(), same = true;
+  let changed = performance.now(), same = true, due;
   const end = changed + 200;
   const observer = new MutationObserver(() => { changed = performance.now(); same = false; });
   observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
+  const wait = time => { due = performance.now() + time; setTimeout(look, time); };
   const look = () => {
     const now = performance.now();
-    if (now - changed < 8 && now < end) return setTimeout(look, Math.ceil(changed + 8 - now));
+    if (now - changed < 8 && now < end) return wait(Math.ceil(changed + 8 - now));
+    if (now - due > 4) return wait(1);
     observer.disconnect();
     done([same, document.title]);
   };
-  setTimeout(look, 0);
+  wait(0);
 })"""
-"""Resolves when the page did not change for 8 ms, at the latest after 200 ms: whether it never changed, and its title."""
+"""Resolves when the page did not change for 8 ms, at the latest after 200 ms: whether it never changed, and its title.
+
+A look that comes late was held up, by a snapshot or a long script, and so was what the page wanted to do meanwhile: that
+comes before the next look.
+"""
 
 
 async def settle(

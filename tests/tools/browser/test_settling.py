@@ -143,6 +143,21 @@ async def test_what_causes_nothing_costs_no_pause(
     assert fired == []
 
 
+@pytest.mark.parametrize("milliseconds", [1, 3, 6])
+async def test_what_a_page_does_right_after_it_was_held_up_is_seen(
+    browse: Browse, lab: str, milliseconds: int
+) -> None:
+    """The first snapshot of a page keeps it from running for longer than it has to rest."""
+    for number in range(3):
+        await browse.text("navigate", url=f"{lab}/counter")
+        script = f"""() => {{ document.querySelector("button").onclick = () => {{
+            setTimeout(() => {{ document.querySelector("h1").textContent = "Later {number}"; }}, {milliseconds});
+            setTimeout(() => {{ for (const end = Date.now() + 60; Date.now() < end;); }}, 0); }} }}"""
+        await browse.text("evaluate", function=script)
+        found = await browse.text("click", target="button >> nth=0")
+        assert f"Later {number}" in section(found, "Snapshot")
+
+
 async def test_a_page_too_large_for_a_glimpse_is_not_shown_as_the_one_before(
     browse: Browse, lab: str
 ) -> None:
