@@ -160,7 +160,8 @@ class Call:
             if waits or tab.closed:
                 self.shows_snapshot = False
                 return None
-        glimpse = Glimpse(tab) if snapshot and self.config.snapshot != "none" else None
+        calm = self.session.calm
+        glimpse = Glimpse(tab, calm) if snapshot and self.config.snapshot != "none" else None
         same = await settle(
             tab,
             started,
@@ -169,6 +170,8 @@ class Call:
             quiet=quiet,
             glimpse=glimpse,
         )
+        if glimpse is not None:
+            calm.note(tab.page.url, same=same)
         seen = anyio.current_time()
         if not tab.modal.is_set():
             await self.session.tabs.arrived(seconds=self.config.settle_seconds)

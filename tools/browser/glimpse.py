@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from .world import World, WorldError
@@ -13,14 +13,35 @@ if TYPE_CHECKING:
 
 SMALL: Final = 500
 """Of a page with more elements than this, a look that may be in vain costs more than it saves."""
+LARGE: Final = 3000
+"""Of a page with more, a look takes longer than it is waited for."""
+KEPT: Final = 200
+"""How many addresses of calm pages are known."""
 
-_IS_SMALL: Final = f"""(function count(root, found) {{
+_COUNT: Final = f"""(function count(root, found) {{
   for (const element of root.querySelectorAll("*")) {{
-    if (++found > {SMALL}) break;
+    if (++found > {LARGE}) break;
     if (element.shadowRoot) found = count(element.shadowRoot, found);
   }}
   return found;
-}})(document, 0) <= {SMALL}"""
+}})(document, 0)"""
+
+
+class Calm:
+    """The addresses whose pages stayed as they were when they were waited for last. It lives as long as a session."""
+
+    def __init__(self) -> None:
+        self._urls: dict[str, None] = {}
+
+    def __contains__(self, url: str) -> bool:
+        return url in self._urls
+
+    def note(self, url: str, *, same: bool) -> None:
+        self._urls.pop(url, None)
+        if same:
+            self._urls[url] = None
+        if len(self._urls) > KEPT:
+            del self._urls[next(iter(self._urls))]
 
 
 @dataclass(slots=True)
@@ -28,6 +49,7 @@ class Glimpse:
     """What was seen of a page. Worth nothing until it is known that the page stayed as it was."""
 
     tab: Tab
+    calm: Calm = field(default_factory=Calm)
     title: object = None
     """What the page says that its title is."""
     snapshot: str | None = None
@@ -44,14 +66,14 @@ class Glimpse:
             await self.tab.page.locator(":root").count()
 
     async def take(self, world: World) -> None:
-        """Look at the page, if it is small. Never raises; a page that does not answer is seen in part or not at all."""
+        """Look at the page, if it will hardly be in vain. Never raises; one that does not answer is not seen."""
         from playwright.async_api import Error
 
         # What an earlier look saw may be of another page.
         self.snapshot = None
         with suppress(Error, WorldError):
-            if await world.ask(_IS_SMALL):
+            if await world.ask(_COUNT) <= (LARGE if self.tab.page.url in self.calm else SMALL):
                 self.snapshot = await self.tab.page.aria_snapshot(mode="ai")
 
 
-__all__ = ["Glimpse"]
+__all__ = ["Calm", "Glimpse"]

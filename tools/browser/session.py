@@ -12,6 +12,7 @@ import anyio
 from .call import ToolFailed, first_line
 from .config import BrowserConfig
 from .films import Films
+from .glimpse import Calm
 from .mocks import Mocks, Offline
 from .recorder import Recorder
 from .tab import Tab
@@ -65,6 +66,7 @@ class BrowserSession:
         self._left: anyio.Event | None = None
         """Set when the action that was left behind last has ended."""
         self.stepping = False
+        self.calm = Calm()
         self.clipboard: Clipboard | None = None
         """None where the browser process is the session's alone."""
         self._was_on: list[str] | None = None

@@ -168,3 +168,18 @@ async def test_a_page_too_large_for_a_glimpse_is_not_shown_as_the_one_before(
     found = await browse.text("click", target="button >> nth=0")
     assert "/many" in section(found, "Page")
     assert "Increment" not in section(found, "Snapshot")
+
+
+async def test_a_large_page_that_was_calm_is_seen_as_it_is_when_it_no_longer_is(
+    browse: Browse, lab: str
+) -> None:
+    for _ in range(2):
+        found = await browse.text("navigate", url=f"{lab}/many?refs=400")
+        assert "Buy 199" in section(found, "Snapshot")
+    for number in range(3):
+        script = f"""() => {{ document.querySelector("button").onclick = () => {{
+            setTimeout(() => {{ document.querySelector("h1").textContent = "Later {number}"; }}, 3); }} }}"""
+        await browse.text("evaluate", function=script)
+        found = await browse.text("click", target="button >> nth=0")
+        assert f"Later {number}" in section(found, "Snapshot")
+        assert "Buy 199" in section(found, "Snapshot")
