@@ -1,4 +1,4 @@
-"""The ways to a browser that are compared: ours, @playwright/mcp, and Playwright without anything in between."""
+"""The ways to a browser that are compared: ours, @playwright/mcp, and Playwright alone or behind the SDK's own server."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any, Protocol
 import anyio
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from playwright.async_api import Page, async_playwright
 
+from . import bare
+from .bare import shell
 from .gateways import http_server, log_file, statehold
 from .plan import MODE, ROOT
 from .processes import accepting, free_port
@@ -34,10 +35,6 @@ class Browser(Protocol):
     async def call(self, tool: str, arguments: dict[str, Any]) -> str:
         """Call a tool and return the text of its result."""
         ...
-
-
-def shell() -> str | None:
-    return shutil.which("chromium-headless-shell")
 
 
 def whole() -> str | None:
@@ -74,35 +71,11 @@ class Remote:
         return text
 
 
-class Bare:
-    """Playwright itself doing what a tool of that name does, with the snapshot that ours answers with."""
-
-    name = "playwright"
-    ref = ""
-
-    def __init__(self, page: Page) -> None:
-        self._page = page
-
-    async def call(self, tool: str, arguments: dict[str, Any]) -> str:
-        page = self._page
-        if tool == "browser_navigate":
-            await page.goto(arguments["url"], wait_until="load")
-            return await page.aria_snapshot(mode="ai")
-        if tool == "browser_click":
-            await page.get_by_ref(arguments["target"]).click()
-            return await page.aria_snapshot(mode="ai")
-        if tool == "browser_evaluate":
-            return str(await page.evaluate(arguments["function"]))
-        if tool == "browser_take_screenshot":
-            return str(len(await page.screenshot(scale="css")))
-        return await page.aria_snapshot(mode="ai")
-
-
 @asynccontextmanager
 async def opened(name: str, folder: Path) -> AsyncGenerator[Browser]:
     """Start one and connect to it in the era that the peer speaks; everything is gone when the block ends."""
     if name == "playwright":
-        async with _bare() as browser:
+        async with bare.opened() as browser:
             yield browser
         return
     who, how, *more = name.split()
@@ -116,25 +89,21 @@ async def opened(name: str, folder: Path) -> AsyncGenerator[Browser]:
 
 
 @asynccontextmanager
-async def _bare() -> AsyncGenerator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=shell(), chromium_sandbox=False)
-        page = await (await browser.new_context()).new_page()
-        yield Bare(page)
-        await browser.close()
-
-
-@asynccontextmanager
 async def _connected(
     who: str, how: str, settle: str | None, folder: Path
 ) -> AsyncGenerator[Client]:
     port = free_port() if how == "http" else None
     await anyio.Path(folder).mkdir(parents=True, exist_ok=True)
-    command = statehold_command(folder, port) if who == "statehold" else peer_command(settle, port)
+    if who == "statehold":
+        command = statehold_command(folder, port)
+    else:
+        command = bare.COMMAND if who == "sdk" else peer_command(settle, port)
     if port is None:
         with log_file(folder) as errors:
             parameters = StdioServerParameters(
-                command=command[0], args=command[1:], cwd=str(folder)
+                command=command[0],
+                args=command[1:],
+                cwd=str(ROOT if who == "sdk" else folder),
             )
             async with Client(
                 stdio_client(parameters, errlog=errors), mode=MODE["legacy"]

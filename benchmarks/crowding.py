@@ -17,7 +17,8 @@ from mcp.client.client import Client
 from playwright.async_api import Page, async_playwright
 
 from .asking import Asking
-from .browsers import peer_command, possible, shell, statehold_command, whole
+from .bare import shell
+from .browsers import peer_command, possible, statehold_command, whole
 from .gateways import http_server
 from .plan import Plan
 from .processes import accepting, free_port, own_children, proportional

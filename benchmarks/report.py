@@ -12,23 +12,29 @@ Row: TypeAlias = dict[str, Cell]
 
 @dataclass(slots=True)
 class Target:
-    """One number that has to hold. `ceiling`: the value must not be more, else not less."""
+    """One number that has to hold. `ceiling`: the value must not be more, else not less.
+
+    With `between`, which is where it lies with 95 % certainty, it is only missed when all of that does.
+    """
 
     name: str
     value: float
     bound: float
     unit: str
     ceiling: bool = True
+    between: tuple[float, float] | None = None
 
     @property
     def met(self) -> bool:
-        return self.value <= self.bound if self.ceiling else self.value >= self.bound
+        low, high = self.between or (self.value, self.value)
+        return low <= self.bound if self.ceiling else high >= self.bound
 
     def row(self) -> Row:
         sign = "at most" if self.ceiling else "at least"
+        spread = "" if self.between is None else " ({} to {})".format(*map(_shown, self.between))
         return {
             "target": self.name,
-            "measured": f"{_shown(self.value)} {self.unit}",
+            "measured": f"{_shown(self.value)} {self.unit}{spread}",
             "bound": f"{sign} {self.bound:,g} {self.unit}",
             "met": "yes" if self.met else "NO",
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
@@ -17,6 +18,19 @@ def median(values: Sequence[float]) -> float:
     ranked = sorted(values)
     middle = len(ranked) // 2
     return ranked[middle] if len(ranked) % 2 else (ranked[middle - 1] + ranked[middle]) / 2
+
+
+RESAMPLED = 1000
+
+
+def ratio(values: Sequence[float], others: Sequence[float]) -> tuple[float, float, float]:
+    """Return the ratio of two medians, and between what it lies with 95 % certainty, by drawing from the values anew."""
+    drawn = random.Random(1)
+    ratios = [
+        median(drawn.choices(values, k=len(values))) / median(drawn.choices(others, k=len(others)))
+        for _ in range(RESAMPLED)
+    ]
+    return median(values) / median(others), quantile(ratios, 0.025), quantile(ratios, 0.975)
 
 
 @contextmanager
