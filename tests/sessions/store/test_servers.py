@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Generator
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,15 @@ KINDS = ("postgresql", "mariadb")
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 
+DIALECTS = {"postgresql": "postgresql", "mariadb": "mysql"}
+
+
 @pytest.fixture(params=KINDS)
 def server(
     request: pytest.FixtureRequest, postgresql: PostgreSQL, mariadb: MariaDB
 ) -> Generator[DatabaseServer]:
+    # Tables that are made without a store need what the store's module says of indexes.
+    import_module(f"statehold.sessions.store.dialect.{DIALECTS[request.param]}")
     found = postgresql if request.param == "postgresql" else mariadb
     found.start()
     yield found
