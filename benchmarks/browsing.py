@@ -194,14 +194,14 @@ def _targets(results: dict[tuple[str, str], Result]) -> Generator[Target]:
         ours, peer = (results.get((f"{who} stdio", scenario)) for who in ("statehold", "peer"))
         if ours is None or peer is None:
             continue
-        value, *between = ratio(peer.seconds, ours.seconds)
+        value, low, high = ratio(peer.seconds, ours.seconds)
         yield Target(
             f"{scenario}: times as fast as the peer",
             value,
             FASTER.get(scenario, 1.0),
             "x",
             ceiling=False,
-            between=None if scenario in FASTER else (between[0], between[1]),
+            between=None if scenario in FASTER else (low, high),
         )
     for how, (bound, then) in EVALUATE.items():
         ours, peer = p50(f"statehold {how}", "evaluate"), p50(f"peer {how} settle 0", "evaluate")

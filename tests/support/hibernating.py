@@ -89,6 +89,14 @@ async def fill_everything(page: Page) -> None:
     )
 
 
+async def filled(found: Resumed, url: str) -> Page:
+    """Open a page and fill everything that it has."""
+    page = await found.context.new_page()
+    await page.goto(url)
+    await fill_everything(page)
+    return page
+
+
 LOG_IN = """value => new Promise(resolve => {
   localStorage.setItem("login", value);
   sessionStorage.setItem("login", value);

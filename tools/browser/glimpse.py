@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from .world import World, WorldError
@@ -49,7 +49,7 @@ class Glimpse:
     """What was seen of a page. Worth nothing until it is known that the page stayed as it was."""
 
     tab: Tab
-    calm: Calm = field(default_factory=Calm)
+    calm: Calm
     title: object = None
     """What the page says that its title is."""
     snapshot: str | None = None
@@ -57,13 +57,6 @@ class Glimpse:
     @property
     def is_whole(self) -> bool:
         return isinstance(self.title, str) and self.snapshot is not None
-
-    async def prepare(self) -> None:
-        """Make ready what a snapshot needs in each document, which takes longer than the snapshot of a small one."""
-        from playwright.async_api import Error
-
-        with suppress(Error):
-            await self.tab.page.locator(":root").count()
 
     async def take(self, world: World) -> None:
         """Look at the page, if it will hardly be in vain. Never raises; one that does not answer is not seen."""
@@ -76,4 +69,12 @@ class Glimpse:
                 self.snapshot = await self.tab.page.aria_snapshot(mode="ai")
 
 
-__all__ = ["Calm", "Glimpse"]
+async def prepare(tab: Tab) -> None:
+    """Make ready what a snapshot needs in each document, which takes longer than the snapshot of a small one."""
+    from playwright.async_api import Error
+
+    with suppress(Error):
+        await tab.page.locator(":root").count()
+
+
+__all__ = ["Calm", "Glimpse", "prepare"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from anyio.abc import TaskGroup
 
+from .glimpse import prepare
 from .world import WorldError
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ async def _loaded(tab: Tab, tasks: TaskGroup, glimpse: Glimpse | None) -> None:
     if tab.stage == "loaded":
         return
     if glimpse is not None:
-        tasks.start_soon(glimpse.prepare)
+        tasks.start_soon(prepare, tab)
     with anyio.move_on_after(LOAD_SECONDS), suppress(Error):
         await _seen_loaded(tab)
         if tab.stage == "unknown":

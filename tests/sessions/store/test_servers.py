@@ -32,16 +32,13 @@ KINDS = ("postgresql", "mariadb")
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 
-DIALECTS = {"postgresql": "postgresql", "mariadb": "mysql"}
-
-
 @pytest.fixture(params=KINDS)
 def server(
     request: pytest.FixtureRequest, postgresql: PostgreSQL, mariadb: MariaDB
 ) -> Generator[DatabaseServer]:
-    # Tables that are made without a store need what the store's module says of indexes.
-    import_module(f"statehold.sessions.store.dialect.{DIALECTS[request.param]}")
     found = postgresql if request.param == "postgresql" else mariadb
+    # Tables that are made without a store need what the store's module says of indexes.
+    import_module(f"statehold.sessions.store.dialect.{found.driver.partition('+')[0]}")
     found.start()
     yield found
     found.start()  # whatever became of it

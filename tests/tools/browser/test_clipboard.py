@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,15 @@ async def arrive(browse: Browse, lab: str) -> None:
     await browse.text("click", target="#word")
 
 
+@asynccontextmanager
+async def both(service: BrowserService, lab: str) -> AsyncGenerator[tuple[Browse, Browse]]:
+    """Two sessions of one process, each at the field to copy from and paste into."""
+    async with opened(service) as ann, opened(service) as bob:
+        for browse in (ann, bob):
+            await arrive(browse, lab)
+        yield ann, bob
+
+
 async def copy(browse: Browse, text: str) -> None:
     await browse.text("type", target="#word", text=text)
     await browse.text("press_key", key="Control+a")
@@ -55,9 +65,7 @@ async def pasted(browse: Browse) -> str:
 async def test_what_one_session_copies_another_does_not_paste(
     service: BrowserService, lab: str
 ) -> None:
-    async with opened(service) as ann, opened(service) as bob:
-        for browse in (ann, bob):
-            await arrive(browse, lab)
+    async with both(service, lab) as (ann, bob):
         await copy(ann, "the secret of ann")
         assert await pasted(bob) == ""
         await copy(bob, "of bob")
@@ -68,9 +76,7 @@ async def test_what_one_session_copies_another_does_not_paste(
 async def test_what_is_selected_is_not_pasted_by_the_middle_button(
     service: BrowserService, lab: str
 ) -> None:
-    async with opened(service) as ann, opened(service) as bob:
-        for browse in (ann, bob):
-            await arrive(browse, lab)
+    async with both(service, lab) as (ann, bob):
         await ann.text("type", target="#word", text="the secret of ann")
         await ann.text("press_key", key="Control+a")
         await bob.text("click", target="#word", button="middle")
@@ -98,9 +104,7 @@ async def test_cut_and_paste_goes_from_page_to_page_of_a_session_with_its_markup
 async def test_what_a_page_copies_by_itself_is_nobodys_but_its_sessions(
     service: BrowserService, lab: str
 ) -> None:
-    async with opened(service) as ann, opened(service) as bob:
-        for browse in (ann, bob):
-            await arrive(browse, lab)
+    async with both(service, lab) as (ann, bob):
         await copy(bob, "of bob")
         await ann.value(COPYING)
         await ann.text("click", target="#copy")
@@ -113,9 +117,7 @@ async def test_what_a_page_copies_by_itself_is_nobodys_but_its_sessions(
 async def test_a_key_that_opens_a_dialog_keeps_nobody_from_the_clipboard(
     service: BrowserService, lab: str
 ) -> None:
-    async with opened(service) as ann, opened(service) as bob:
-        for browse in (ann, bob):
-            await arrive(browse, lab)
+    async with both(service, lab) as (ann, bob):
         await ann.value("() => { addEventListener('paste', () => alert('pasting')) }")
         assert "pasting" in await ann.text("press_key", key="Control+v")
         await copy(bob, "of bob")
@@ -129,11 +131,8 @@ async def test_sessions_whose_pages_may_read_the_clipboard_have_processes_of_the
     granted = ["clipboard-read", "clipboard-write"]
     async with (
         running(tmp_path, shell, permissions=granted) as service,
-        opened(service) as ann,
-        opened(service) as bob,
+        both(service, lab) as (ann, bob),
     ):
-        for browse in (ann, bob):
-            await arrive(browse, lab)
         await ann.value("() => navigator.clipboard.writeText('the secret of ann')")
         assert await ann.value("() => navigator.clipboard.readText()") == "the secret of ann"
         assert await bob.value("() => navigator.clipboard.readText()") == ""
@@ -143,9 +142,7 @@ async def test_sessions_whose_pages_may_read_the_clipboard_have_processes_of_the
 async def test_a_page_is_granted_nothing_and_copies_nothing_by_itself(
     service: BrowserService, lab: str
 ) -> None:
-    async with opened(service) as ann, opened(service) as bob:
-        for browse in (ann, bob):
-            await arrive(browse, lab)
+    async with both(service, lab) as (ann, bob):
         assert await ann.value(GRANTED) == []
         await copy(bob, "of bob")
         refused = (

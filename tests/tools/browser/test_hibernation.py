@@ -8,7 +8,7 @@ import pytest
 from hibernating import (
     SECONDS,
     asleep,
-    fill_everything,
+    filled,
     log_in,
     logged_in,
     page_of,
@@ -37,9 +37,7 @@ async def test_what_was_done_on_a_page_comes_back_value_by_value(
     browser: Browser, site: Keeping
 ) -> None:
     async with resumed(browser) as before:
-        page = await before.context.new_page()
-        await page.goto(site.at(1) + "/everything?q=1#part")
-        await fill_everything(page)
+        page = await filled(before, site.at(1) + "/everything?q=1#part")
         given = await save(before, page)
 
     async with resumed(browser, given) as after:
@@ -77,9 +75,7 @@ async def test_what_was_done_on_a_page_comes_back_value_by_value(
 
 async def test_a_password_is_never_in_what_is_saved(browser: Browser, site: Keeping) -> None:
     async with resumed(browser) as before:
-        page = await before.context.new_page()
-        await page.goto(site.at(1) + "/everything")
-        await fill_everything(page)
+        page = await filled(before, site.at(1) + "/everything")
         for light in (True, False):
             given = await save(before, page, light=light)
             assert "hunter2" not in json.dumps(given.snapshot().data)
@@ -281,9 +277,7 @@ async def test_a_page_whose_site_fails_keeps_its_fields_as_long_as_nobody_goes_o
     browser: Browser, site: Keeping, goes_on: bool
 ) -> None:
     async with resumed(browser) as before:
-        page = await before.context.new_page()
-        await page.goto(site.at(1) + "/everything")
-        await fill_everything(page)
+        page = await filled(before, site.at(1) + "/everything")
         given = await save(before, page)
 
     site.fails = True

@@ -13,7 +13,7 @@ from hibernating import (
     FLAGS,
     SECONDS,
     asleep,
-    fill_everything,
+    filled,
     log_in,
     logged_in,
     page_of,
@@ -36,9 +36,7 @@ async def test_storage_and_history_state_are_there_before_the_scripts_of_the_pag
     browser: Browser, site: Keeping
 ) -> None:
     async with resumed(browser) as before:
-        page = await before.context.new_page()
-        await page.goto(site.at(1) + "/everything")
-        await fill_everything(page)
+        page = await filled(before, site.at(1) + "/everything")
         given = await save(before, page)
 
     async with resumed(browser, given) as after:
@@ -86,10 +84,7 @@ async def test_a_sleeping_tab_wakes_once_and_is_saved_as_it_was(
     browser: Browser, site: Keeping
 ) -> None:
     async with resumed(browser) as before:
-        pages = [await before.context.new_page() for _ in range(2)]
-        for number, page in enumerate(pages, start=1):
-            await page.goto(site.at(number) + "/everything")
-            await fill_everything(page)
+        pages = [await filled(before, site.at(number) + "/everything") for number in (1, 2)]
         given = await save(before, *pages)
 
     async with resumed(browser, given) as after:
@@ -266,9 +261,7 @@ async def test_a_page_whose_site_is_away_keeps_its_fields_for_the_next_time(
     browser: Browser, site: Keeping
 ) -> None:
     async with resumed(browser) as before:
-        page = await before.context.new_page()
-        await page.goto(site.at(1) + "/everything")
-        await fill_everything(page)
+        page = await filled(before, site.at(1) + "/everything")
         given = await save(before, page)
     port = site.port
     site.close()

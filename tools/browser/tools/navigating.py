@@ -12,7 +12,7 @@ from pydantic import Field
 
 from ....sessions.services import JSON
 from ..call import Call, ToolFailed, first_line
-from ..glimpse import Glimpse
+from ..glimpse import prepare
 from ..policy import scheme_allowed
 from ..tab import Tab
 from ..tool import Arguments, BrowserTool, tool
@@ -103,9 +103,9 @@ async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
             with anyio.CancelScope(shield=True):
                 await call.session.give_up(tab)
 
-    async def prepare() -> None:
+    async def make_ready() -> None:
         await came.wait()
-        await Glimpse(tab).prepare()
+        await prepare(tab)
 
     failure: Error | None = None
     page.on("framenavigated", note)
@@ -116,7 +116,7 @@ async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
                 tasks.start_soon(watch)
             if call.config.snapshot != "none":
                 # While the rest of the page arrives, it has the time for it.
-                tasks.start_soon(prepare)
+                tasks.start_soon(make_ready)
             try:
                 await call.act(go)
             except Failed as error:
