@@ -9,7 +9,7 @@ from ..tools.browser.config import BrowserConfig
 from ..tools.browser.find import NoBrowser, find_browser, read_version
 from ..tools.browser.install import can_install, command_by_hand
 from ..tools.browser.places import Machine
-from ..tools.browser.sandbox import sandbox
+from ..tools.browser.sandbox import sandbox, turned_off
 from .config import Config
 from .doctor import Finding
 
@@ -45,10 +45,12 @@ def _service(title: str, config: BrowserConfig, machine: Machine) -> Iterator[Fi
         return
     kind = "headless shell" if found.shell else found.kind.capitalize()
     yield Finding(title, "ok", f"{kind} {version or ''} at {where}".replace("  ", " "))
-    yield _sandbox(f"{title} sandbox", machine, found.path)
+    yield _sandbox(f"{title} sandbox", config, machine, found.path)
 
 
-def _sandbox(title: str, machine: Machine, path: str | None) -> Finding:
+def _sandbox(title: str, config: BrowserConfig, machine: Machine, path: str | None) -> Finding:
+    if turned_off(config.args):
+        return Finding(title, "warn", "off: `args` says so", "take --no-sandbox out of `args`")
     found = sandbox(machine, None if path is None else Path(path))
     if not found.on:
         detail = f"off: {found.reason}"

@@ -50,6 +50,21 @@ def test_the_browser_is_named_with_its_version_and_sandbox(
         assert sandbox.detail.startswith("on, ")
 
 
+@pytest.mark.parametrize(
+    ("flag", "off"), [("--no-sandbox", True), ("-no-sandbox", True), ("--no-sandbox-x", False)]
+)
+def test_a_sandbox_that_is_turned_off_is_worth_a_warning(
+    doctor: Doctor, tmp_path: Path, flag: str, off: bool
+) -> None:
+    program = tmp_path / "chromium"
+    program.write_text("#!/bin/sh\necho Chromium 140.0.1.2\n")
+    program.chmod(0o755)
+    found = doctor(executable=str(program), args=["--mute-audio", flag])["service browser sandbox"]
+    assert (found.detail == "off: `args` says so") is off
+    if off:
+        assert found.status == "warn"
+
+
 def test_a_configured_browser_that_is_missing_is_a_failure(doctor: Doctor) -> None:
     found = doctor(executable="no-such-browser")["service browser"]
     assert found.status == "fail"

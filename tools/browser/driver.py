@@ -36,6 +36,12 @@ OPENER: Final = "xdg-open"
 """What Chromium starts on Linux when a link with mailto: is clicked, without asking anybody."""
 NOTHING: Final = "/bin/false"
 
+BYPASSES: Final = (
+    "PLAYWRIGHT_DISABLE_FORCED_CHROMIUM_PROXIED_LOOPBACK",
+    "PLAYWRIGHT_PROXY_BYPASS_FOR_TESTING",
+)
+"""Variables that let pages past the proxy."""
+
 
 class Driver:
     """A running driver. It lives until aclose(), or until its process ends, which sets `exited`.
@@ -95,7 +101,8 @@ class Driver:
                 await driver.aclose()
             if not _of_driver(error):
                 raise
-            reason = str(error) or f"no answer within {START_SECONDS:g} seconds"
+            said = error.strerror if isinstance(error, OSError) else str(error)
+            reason = said or f"no answer within {START_SECONDS:g} seconds"
             raise ServiceUnavailable(f"The Playwright driver did not start: {reason}.") from error
         return driver
 
@@ -183,9 +190,14 @@ def _of_driver(error: BaseException) -> bool:
 
 
 def _without_ours(environment: Mapping[str, str]) -> dict[str, str]:
-    """The browser's pages are strangers: nothing of our configuration, such as keys, is within their reach."""
+    """Return what a driver and its browsers get of our environment: nothing of ours, and nothing that opens a way out.
+
+    What the configuration takes from other variables, by `${NAME}`, stays among it.
+    """
     return {
-        key: value for key, value in environment.items() if not key.upper().startswith("STATEHOLD_")
+        key: value
+        for key, value in environment.items()
+        if not key.upper().startswith("STATEHOLD_") and key.upper() not in BYPASSES
     }
 
 

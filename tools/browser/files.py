@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 FILES_OF_SESSION: Final = 4
 """All files of a session together may have so many times as much as one download."""
+READ_BYTES: Final = 16 * 2**20
+"""The largest file that a resource is read from: it is held several times over on its way to the caller."""
+NAME_BYTES: Final = 180
+SUFFIX_BYTES: Final = 20
+"""Systems take names of 255 bytes; there has to be room for a number and for what a browser adds."""
 MOST: Final = 1000
 """How many files a session may have."""
 AT_ONCE: Final = 10
@@ -35,6 +40,8 @@ SWEEPS: Final = (0.1, 0.3, 0.6, 1.5)
 """When what is left of a download that was ended is looked for, each some seconds after the last time."""
 
 _UNSAFE: Final = re.compile(r"[^\w.\- ()]+")
+_PLACES: Final = re.compile(r", \w+ '.*", re.DOTALL)
+"""What Node puts behind the reason of a failure: what it did, and to which files of the machine."""
 
 
 class Files:
@@ -71,7 +78,7 @@ class Files:
 
     def _path(self, wanted: str) -> Path:
         private_folder(self.folder)
-        name = _UNSAFE.sub("_", Path(wanted.replace("\\", "/")).name).strip(". ")[:120] or "file"
+        name = _named(wanted)
         for number in itertools.count(1):
             path = self.folder / (
                 name if number == 1 else f"{Path(name).stem}-{number}{Path(name).suffix}"
@@ -133,20 +140,19 @@ class Files:
 
         Raises:
             FileNotFoundError: there is no such file.
+            InvalidArgument: it is larger than `READ_BYTES`.
         """
-        data, mime = await self.read(uri)
-        if mime.startswith("text/") or mime == "application/json":
-            try:
-                return {"uri": uri, "mimeType": mime, "text": data.decode()}
-            except UnicodeDecodeError:
-                pass
-        return {"uri": uri, "mimeType": mime, "blob": base64.b64encode(data).decode()}
+        name = uri.removeprefix("files/")
+        if name not in await self.names():
+            raise FileNotFoundError(name)
+        contents = await anyio.to_thread.run_sync(_contents, self.folder / name)
+        return {"uri": uri, **contents}
 
     async def answer(self, method: str, params: JSON) -> JSON:
         """Answer resources/list and resources/read.
 
         Raises:
-            InvalidArgument: there is no such file, or no such method.
+            InvalidArgument: there is no such file, it is too large, or there is no such method.
         """
         if method == "resources/list":
             return {"resources": [await self.resource(name) for name in await self.names()]}
@@ -192,7 +198,7 @@ class Files:
                     await download.save_as(path)
                 except Exception as error:
                     # Not through the task group, which would wrap it.
-                    ended.append(first_line(error))
+                    ended.append(reason(error))
                 tasks.cancel_scope.cancel()
             size = _size_of(path)
             if size > self._largest:
@@ -245,6 +251,37 @@ class Files:
         return found
 
 
+def reason(error: BaseException) -> str:
+    """Return why something was not done, without the folders of the machine."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return _PLACES.sub("", first_line(error))
+
+
+def _named(wanted: str) -> str:
+    """Return the name of a file that every system takes: with its suffix, and without the folders."""
+    name = _UNSAFE.sub("_", Path(wanted.replace("\\", "/")).name).strip(". ")
+    suffix = Path(name).suffix
+    if len(suffix.encode()) > SUFFIX_BYTES:
+        suffix = ""
+    stem = name.removesuffix(suffix).encode()[: NAME_BYTES - len(suffix.encode())]
+    return stem.decode(errors="ignore").rstrip(". ") + suffix or "file"
+
+
+def _contents(path: Path) -> JSON:
+    mime, size = mime_of(path.name), path.stat().st_size
+    if size > READ_BYTES:
+        raise InvalidArgument(
+            f"The file has {size} bytes; files of more than {READ_BYTES} bytes are not sent. Who has the machine finds it"
+            f" in the data folder: browser/files/{path.parent.name}/{path.name}"
+        )
+    data = path.read_bytes()
+    if mime.startswith("text/") or mime == "application/json":
+        with suppress(UnicodeDecodeError):
+            return {"mimeType": mime, "text": data.decode()}
+    return {"mimeType": mime, "blob": base64.b64encode(data).decode()}
+
+
 def _places_of(download: Download) -> tuple[Path, Path]:
     """Return where a browser here puts a download, when it is whole and while it grows."""
     # Playwright tells the path only when it is over.
@@ -279,4 +316,4 @@ def mime_of(name: str) -> str:
     return mimetypes.guess_type(name)[0] or "application/octet-stream"
 
 
-__all__ = ["Files", "mime_of"]
+__all__ = ["READ_BYTES", "Files", "mime_of", "reason"]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from .call import ToolFailed, first_line
-from .files import Files
+from .call import ToolFailed
+from .files import Files, reason
 from .held import Held
 
 if TYPE_CHECKING:
@@ -74,7 +74,10 @@ class Films:
     async def _film(self, page: Page) -> None:
         from playwright.async_api import Error
 
-        path = await self._files.path(self._name)
+        try:
+            path = await self._files.path(self._name)
+        except OSError as error:
+            raise ToolFailed(f"There is no video: {_why(error)}") from None
         try:
             await page.screencast.start(path=path, **self._options)
             if self._cursor:
@@ -131,9 +134,7 @@ def _why(error: BaseException) -> str:
         return "Videos need Playwright's ffmpeg, which is missing; `playwright install ffmpeg` installs it."
     if isinstance(error, TimeoutError):
         return "its page does not answer."
-    if isinstance(error, OSError):
-        return f"{error.strerror or error}."
-    return first_line(error)
+    return f"{reason(error)}." if isinstance(error, OSError) else reason(error)
 
 
 __all__ = ["Films"]

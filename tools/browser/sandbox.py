@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,11 @@ class Sandbox:
     on: bool
     reason: str
     remedy: str = ""
+
+
+def turned_off(args: Sequence[str]) -> bool:
+    """Whether flags of the configuration turn the sandbox off."""
+    return any(arg.strip().partition("=")[0].lstrip("-") == "no-sandbox" for arg in args)
 
 
 def sandbox(machine: Machine, program: Path | None = None) -> Sandbox:
@@ -69,4 +75,4 @@ def _has_helper(machine: Machine, program: Path) -> bool:
     return False
 
 
-__all__ = ["Sandbox", "sandbox"]
+__all__ = ["Sandbox", "sandbox", "turned_off"]

@@ -178,6 +178,36 @@ def test_block_wins_over_allow() -> None:
     assert not reaches(policy, "good.example", "64:ff9b::cb00:7009")
 
 
+@pytest.mark.parametrize("unspecified", ["0.0.0.0", "::", "::ffff:0.0.0.0"])
+@pytest.mark.parametrize("blocked", ["127.0.0.0/8", "127.0.0.1", "::1", "[::1]:443"])
+def test_blocking_loopback_blocks_the_unspecified_address(blocked: str, unspecified: str) -> None:
+    policy = NetworkPolicy(private=True, block=[blocked])
+    assert not reaches(policy, f"[{unspecified}]", unspecified)
+    assert not reaches(policy, "leads.example", unspecified)
+    assert reaches(policy, "leads.example", "10.0.0.1")
+
+
+def test_old_spellings_of_the_unspecified_address_are_blocked_with_loopback() -> None:
+    policy = NetworkPolicy(private=True, block=["127.0.0.0/8"])
+    for spelled in ("0", "0x0", "[::]", "[::ffff:0:0]"):
+        to = target(spelled)
+        assert to.address is not None
+        assert policy.refused_address(to, to.address) is not None
+
+
+def test_allowing_loopback_does_not_open_the_unspecified_address() -> None:
+    policy = NetworkPolicy(allow=["*", "127.0.0.0/8", "::1"])
+    assert not reaches(policy, "0.0.0.0", "0.0.0.0")
+
+
+def test_a_network_of_mapped_addresses_is_the_network_in_it() -> None:
+    policy = NetworkPolicy(private=True, block=["::ffff:127.0.0.0/104"])
+    assert not reaches(policy, "127.1.2.3", "127.1.2.3")
+    assert not reaches(policy, "leads.example", "::ffff:127.1.2.3")
+    assert reaches(policy, "128.0.0.1", "128.0.0.1")
+    assert not reaches(NetworkPolicy(block=["::ffff:0:0/96"]), "a.example", PUBLIC)
+
+
 def test_an_entry_may_name_a_port() -> None:
     policy = NetworkPolicy(allow=["example.com:8443", "10.0.0.1:80", "[fd00::1]:81"])
     assert reaches(policy, "example.com", PUBLIC, 8443)

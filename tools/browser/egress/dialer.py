@@ -17,7 +17,7 @@ from ..policy import Target
 from .grant import Grant
 from .lines import BROKEN, close, keep_alive
 from .refusal import not_allowed, too_late, unreachable
-from .resolver import NotFound, Resolver
+from .resolver import LOOPBACK, NotFound, Resolver, is_loopback
 from .upstream import UpstreamProxy
 
 _NEXT_SECONDS: Final = 0.25
@@ -52,8 +52,8 @@ class Dialer:
         if reason is not None:
             raise not_allowed(target, reason)
         if grant.upstream is not None:
-            if target.address is not None:
-                _judged(target, [target.address], grant)
+            for address in _known(target):
+                _judged(target, [address], grant)
             return await self._through(grant.upstream, target)
         addresses = await self._addresses(target, grant)
         stream = await self._connected(target, _judged(target, addresses, grant))
@@ -96,6 +96,13 @@ class Dialer:
             raise too_late(target, reason) from None
         except (OSError, h11.RemoteProtocolError, *BROKEN):
             raise unreachable(target, "the proxy upstream does not answer") from None
+
+
+def _known(target: Target) -> Sequence[IPAddress]:
+    """Return the addresses that a host has whoever resolves it: a proxy upstream may get to none that is refused."""
+    if target.address is not None:
+        return [target.address]
+    return LOOPBACK if is_loopback(target.host) else ()
 
 
 def _judged(target: Target, addresses: Sequence[IPAddress], grant: Grant) -> Sequence[IPAddress]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import anyio
 import h11
@@ -12,8 +13,16 @@ from .dialer import Line
 from .grant import Grant
 from .heads import RESPONSE_HEAD_BYTES, Headers, Incoming, end_to_end
 from .lines import BROKEN
+from .pieces import Pieces
 from .refusal import Refused, malformed, unreachable
 from .tunnel import Overfull
+
+SLICE: Final = 64
+"""After so many parts of an answer others get their turn."""
+INTERIM: Final = 20
+"""How many answers may say that the answer is still to come."""
+_OVERHEAD: Final = 8
+"""How often its size an answer may take on its way: chunks of a byte each take six times as much."""
 
 
 class Stale(Exception):
@@ -64,6 +73,7 @@ class Exchange:
         self._grant = grant
         self._refused: Refused | None = None
         self._gone = False
+        self._arrived = 0
 
     async def run(self) -> None:
         """Return when the answer has been passed on.
@@ -104,19 +114,19 @@ class Exchange:
             pass  # the site takes no more; it may have answered all the same
 
     async def _send_all_of_it(self) -> None:
-        out = self._far.http.send(self._request()) or b""
+        out = Pieces(self._far.http)
+        out.add(self._request())
         while self._incoming.has_body:
             event = self._near.next_event()
             if event is h11.NEED_DATA:
-                await self._write(out)
-                out = b""
+                await self._write(out.take())
                 await self._read_browser()
             elif isinstance(event, h11.Data):
-                out += self._far.http.send(h11.Data(event.data)) or b""
+                out.add(event)
             else:
                 break
-        out += self._far.http.send(h11.EndOfMessage()) or b""
-        await self._write(out)
+        out.add(h11.EndOfMessage())
+        await self._write(out.take())
 
     def _request(self) -> h11.Request:
         incoming, proxy = self._incoming, self._far.line.proxy
@@ -152,25 +162,33 @@ class Exchange:
     # Towards the browser.
 
     async def _pass_answer_on(self) -> None:
-        out, passed = b"", 0
+        out = Pieces(self._near)
+        passed = interim = parts = 0
         while True:
             event = self._next()
+            parts += 1
             if event is h11.NEED_DATA:
-                await self._pass(out)
-                out = b""
+                await self._pass(out.take())
                 await self._read_site()
             elif isinstance(event, h11.Response):
-                out += self._near.send(self._response(event)) or b""
+                out.add(self._response(event))
             elif isinstance(event, h11.Data):
                 passed += len(event.data)
                 if passed > (self._grant.policy.response_bytes or passed):
                     raise Overfull
-                out += self._near.send(h11.Data(event.data)) or b""
+                out.add(event)
             elif isinstance(event, h11.EndOfMessage):
-                await self._pass(out + (self._near.send(h11.EndOfMessage()) or b""))
+                out.add(h11.EndOfMessage())
+                await self._pass(out.take())
                 return
-            elif not isinstance(event, h11.InformationalResponse):
+            elif isinstance(event, h11.InformationalResponse):
+                interim += 1
+                if interim > INTERIM:
+                    raise self._unreachable(f"sent more than {INTERIM} interim answers")
+            else:
                 raise self._unreachable("ended the connection without an answer")
+            if parts % SLICE == 0:
+                await self._grant.let_others()
 
     def _next(self) -> object:
         try:
@@ -218,6 +236,10 @@ class Exchange:
             data = b""
         await self._grant.bandwidth.take(len(data))
         self._grant.received += len(data)
+        self._arrived += len(data)
+        most = self._grant.policy.response_bytes
+        if most is not None and self._arrived > RESPONSE_HEAD_BYTES + _OVERHEAD * most:
+            raise Overfull
         http.receive_data(data)
 
     def _unreachable(self, what: str) -> Refused:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import anyio
+import anyio.lowlevel
 
 from ....sessions.clock import Clock
 from ..policy import NetworkPolicy
@@ -57,6 +58,7 @@ class Grant:
         self.bandwidth = Bandwidth(policy.bytes_per_second, clock)
         self.lookups = anyio.Semaphore(_LOOKUPS)
         """One page with many names must not take all lookups of the process."""
+        self._turn = anyio.Lock()
         self.sent = 0
         self.received = 0
         self._refused = 0
@@ -115,6 +117,11 @@ class Grant:
         if scope not in self._counted and len(self._counted) >= self._most:
             raise too_many(f"this session has {self._most} connections open already")
         self._counted.add(scope)
+
+    async def let_others(self) -> None:
+        """Let other tasks run. Connections of one grant that come here get on one at a time, however many there are."""
+        async with self._turn:
+            await anyio.lowlevel.checkpoint()
 
     def note(self, refused: Refused) -> None:
         """Count a request that got no answer of its site, and tell whoever asked to be told."""

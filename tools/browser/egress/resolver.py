@@ -18,8 +18,13 @@ from ..addresses import IPAddress, mapped
 Lookup = Callable[[str], Sequence[str]]
 """Returns the addresses of a name, or raises OSError. Called in a thread."""
 
-_LOOPBACK: Final = ("127.0.0.1", "::1")
+LOOPBACK: Final[tuple[IPAddress, ...]] = (ip_address("127.0.0.1"), ip_address("::1"))
 _KEPT: Final = 2000
+
+
+def is_loopback(name: str) -> bool:
+    """Whether browsers take a name for loopback without asking; resolvers often do not know it."""
+    return name == "localhost" or name.endswith(".localhost")
 
 
 class NotFound(Exception):
@@ -65,9 +70,8 @@ class Resolver:
         Raises:
             NotFound: there is none.
         """
-        # Browsers take these names for loopback without asking; resolvers often do not know them.
-        if name == "localhost" or name.endswith(".localhost"):
-            return tuple(map(ip_address, _LOOPBACK))
+        if is_loopback(name):
+            return LOOPBACK
         until, addresses = self._known.get(name, (0.0, ()))
         if until <= self._clock.now():
             addresses = await self._ask(name)
@@ -126,4 +130,4 @@ def _system(name: str) -> Sequence[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-__all__ = ["Lookup", "NotFound", "Resolver"]
+__all__ = ["LOOPBACK", "Lookup", "NotFound", "Resolver", "is_loopback"]

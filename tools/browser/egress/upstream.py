@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 @dataclass(frozen=True, slots=True)
 class UpstreamProxy:
-    """An HTTP proxy. It resolves names itself, so only hosts given as an address are judged by address."""
+    """An HTTP proxy. It resolves names itself: judged by address are addresses, and names that are always loopback."""
 
     host: str
     port: int

@@ -8,6 +8,7 @@ from rawhttp import (
     Told,
     browser,
     echo,
+    hello,
     read_head,
     site,
 )
@@ -49,6 +50,23 @@ async def test_requests_leave_by_the_proxy_upstream(proxy: FilteringProxy) -> No
     assert seen[0].startswith(b"GET http://some.example/a HTTP/1.1\r\nHost: some.example\r\n")
     assert all(b"Proxy-Authorization: Basic bWU6cEBzcw==\r\n" in head for head in seen)
     assert len(told) == 2
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST.", "x.localhost"])
+async def test_loopback_is_not_reached_by_its_names_upstream(
+    proxy: FilteringProxy, host: str
+) -> None:
+    handler, seen = hello(b"via")
+    async with site(handler) as port:
+        way = UpstreamProxy.parse(f"http://127.0.0.1:{port}")
+        refused = [NetworkPolicy(), NetworkPolicy(private=True, block=["127.0.0.0/8"])]
+        for policy in refused:
+            async with browser(await proxy.admit(policy, upstream=way)) as one:
+                assert (await one.get(f"http://{host}:8080/")).status == 403
+                assert (await one.tunnel(f"{host}:443")).status == 403
+        assert not seen
+        async with browser(await proxy.admit(NetworkPolicy(private=True), upstream=way)) as one:
+            assert (await one.get(f"http://{host}:8080/")).body == b"via"
 
 
 @pytest.mark.parametrize(

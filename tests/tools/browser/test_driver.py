@@ -1,0 +1,37 @@
+"""The driver's process, as far as it is told about the machine."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statehold.sessions.errors import ServiceUnavailable
+from statehold.tools.browser.driver import Driver
+
+
+async def test_a_driver_gets_nothing_of_ours_and_fails_without_naming_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (
+        "STATEHOLD_TOKENS",
+        "PLAYWRIGHT_DISABLE_FORCED_CHROMIUM_PROXIED_LOOPBACK",
+        "PLAYWRIGHT_PROXY_BYPASS_FOR_TESTING",
+    ):
+        monkeypatch.setenv(name, "127.0.0.1")
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    given: dict[str, str] = {}
+
+    async def spawn(*_: str, env: dict[str, str], **__: Any) -> None:
+        given.update(env)
+        raise FileNotFoundError(2, "No such file or directory", "/secret/node")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", spawn)
+    with pytest.raises(ServiceUnavailable) as caught:
+        await Driver.start(tmp_path)
+    assert "/secret" not in caught.value.message
+    assert "No such file or directory" in caught.value.message
+    assert given["LANG"] == "C.UTF-8"
+    assert "127.0.0.1" not in given.values()

@@ -1,0 +1,135 @@
+"""The files of a session, without a browser: their names, what is read of them, and what is said when they fail."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import pytest
+from browsing import Browse
+
+from statehold.sessions.errors import InvalidArgument
+from statehold.tools.browser import files as module
+from statehold.tools.browser.call import ToolFailed
+from statehold.tools.browser.files import Files, reason
+from statehold.tools.browser.films import Films
+
+MIB = 2**20
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path / "of-session", largest=100 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "begins", "ends"),
+    [
+        ("漢" * 100 + ".txt", "漢漢", "漢.txt"),
+        ("a" * 500 + ".tar.gz", "aaa", "a.gz"),
+        ("a." + "b" * 500, "a.b", "b"),
+        ("é" * 500, "é", "é"),
+        ("../../x/report.pdf", "report.pdf", "report.pdf"),
+        ("...", "file", "file"),
+    ],
+)
+async def test_every_name_becomes_one_that_a_system_takes(
+    files: Files, wanted: str, begins: str, ends: str
+) -> None:
+    for _ in range(2):
+        path = await files.path(wanted)
+        assert path.parent == files.folder
+        assert len(path.name.encode()) < 200
+    first, second = sorted(await files.names(), key=len)
+    assert first.startswith(begins)
+    assert first.endswith(ends)
+    assert second == f"{Path(first).stem}-2{Path(first).suffix}"
+
+
+async def test_a_file_is_read_as_text_or_as_a_blob(files: Files) -> None:
+    await files.write("a.txt", "grün".encode())
+    await files.write("b.txt", b"\xff")
+    text = await files.contents("files/a.txt")
+    assert text == {"uri": "files/a.txt", "mimeType": "text/plain", "text": "grün"}
+    blob = await files.contents("files/b.txt")
+    assert base64.b64decode(blob["blob"]) == b"\xff"
+    with pytest.raises(InvalidArgument):
+        await files.answer("resources/read", {"uri": "files/c.txt"})
+
+
+async def test_a_file_that_is_too_large_to_be_sent_says_where_it_is(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "READ_BYTES", 1000)
+    await files.write("some.bin", b"x" * 1000)
+    await files.write("large.bin", b"x" * 1001)
+    answer = await files.answer("resources/read", {"uri": "files/some.bin"})
+    assert len(base64.b64decode(answer["contents"][0]["blob"])) == 1000
+    with pytest.raises(InvalidArgument) as caught:
+        await files.answer("resources/read", {"uri": "files/large.bin"})
+    message = caught.value.message
+    assert "1001 bytes" in message
+    assert "1000 bytes" in message
+    assert message.endswith("browser/files/of-session/large.bin")
+    assert str(files.folder.parent) not in message
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(36, "File name too long", "/secret/folder"), "File name too long"),
+        (OSError("there is no room"), "there is no room"),
+        (
+            Exception("Error: ENOSPC: no space left, copyfile '/secret/a' -> '/secret/b'"),
+            "ENOSPC: no space left",
+        ),
+    ],
+)
+def test_a_reason_names_no_folder(error: Exception, said: str) -> None:
+    assert reason(error) == said
+
+
+class Windows:
+    """A context with one page."""
+
+    def __init__(self) -> None:
+        self.pages = [object()]
+
+    def remove_listener(self, event: str, listener: object) -> None: ...
+
+
+async def test_a_video_without_a_place_for_its_file_is_refused(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_bytes(b"")
+    films = Films(
+        cast("Any", Windows()),
+        Files(taken / "files", largest=MIB),
+        set(),
+        spawn=lambda *_: None,
+        tell=lambda _: None,
+        hidden=lambda _: False,
+    )
+    with pytest.raises(ToolFailed) as caught:
+        await films.start("video")
+    assert str(taken) not in str(caught.value)
+    assert not films.held.on
+
+
+@pytest.mark.peer
+async def test_a_download_with_a_long_name_is_kept(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    code = """() => {
+        const link = document.createElement("a")
+        link.download = "漢".repeat(100) + ".txt"
+        link.href = URL.createObjectURL(new Blob(["here"]))
+        link.click()
+    }"""
+    texts = [await browse.text("evaluate", function=code)]
+    with anyio.fail_after(10):
+        while "Downloaded" not in texts[-1] and "failed" not in texts[-1]:
+            texts.append(await browse.text("wait_for", time=0.1))
+    (name,) = await browse.connection.session.files.names()
+    assert name.endswith("漢.txt")
+    assert f"Downloaded {name} (4 bytes)" in texts[-1]

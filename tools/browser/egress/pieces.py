@@ -1,0 +1,36 @@
+"""What is about to be sent: the pieces of a body that lie together go as one."""
+
+from __future__ import annotations
+
+import h11
+
+
+class Pieces:
+    """Collects events for one side until take(). A site may send a body byte by byte; it is not sent on like that."""
+
+    def __init__(self, http: h11.Connection) -> None:
+        self._http = http
+        self._framed: list[bytes] = []
+        self._body: list[bytes] = []
+
+    def add(self, event: h11.Event) -> None:
+        if isinstance(event, h11.Data):
+            self._body.append(event.data)
+            return
+        self._frame()
+        self._framed.append(self._http.send(event) or b"")
+
+    def take(self) -> bytes:
+        """Return what was added since the last time, as it is to be sent."""
+        self._frame()
+        data = b"".join(self._framed)
+        self._framed.clear()
+        return data
+
+    def _frame(self) -> None:
+        if self._body:
+            self._framed.append(self._http.send(h11.Data(b"".join(self._body))) or b"")
+            self._body.clear()
+
+
+__all__ = ["Pieces"]
