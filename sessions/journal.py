@@ -11,7 +11,7 @@ import orjson
 from .errors import SessionError
 from .exact import dumps, loads
 from .records import JournalKind, JournalRecord
-from .redaction import SLACK, Redactor
+from .redaction import SLACK, Known, Redactor
 from .services import CallResult
 
 TEXT = 500
@@ -78,10 +78,14 @@ def excerpt(result: CallResult) -> CallResult:
     return CallResult({"content": content, **outcome})
 
 
-def brief(result: CallResult, redactor: Redactor) -> dict[str, Any]:
-    """Return what the journal keeps of a result: its texts as far as they are short, and the kinds of the rest."""
+def brief(result: CallResult, redactor: Redactor, known: Known | None = None) -> dict[str, Any]:
+    """Return what the journal keeps of a result: its texts as far as they are short, and the kinds of the rest.
+
+    `known` are secrets of the arguments, which results like to repeat.
+    """
+    known = known or Known(())
     kept = [
-        redactor.beginning(one, TEXT)
+        redactor.beginning(known.hide(one, cut=len(one) == TEXT + SLACK), TEXT)
         if isinstance(one, str)
         else {"type": one["type"] and redactor.beginning(one["type"], TEXT)}
         for one in _looked_at(result.payload)
@@ -129,6 +133,7 @@ class CallEntry:
     def values(self) -> dict[str, Any]:
         """Return the fields of the entry: capped, and without secrets. Request and result are JSON already."""
         outcome, limit, redactor = self.outcome, self.limit, self.redactor
+        known = redactor.known(self.arguments, room=LARGE * limit)
         return {
             "session_id": self.session_id,
             "seq": self.seq,
@@ -144,10 +149,10 @@ class CallEntry:
             "ended_at": self.ended,
             "generation": self.generation,
             "request": _request(self.arguments, limit, redactor),
-            "result": capped(brief(outcome, redactor), limit)
+            "result": capped(brief(outcome, redactor, known), limit)
             if isinstance(outcome, CallResult)
             else None,
-            "error": redactor.text(outcome.message, limit)
+            "error": redactor.text(known.hide(outcome.message), limit)
             if isinstance(outcome, SessionError)
             else None,
         }

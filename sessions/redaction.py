@@ -7,9 +7,10 @@ not pass through here.
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, Literal, cast
 
@@ -22,6 +23,8 @@ SLACK: Final = 256
 KEY_LENGTH: Final = 128
 SHORTEST: Final = 8
 """A text with fewer characters has no room for a secret and what tells that it is one."""
+LEAST: Final = 4
+"""A secret with fewer characters is not looked for elsewhere: it would be found in ordinary words."""
 
 KEYS: Final = frozenset(
     {
@@ -179,6 +182,29 @@ class Redactor:
 
         return walk(value, levels)
 
+    def known(self, value: object, *, levels: int = LEVELS, room: int) -> Known:
+        """Return the texts that value() replaces because of their names, among the first `room` members."""
+        found: list[str] = []
+
+        def walk(item: object, levels: int, secret: bool) -> None:
+            nonlocal room
+            room -= 1
+            if isinstance(item, str) and secret:
+                found.append(item)
+            if levels == 0:
+                return
+            if isinstance(item, list):
+                for one in itertools.takewhile(lambda _: room > 0, cast("list[object]", item)):
+                    walk(one, levels - 1, secret)
+            elif isinstance(item, dict):
+                pairs = cast("dict[object, object]", item).items()
+                for key, one in itertools.takewhile(lambda _: room > 0, pairs):
+                    named = isinstance(key, str) and len(key) <= KEY_LENGTH and self._look(key)[1]
+                    walk(one, levels - 1, secret or bool(named))
+
+        walk(value, levels, secret=False)
+        return Known(found)
+
     def text(self, text: str, limit: int | None = None) -> str:
         """Return a text without secrets; of one longer than `limit` its beginning, and how long it was."""
         if limit is None or len(text) <= limit:
@@ -210,6 +236,39 @@ class Redactor:
         for pattern in self._patterns:
             text = pattern.sub(REDACTED, text)
         return text
+
+
+class Known:
+    """Texts that are known to be secret, to be taken out of what repeats them as they are, or as code or JSON."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        forms = {form for text in texts if len(text) >= LEAST for form in _written(text)}
+        # Of long ones the beginning will do; what follows it is not told from the rest.
+        self._forms = sorted({form[:SLACK] for form in forms}, key=len, reverse=True)
+        alike = (re.escape(one) + ("" if len(one) < SLACK else r"[\s\S]*") for one in self._forms)
+        self._pattern = re.compile("|".join(alike)) if forms else None
+
+    def hide(self, text: str, *, cut: bool = False) -> str:
+        """Return a text without them; of one that was `cut` also without the beginning of one at its end."""
+        if self._pattern is None:
+            return text
+        text = self._pattern.sub(REDACTED, text)
+        if not cut:
+            return text
+        return text[: len(text) - max(_begun(text, form) for form in self._forms)]
+
+
+def _written(text: str) -> Iterator[str]:
+    yield text
+    yield repr(text)[1:-1]
+    yield json.dumps(text)[1:-1]
+    yield json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _begun(text: str, form: str) -> int:
+    """Return how many characters at the end of a text are the beginning of another."""
+    longest = min(len(form) - 1, len(text))
+    return next((n for n in range(longest, 0, -1) if text.endswith(form[:n])), 0)
 
 
 def _plain(key: str) -> str:
@@ -281,4 +340,4 @@ def _unless_plain(found: re.Match[str]) -> str:
     return REDACTED if all(kind.search(found[0]) for kind in _MIXED) else found[0]
 
 
-__all__ = ["KEYS", "REDACTED", "Redactor"]
+__all__ = ["KEYS", "REDACTED", "Known", "Redactor"]

@@ -120,6 +120,29 @@ def test_a_result_keeps_its_texts_and_the_kinds_of_the_rest():
     assert brief(result, REDACTOR) == {"content": ["a" * 500, {"type": "image"}], "is_error": False}
 
 
+@pytest.mark.parametrize(
+    "secret", ["hunter2", 'it\'s "so" \\ secret', "grün ☃", "two\nlines", "l" * 700, "m" * 250]
+)
+def test_a_secret_argument_is_not_kept_where_the_result_repeats_it(secret: str) -> None:
+    arguments = {"fields": [{"name": "pw", "Password": {"value": secret}}], "password": "x"}
+    texts = [f"{secret}", f"fill({secret!r})", json.dumps([secret]), f"{secret} and " * 9]
+    texts.append(f"{'x' * 400}{secret}")
+    content = [{"type": "text", "text": text} for text in texts]
+    given = {"arguments": arguments, "limit": 10_000}
+    kept = entry(**given, outcome=CallResult({"content": content})).result["content"]
+    failed = entry(**given, outcome=OutcomeUnknown(f"No {secret} there.")).error
+    for text in (*kept, failed):
+        assert "[redacted]" in text
+        assert secret[:4] not in text
+        assert secret[-4:] not in text
+
+
+def test_what_is_too_short_to_be_looked_for_is_left_in_results() -> None:
+    outcome = CallResult({"content": [{"type": "text", "text": "an example"}]})
+    kept = entry(arguments={"password": "exa", "user": "example"}, outcome=outcome)
+    assert kept.result["content"] == ["an example"]
+
+
 def test_the_status_of_a_call_is_what_became_of_it():
     assert entry().status == "ok"
     assert entry(outcome=CallResult({"isError": True, "content": []})).status == "error"
