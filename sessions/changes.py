@@ -60,7 +60,8 @@ class Changes:
     ) -> bool:
         """Pause an idle session (T07, T08); `release` also gives up connections that its services would keep.
 
-        Returns False when it is not idle, or no longer, or, but for `anyway`, when a connection says that it is busy.
+        Returns False when it is not idle, or no longer, or, but for `anyway`, when a connection says that it is busy. A
+        connection that cannot be saved is closed all the same: what it held is told as lost.
 
         Raises:
             StoreUnavailable: it could not be recorded; the session goes on as it was.
@@ -73,7 +74,10 @@ class Changes:
     async def _pause_if_idle(
         self, session: Session, event: Event, cause: str, release: bool, anyway: bool
     ) -> bool:
-        if session.gone.is_set() or session.in_flight:
+        if session.gone.is_set():
+            # Whoever paused it first gave it up; what another process took over is not known to be paused.
+            return session.status is Status.PAUSED and not session.fenced
+        if session.in_flight:
             return False
         if session.status is Status.PAUSED:
             await self._let_go(session, release)
@@ -86,12 +90,17 @@ class Changes:
 
     async def _pause(self, session: Session, release: bool) -> None:
         session.pausing = True
+        failed: list[Binding] = []
         try:
-            snapshots = await self._snapshots(session)
+            snapshots, failed = await self._snapshots(session)
             kept = [] if release else [b for b in _open(session) if b.service.pause == "keep"]
             closing = [b for b in _open(session) if b not in kept]
             _marked(kept, BindingStatus.KEPT)
             _marked(closing, BindingStatus.PAUSED)
+            for binding in failed:
+                # Durable: the session may be resumed by another process, and whoever calls then has to be told.
+                why, since = _not_saved(binding), self._clock.now()
+                binding.changed(status=BindingStatus.LOST, last_error=why, since=since)
             await session.save(
                 bindings=[b.record for b in session.bindings.values()],
                 snapshots=snapshots,
@@ -101,6 +110,9 @@ class Changes:
         except StoreUnavailable:
             session.apply(Event.RESUMED, cause="the store is unavailable")
             _marked(_open(session), BindingStatus.OPEN)
+            for binding in failed:
+                if binding.live is not None:
+                    binding.changed(status=BindingStatus.OPEN)
             raise
         finally:
             session.pausing = False
@@ -143,18 +155,22 @@ class Changes:
             "due_at": session.deadline(),
         }
 
-    async def _snapshots(self, session: Session) -> list[SnapshotRecord]:
+    async def _snapshots(self, session: Session) -> tuple[list[SnapshotRecord], list[Binding]]:
+        """Save its connections; return what was saved, and the bindings whose connections could not be saved."""
         found: list[SnapshotRecord] = []
+        failed: list[Binding] = []
 
         async def take(binding: Binding) -> None:
             record = await self._links.snapshot(session, binding)
             if record is not None:
                 found.append(record)
+            elif binding.save_error is not None:
+                failed.append(binding)
 
         async with anyio.create_task_group() as tasks:
             for binding in _open(session):
                 tasks.start_soon(take, binding)
-        return found
+        return found, failed
 
     # Resuming.
 
@@ -330,6 +346,14 @@ def _open(session: Session) -> list[Binding]:
 def _marked(bindings: list[Binding], status: BindingStatus) -> list[BindingRecord]:
     before = (BindingStatus.OPEN, BindingStatus.KEPT, BindingStatus.PAUSED)
     return [b.changed(status=status) if b.record.status in before else b.record for b in bindings]
+
+
+def _not_saved(binding: Binding) -> str:
+    before = (
+        "what was saved before is older" if binding.snapshot_seq else "nothing was saved before"
+    )
+    why = (binding.save_error or "no reason given").splitlines()[0].rstrip(".")
+    return f"saving it failed when the session was paused, and {before}: {why}"
 
 
 def busy(session: Session) -> SessionBusy:

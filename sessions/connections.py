@@ -41,6 +41,8 @@ class LiveConnection:
         self.view = view
         self.calls = 0
         """How many calls were answered over it."""
+        self.called_at = float("-inf")
+        """When the last call over it ended, in whatever way."""
         self.recorded = anyio.Event()
         """Set when it is durable that it was opened, or could not be made so."""
         self._snapshot = snapshot

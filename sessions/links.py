@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from functools import partial
 
 import anyio
 import orjson
@@ -16,14 +18,24 @@ from .lifecycle import Event, Status
 from .limits import Budget
 from .policy import Policy
 from .records import BindingRecord, BindingStatus, SnapshotRecord
-from .services import Restored, Snapshot
+from .services import Restored, Snapshot, Telling
 from .session import Binding, Session
 from .store.base import Store
 
 logger = logging.getLogger("statehold.sessions")
 
 SNAPSHOT_BOUND = 20.0
-"""Seconds a service may take to save a connection."""
+"""Seconds a service may take to save a connection, and seconds a snapshot waits for the calls before it."""
+
+AFTERMATH_SECONDS = 30.0
+"""How long after a call a checkpoint is taken for what a page does by itself. Some pages ask for news for ever: what those
+change later is saved with the next call, or the next pause."""
+
+ECHO_SECONDS = 1.0
+"""What a page does with an answer, such as keep the token it got, comes a moment after the answer."""
+
+RETRY_SECONDS = 300.0
+"""How long at most until a checkpoint that failed is tried again: nobody may be calling, and the fault may stay."""
 
 
 class Links:
@@ -75,7 +87,7 @@ class Links:
         except SessionError as error:
             self._open_failed(session, binding, live, error)
             raise
-        self._note_opened(binding, live)
+        self._note_opened(session, binding, live)
         return live
 
     async def _start(self, session: Session, binding: Binding) -> LiveConnection:
@@ -101,6 +113,7 @@ class Links:
 
         live = LiveConnection(binding.service, session.view(generation), snapshot, on_lost=lost)
         binding.live = live
+        binding.save_error, binding.save_failures = None, 0
         live.start(self._start_task)
         self._spawn(self._opened, session, binding, live)
         return live
@@ -112,13 +125,13 @@ class Links:
         except SessionError as error:
             self._open_failed(session, binding, live, error)
             return
-        self._note_opened(binding, live)
+        self._note_opened(session, binding, live)
         try:
             await self._save_quietly(session, [binding.record])
         finally:
             live.recorded.set()
 
-    def _note_opened(self, binding: Binding, live: LiveConnection) -> None:
+    def _note_opened(self, session: Session, binding: Binding, live: LiveConnection) -> None:
         before, generation = binding.record, live.view.generation
         if before.generation >= generation:
             return
@@ -126,6 +139,8 @@ class Links:
             binding.notice = replaced(before, generation, live.connection.opened)
         elif live.restores:
             binding.notice = copied(before.service, live.connection.opened)
+        if isinstance(live.connection, Telling):
+            live.connection.on_unsaved = partial(self._stirred, session, binding, live)
         binding.changed(
             status=BindingStatus.OPEN,
             generation=generation,
@@ -259,12 +274,19 @@ class Links:
     async def snapshot(
         self, session: Session, binding: Binding, *, light: bool = False
     ) -> SnapshotRecord | None:
-        """Have a service save a connection, in passing when `light`; None when it saves nothing or cannot."""
+        """Have a service save a connection, in passing when `light`; None when it saves nothing or cannot.
+
+        When it cannot, `binding.save_error` says why.
+        """
         live = binding.live
-        if binding.service.pause != "snapshot" or live is None or not live.usable:
+        if binding.service.pause != "snapshot" or live is None:
             return None
-        async with binding.saving:
-            data = await self._taken(session, binding, live, light)
+        if not live.usable:
+            if live.phase == "lost":
+                # Its owner is about to notice.
+                binding.save_error = live.reason or "the connection ended"
+            return None
+        data = await self._taken(session, binding, live, light)
         if data is None:
             return None
         now = self._clock.now()
@@ -282,44 +304,89 @@ class Links:
     async def _taken(
         self, session: Session, binding: Binding, live: LiveConnection, light: bool
     ) -> bytes | None:
-        name = binding.service.name
+        name, error = binding.service.name, None
         try:
-            with anyio.fail_after(SNAPSHOT_BOUND):
-                async with live.slots:
+            async with AsyncExitStack() as held:
+                # A call may take longer than any bound, and what was done before it has to be saved all the same.
+                with anyio.fail_after(None if light else SNAPSHOT_BOUND):
+                    await held.enter_async_context(live.slots)
+                    await held.enter_async_context(binding.saving)
+                if light:
+                    # Before it is taken: a call that ends while it is being taken needs another one.
+                    binding.checkpoint_at = None
+                    if not live.usable or not _unsaved(binding, live):
+                        return None
+                with anyio.fail_after(SNAPSHOT_BOUND):
                     connection = live.connection
                     saved = await (connection.checkpoint() if light else connection.snapshot())
+            binding.save_error = None
             return None if saved is None else packed(saved)
-        except (SessionError, TimeoutError) as error:
-            why = str(error) or f"it took longer than {SNAPSHOT_BOUND:g} s"
+        except (SessionError, TimeoutError) as failed:
+            error = str(failed) or f"it took longer than {SNAPSHOT_BOUND:g} s"
             # Of a session that ends, nobody misses it.
             level = logging.DEBUG if session.ends else logging.WARNING
-            logger.log(level, "session %s: %s not saved: %s", session.id, name, why)
+            logger.log(level, "session %s: %s not saved: %s", session.id, name, error)
         except Exception:
+            error = "an internal fault"
             logger.exception("session %s: %s not saved", session.id, name)
+        binding.save_error = error
         return None
 
-    def checkpoint_soon(self, session: Session, binding: Binding) -> None:
-        """Save a connection after a call, at most every `checkpoint_seconds`, without keeping anybody waiting."""
-        if binding.service.checkpoint_seconds is not None and not binding.dirty:
-            binding.dirty = True
-            self._spawn(self._checkpoint, session, binding)
+    def called(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+        """Note that a call over a connection ended, in whatever way, and have saved what it did."""
+        live.called_at = self._clock.now()
+        self.checkpoint_soon(session, binding)
 
-    async def _checkpoint(self, session: Session, binding: Binding) -> None:
-        live = binding.live
-        seconds = binding.service.checkpoint_seconds or 0.0
-        await self._clock.sleep_until(binding.checkpointed_at + seconds)
-        # Before it is taken: a call that ends while it is being taken needs another one.
-        binding.dirty = False
-        if live is None or binding.live is not live:
+    def _stirred(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+        """Have saved what changed in a connection by itself, when that may be what its last call led to."""
+        if self._clock.now() - live.called_at <= AFTERMATH_SECONDS:
+            self.checkpoint_soon(session, binding, rest=ECHO_SECONDS)
+
+    def checkpoint_soon(self, session: Session, binding: Binding, *, rest: float = 0.0) -> None:
+        """Save a connection where something is unsaved, at most every `checkpoint_seconds`, without keeping anybody waiting.
+
+        `rest` is how long to wait at least, were it not longer than that.
+        """
+        live, seconds = _savable(binding), binding.service.checkpoint_seconds
+        if live is None or seconds is None or not _unsaved(binding, live):
+            return
+        now = self._clock.now()
+        self._checkpoint_at(
+            session, binding, max(binding.checkpointed_at + seconds, now + min(rest, seconds))
+        )
+
+    def _checkpoint_at(self, session: Session, binding: Binding, when: float) -> None:
+        if binding.checkpoint_at is None or when < binding.checkpoint_at:
+            binding.checkpoint_at = when
+            self._spawn(self._checkpoint, session, binding, when)
+
+    async def _checkpoint(self, session: Session, binding: Binding, when: float) -> None:
+        await self._clock.sleep_until(when)
+        if binding.checkpoint_at != when:
+            # An earlier one took its place.
+            return
+        if _savable(binding) is None:
+            binding.checkpoint_at = None
             return
         record = await self.snapshot(session, binding, light=True)
-        if record is not None:
-            await self.keep(session, record)
+        if record is not None and not await self.keep(session, record):
+            binding.save_error = "it could not be stored"
+        if binding.save_error is None:
+            binding.save_failures = 0
+        elif _savable(binding) is not None:
+            binding.save_failures += 1
+            self._try_again(session, binding)
 
-    async def keep(self, session: Session, record: SnapshotRecord) -> None:
-        """Make what a service saved durable; when that is not possible it is only logged."""
-        if not session.gone.is_set():
-            await self._save_quietly(session, [], [record])
+    def _try_again(self, session: Session, binding: Binding) -> None:
+        """Have a checkpoint that failed taken again at the next interval; the later the oftener it failed."""
+        seconds = binding.service.checkpoint_seconds or 0.0
+        binding.checkpointed_at = now = self._clock.now()
+        later = seconds * 2.0 ** min(binding.save_failures - 1, 32)
+        self._checkpoint_at(session, binding, now + min(later, max(seconds, RETRY_SECONDS)))
+
+    async def keep(self, session: Session, record: SnapshotRecord) -> bool:
+        """Make what a service saved durable and return whether it is; when it cannot be, that is logged."""
+        return not session.gone.is_set() and await self._save_quietly(session, [], [record])
 
     def save_soon(self, session: Session, binding: Binding) -> None:
         """Make what a binding's record says durable, without keeping anybody waiting."""
@@ -349,13 +416,27 @@ class Links:
         session: Session,
         bindings: list[BindingRecord],
         snapshots: list[SnapshotRecord] | None = None,
-    ) -> None:
+    ) -> bool:
         try:
             await session.save(
                 bindings=bindings, snapshots=snapshots or (), status=durable(session.status)
             )
         except (SessionError, StoreUnavailable) as error:
             logger.warning("session %s not recorded: %s", session.id, error)
+            return False
+        return True
+
+
+def _savable(binding: Binding) -> LiveConnection | None:
+    """Return the connection of a binding when it can be saved now."""
+    live = binding.live
+    if binding.service.pause != "snapshot" or live is None or not live.usable:
+        return None
+    return live
+
+
+def _unsaved(binding: Binding, live: LiveConnection) -> bool:
+    return live.connection.unsaved or binding.save_error is not None
 
 
 def _refuse_ended(session: Session) -> None:

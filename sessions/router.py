@@ -14,7 +14,6 @@ from typing import Any, Final
 import anyio
 
 from .attempts import Attempts
-from .connections import LiveConnection
 from .errors import (
     CallTimedOut,
     ConnectionLost,
@@ -257,23 +256,20 @@ class Router:
             with limited(binding.service.call_seconds, ctx) as timed:
                 async with live.slots:
                     request.sent = True
-                    result = await live.connection.call(request.tool, request.arguments, timed)
+                    try:
+                        result = await live.connection.call(request.tool, request.arguments, timed)
+                    finally:
+                        # Whatever became of it: what it did until then was done.
+                        self._registry.links.called(session, binding, live)
         except TimeoutError:
             raise self._timed_out(session, binding, request.tool) from None
         if not live.recorded.is_set():
             # After a crash nobody would be told that what this call did to the connection is gone.
             with anyio.move_on_after(RECORD_SECONDS):
                 await live.recorded.wait()
-        self._answered(session, binding, live, request.tool)
-        return result
-
-    def _answered(
-        self, session: Session, binding: Binding, live: LiveConnection, tool: str
-    ) -> None:
         live.calls += 1
         binding.losses = 0
-        if binding.service.checkpoint_seconds is not None and live.connection.unsaved:
-            self._registry.links.checkpoint_soon(session, binding)
+        return result
 
     def _timed_out(self, session: Session, binding: Binding, what: str) -> CallTimedOut:
         return CallTimedOut(

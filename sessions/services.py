@@ -6,7 +6,7 @@ one service for one session; exactly one task, its owner, opens and closes it, a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -158,7 +158,10 @@ class Connection(Protocol):
 
     @property
     def unsaved(self) -> bool:
-        """Whether something may have changed since it was last saved, so that a checkpoint is worth taking."""
+        """Whether something may have changed since it was last saved, so that a checkpoint is worth taking.
+
+        Asked at the end of each call, whatever became of the call. What changes without one has to be told; see Telling.
+        """
         ...
 
     async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
@@ -190,6 +193,18 @@ class Forwarding(Protocol):
     async def request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
         """Forward one request and return its result. Raises as Connection.call does."""
         ...
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A connection in which something may change by itself, after a call or without any."""
+
+    on_unsaved: Callable[[], None]
+    """Called each time something became unsaved by itself. The session layer sets it once the connection is open.
+
+    It returns at once, and may be called as often as there is something to tell, also after aclose(). Whether and when a
+    checkpoint is taken is not the connection's business; it does not count as use of the session.
+    """
 
 
 @runtime_checkable
@@ -231,7 +246,7 @@ class Service(Protocol):
     connect_seconds: float
     call_seconds: float
     checkpoint_seconds: float | None
-    """How often at most a snapshot is taken after a call, None for never."""
+    """How often at most a checkpoint is taken after calls, None for never."""
 
     async def tools(self) -> Sequence[ToolSpec]:
         """Return its tools: probed once, then remembered. Raises ServiceUnavailable."""
@@ -263,5 +278,6 @@ __all__ = [
     "Service",
     "SessionView",
     "Snapshot",
+    "Telling",
     "ToolSpec",
 ]

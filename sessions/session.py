@@ -47,13 +47,15 @@ class Binding:
     """One service as one session uses it."""
 
     __slots__ = (
+        "checkpoint_at",
         "checkpointed_at",
-        "dirty",
         "live",
         "losses",
         "notice",
         "opening",
         "record",
+        "save_error",
+        "save_failures",
         "saving",
         "service",
         "snapshot_seq",
@@ -71,8 +73,14 @@ class Binding:
         """Connections lost in a row without a call having been answered."""
         self.notice: str | None = None
         """What the next result has to say about a replaced connection."""
-        self.dirty = False
+        self.checkpoint_at: float | None = None
+        """When the next checkpoint is to be taken; None when none is due, or while it is being taken."""
         self.checkpointed_at = float("-inf")
+        """When the last one was taken, or failed."""
+        self.save_error: str | None = None
+        """Why the last attempt to save the connection it has failed, None when it did not."""
+        self.save_failures = 0
+        """How many checkpoints of that connection failed since one was taken."""
         self.saving = anyio.Lock()
 
     def changed(self, **values: Any) -> BindingRecord:

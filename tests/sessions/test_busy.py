@@ -84,7 +84,7 @@ async def test_only_a_call_that_changed_something_makes_a_checkpoint(build: Buil
         for _ in range(3):
             await house.call(session.id, "get")
         house.clock.advance(1)
-        assert not session.bindings["counter"].dirty
+        assert session.bindings["counter"].checkpoint_at is None
         assert house.counter.checkpoints == 1
         await house.count(session.id)
         house.clock.advance(1)

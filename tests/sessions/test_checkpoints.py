@@ -1,0 +1,341 @@
+"""What is saved while nobody pauses: after calls, however they end, after what changes by itself, and again after faults."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+from counting import Counter, Counting
+from house import Build, House
+
+from statehold.sessions import links
+from statehold.sessions.errors import (
+    CallTimedOut,
+    InvalidArgument,
+    OutcomeUnknown,
+    ServiceUnavailable,
+    StoreUnavailable,
+)
+from statehold.sessions.records import LOCAL
+from statehold.sessions.services import CallResult, Snapshot
+from statehold.sessions.session import Session
+
+SECONDS = 5.0
+
+
+def saving(**options: Any) -> Counting:
+    return Counting(pause="snapshot", checkpoint_seconds=SECONDS, **options)
+
+
+def untold() -> None:
+    raise AssertionError("nobody has asked to be told")
+
+
+@dataclass(eq=False)
+class Restless(Counter):
+    """A connection in which something changes by itself."""
+
+    on_unsaved: Callable[[], None] = field(default=untold)
+
+    def stir(self) -> None:
+        self.count += 1
+        self.unsaved = True
+        self.on_unsaved()
+
+
+@pytest.fixture
+def restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("counting.Counter", Restless)
+
+
+async def settled(house: House, seconds: float = 0.0) -> None:
+    """Move the clock and let everything that is due happen."""
+    house.clock.advance(seconds)
+    await anyio.wait_all_tasks_blocked()
+    await house.store.flush()
+    await anyio.wait_all_tasks_blocked()
+
+
+async def saved_count(house: House, session: Session) -> int | None:
+    found = await house.store.snapshot(session.id, "counter")
+    return None if found is None else links.unpacked(found.data).data["count"]
+
+
+async def counted(house: House) -> tuple[Session, Counter]:
+    """Return a session whose count, 1, is saved long enough ago for the next checkpoint to be taken at once."""
+    session = await house.create(idle=600.0)
+    await house.count(session.id)
+    await settled(house)
+    await settled(house, SECONDS)
+    counter = house.counter.live[0]
+    assert not counter.unsaved
+    return session, counter
+
+
+def failing(counter: Counter, times: int) -> list[None]:
+    """Have the next checkpoints fail; return a list that grows with each attempt."""
+    tried: list[None] = []
+    whole = counter.checkpoint
+
+    async def checkpoint() -> Snapshot | None:
+        tried.append(None)
+        if len(tried) <= times:
+            raise ServiceUnavailable("The counter does not answer.")
+        return await whole()
+
+    counter.checkpoint = checkpoint
+    return tried
+
+
+async def test_a_checkpoint_waits_for_a_call_that_takes_longer_than_saving_may(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(links, "SNAPSHOT_BOUND", 0.0)
+    with anyio.fail_after(5):
+        async with build(saving(concurrency=1)) as house, anyio.create_task_group() as tasks:
+            session, _ = await counted(house)
+            await house.count(session.id)
+            tasks.start_soon(house.call, session.id, "hold")
+            await house.counter.holding.wait()
+            await settled(house, SECONDS)
+            assert await saved_count(house, session) == 1
+            house.counter.let_go.set()
+            await settled(house)
+            assert await saved_count(house, session) == 2
+
+
+async def test_calls_that_wait_for_each_other_make_one_checkpoint(build: Build):
+    with anyio.fail_after(5):
+        async with build(saving(concurrency=1)) as house:
+            session, _ = await counted(house)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(house.call, session.id, "hold")
+                await house.counter.holding.wait()
+                for _ in range(5):
+                    tasks.start_soon(house.call, session.id)
+                await settled(house, SECONDS)
+                house.counter.let_go.set()
+            await settled(house)
+            assert house.counter.checkpoints <= 2
+            await settled(house, SECONDS)
+            assert await saved_count(house, session) == 6
+
+
+async def test_a_checkpoint_that_failed_is_tried_again_later_and_later(build: Build):
+    async with build(saving()) as house:
+        session, counter = await counted(house)
+        tried = failing(counter, times=3)
+        await house.count(session.id)
+        for wait, so_far in ((0.0, 1), (4.9, 1), (0.1, 2), (9.9, 2), (0.1, 3), (19.9, 3)):
+            await settled(house, wait)
+            assert len(tried) == so_far
+        assert await saved_count(house, session) == 1
+        await settled(house, 0.1)
+        assert await saved_count(house, session) == 2
+        await settled(house, 1000.0)
+        assert len(tried) == 4
+
+
+async def test_a_call_does_not_wait_for_the_next_attempt_of_a_checkpoint_that_failed(build: Build):
+    async with build(saving()) as house:
+        session, counter = await counted(house)
+        tried = failing(counter, times=3)
+        await house.count(session.id)
+        for wait in (0.0, 5.0, 10.0):
+            await settled(house, wait)
+        assert len(tried) == 3
+        await house.count(session.id)
+        await settled(house, SECONDS)
+        assert await saved_count(house, session) == 3
+        await settled(house, 1000.0)
+        assert len(tried) == 4
+
+
+async def test_a_checkpoint_that_was_not_stored_is_taken_again(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+):
+    async with build(saving()) as house:
+        session, counter = await counted(house)
+
+        async def write(_: object) -> None:
+            raise StoreUnavailable("The disk is full.")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(house.store, "write", write)
+            await house.count(session.id)
+            await settled(house)
+        assert not counter.unsaved
+        assert await saved_count(house, session) == 1
+        await settled(house, SECONDS)
+        assert await saved_count(house, session) == 2
+
+
+async def test_a_checkpoint_is_taken_of_the_connection_that_is_there_when_it_is_due(build: Build):
+    async with build(saving()) as house:
+        session, counter = await counted(house)
+        await house.count(session.id)
+        await settled(house)
+        # The next one is not due before the connection is another one.
+        await house.count(session.id)
+        counter.die("killed")
+        await house.until(lambda: session.status == "error")
+        await house.pass_time(lambda: session.status == "idle")
+        assert await house.count(session.id) == 3
+        await settled(house, SECONDS)
+        assert await saved_count(house, session) == 3
+
+
+async def test_nothing_is_saved_of_a_connection_that_ended_before_its_checkpoint(build: Build):
+    async with build(saving()) as house:
+        session, _ = await counted(house)
+        await house.count(session.id)
+        binding = session.bindings["counter"]
+        await house.registry.close(LOCAL, session.id)
+        await settled(house, SECONDS)
+        assert house.counter.checkpoints == 1
+        assert binding.checkpoint_at is None
+
+
+async def test_what_was_saved_meanwhile_needs_no_checkpoint(build: Build):
+    async with build(saving()) as house:
+        session, _ = await counted(house)
+        await house.count(session.id)
+        await settled(house)
+        await house.count(session.id)
+        record = await house.registry.links.snapshot(session, session.bindings["counter"])
+        assert record is not None
+        before = house.counter.checkpoints
+        await settled(house, SECONDS)
+        assert house.counter.checkpoints == before
+
+
+async def test_a_checkpoint_that_waits_is_not_taken_of_a_connection_that_ends(build: Build):
+    with anyio.fail_after(5):
+        async with build(saving(concurrency=1)) as house, anyio.create_task_group() as tasks:
+            session, counter = await counted(house)
+
+            async def hold() -> None:
+                with pytest.raises(OutcomeUnknown):
+                    await house.call(session.id, "hold")
+
+            tasks.start_soon(hold)
+            await house.counter.holding.wait()
+            counter.unsaved = True
+            house.registry.links.checkpoint_soon(session, session.bindings["counter"])
+            await settled(house)
+            counter.die("killed")
+            await settled(house)
+            assert house.counter.checkpoints == 1
+
+
+async def test_a_connection_does_not_make_up_for_the_checkpoints_of_the_one_before(build: Build):
+    async with build(saving()) as house:
+        session, counter = await counted(house)
+        tried = failing(counter, times=1)
+        await house.count(session.id)
+        await settled(house)
+        assert len(tried) == 1
+        counter.die("killed")
+        await house.until(lambda: session.status == "error")
+        await house.pass_time(lambda: session.status == "idle")
+        await house.call(session.id, "get")
+        await settled(house, 1000.0)
+        assert house.counter.checkpoints == 1
+
+
+# However a call ends.
+
+
+async def timed_out(house: House, session: Session) -> None:
+    with pytest.raises(CallTimedOut):
+        await house.call(session.id, "hold")
+
+
+async def cancelled(house: House, session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(house.call, session.id, "hold")
+        await house.counter.holding.wait()
+        tasks.cancel_scope.cancel()
+
+
+async def refused(house: House, session: Session) -> None:
+    async def call(tool: str, arguments: object, ctx: object) -> CallResult:
+        raise InvalidArgument("The counter does not count that.")
+
+    house.counter.live[0].call = call
+    with pytest.raises(InvalidArgument):
+        await house.call(session.id)
+
+
+@pytest.mark.parametrize("ended", [timed_out, cancelled, refused])
+async def test_what_a_call_did_is_saved_however_it_ended(
+    build: Build, ended: Callable[[House, Session], Awaitable[None]]
+):
+    with anyio.fail_after(5):
+        async with build(saving(call_seconds=0.05)) as house:
+            session, counter = await counted(house)
+            counter.count, counter.unsaved = 7, True
+            await ended(house, session)
+            await settled(house, SECONDS)
+            assert await saved_count(house, session) == 7
+
+
+# What changes by itself.
+
+
+@pytest.mark.usefixtures("restless")
+async def test_what_changes_by_itself_after_a_call_is_saved_and_no_use_of_the_session(build: Build):
+    async with build(saving()) as house:
+        session, counter = await counted(house)
+        assert isinstance(counter, Restless)
+        idle_since = session.idle_since
+        await settled(house, 1.5)
+        counter.stir()
+        await settled(house, links.ECHO_SECONDS - 0.1)
+        assert await saved_count(house, session) == 1
+        # What comes a moment after what was told is in it as well.
+        counter.count += 1
+        await settled(house, 0.1)
+        assert await saved_count(house, session) == 3
+        assert (session.idle_since, session.status) == (idle_since, "idle")
+
+
+@pytest.mark.usefixtures("restless")
+async def test_what_changes_for_ever_is_saved_for_a_while_after_each_call(build: Build):
+    async with build(saving()) as house:
+        session, counter = await counted(house)
+        assert isinstance(counter, Restless)
+        for _ in range(2):
+            before = house.counter.checkpoints
+            await house.call(session.id, "get")
+            for _ in range(200):
+                await settled(house, 1.0)
+                counter.stir()
+            taken = house.counter.checkpoints - before
+            assert 1 < taken <= links.AFTERMATH_SECONDS / SECONDS + 1
+        assert counter.unsaved
+        for _ in range(500):
+            if session.status == "idle":
+                counter.stir()
+            await settled(house, 1.0)
+        assert session.status == "paused"
+        assert await saved_count(house, session) == counter.count
+
+
+@pytest.mark.usefixtures("restless")
+async def test_what_changes_before_any_call_or_after_the_end_is_not_saved(build: Build):
+    async with build(saving(eager=True)) as house:
+        session = await house.create()
+        counter = house.counter.live[0]
+        assert isinstance(counter, Restless)
+        counter.stir()
+        await settled(house, 10.0)
+        assert house.counter.checkpoints == 0
+        await house.count(session.id)
+        await settled(house, SECONDS)
+        assert house.counter.checkpoints == 1
+    counter.stir()
+    assert house.counter.checkpoints == 1
