@@ -187,18 +187,24 @@ class Exchange:
 
 
 def encode(message: JSON) -> bytes:
-    """Return a message as JSON; integers beyond 64 bits and broken surrogates, which orjson refuses, as they are.
+    """Return a message as JSON; integers beyond 64 bits, which orjson refuses, as they are.
 
-    What is no finite number becomes null, as orjson writes it.
+    What is no finite number becomes null, as orjson writes it, and half of a surrogate pair a replacement character: many
+    clients read no message with its escape.
     """
     try:
         return orjson.dumps(message)
     except TypeError:
         pass
     try:
-        return json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
+        text = _exact(message)
     except ValueError:
-        return json.dumps(_finite(message), separators=(",", ":"), allow_nan=False).encode()
+        text = _exact(_finite(message))
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
+
+
+def _exact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def _finite(value: object) -> object:

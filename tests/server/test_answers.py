@@ -43,3 +43,12 @@ def test_no_number_is_written_as_null(more: JSON) -> None:
 
     found = json.loads(encode(message), parse_constant=refuse)
     assert found == {"a": [None, {"b": None}], "c": 1.5, **more}
+
+
+@pytest.mark.parametrize("more", [{}, {"large": 2**70, "none": math.nan}])
+def test_half_of_a_surrogate_pair_keeps_nobody_from_reading_the_rest(more: JSON) -> None:
+    wire = encode({"half \ud83d": ["\udc00 and \ud83d\ude00", "é"], **more})
+    assert b"\\ud83d" not in wire
+    found = json.loads(wire)
+    assert found["half \ufffd"] == ["\ufffd and 😀", "é"]
+    assert found.get("large") == more.get("large")

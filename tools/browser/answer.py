@@ -6,9 +6,12 @@ import base64
 import difflib
 import itertools
 import json
+import math
+import re
 from collections.abc import Iterable
-from datetime import datetime
-from typing import Final
+from datetime import UTC, datetime
+from typing import Final, cast
+from urllib.parse import ParseResult, SplitResult
 
 from ...sessions.services import JSON, CallResult
 
@@ -85,7 +88,13 @@ class Answer:
     def file(self, uri: str, name: str, mime: str, size: int) -> None:
         """Add a file of the session, which the caller can read as a resource."""
         self._blocks.append(
-            {"type": "resource_link", "uri": uri, "name": name, "mimeType": mime, "size": size}
+            {
+                "type": "resource_link",
+                "uri": sound(uri),
+                "name": sound(name),
+                "mimeType": mime,
+                "size": size,
+            }
         )
 
     def _add(self, section: str, text: str) -> None:
@@ -103,24 +112,54 @@ class Answer:
             if name == "Ran Playwright code":
                 text = f"```{self.language}\n{text}\n```"
             parts.append(f"### {name}\n{text}")
-        content: list[JSON] = [{"type": "text", "text": "\n".join(parts)}, *self._blocks]
+        content: list[JSON] = [{"type": "text", "text": sound("\n".join(parts))}, *self._blocks]
         payload: JSON = {"content": content}
         if self.is_error:
             payload["isError"] = True
         return CallResult(payload)
 
 
-def as_json(value: object) -> str:
-    """Return a value that a page returned as JSON; what JSON does not know as text, a date as ISO 8601 writes it."""
+def sound(text: str) -> str:
+    """Return a text of a page in which each half of a surrogate pair, which no transport can carry, is replaced."""
     try:
-        return json.dumps(value, ensure_ascii=False, indent=2, default=_as_text)
-    except (ValueError, RecursionError):
-        # It holds itself.
-        return repr(value)
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
 
 
-def _as_text(value: object) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+def as_json(value: object) -> str:
+    """Return a value that a page returned as JSON; what JSON does not know as JavaScript writes it."""
+    try:
+        return json.dumps(_plain(value, ()), ensure_ascii=False, indent=2)
+    except RecursionError:
+        return '"[Nested too deeply]"'
+
+
+def _plain(value: object, around: tuple[int, ...]) -> object:
+    """Return what JSON can hold for a value of Playwright's; `around` are the ids of what it is in."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return (value or 0) if math.isfinite(value) else None
+        case datetime():
+            return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        case ParseResult() | SplitResult():
+            return value.geturl()
+        case re.Pattern():
+            found = cast("re.Pattern[str]", value)
+            flags = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL}
+            return f"/{found.pattern}/{''.join(f for f, bit in flags.items() if found.flags & bit)}"
+        case dict() | list():
+            if id(cast("object", value)) in around:
+                return "[Circular]"
+            within = (*around, id(cast("object", value)))
+            if isinstance(value, list):
+                return [_plain(item, within) for item in cast("list[object]", value)]
+            return {key: _plain(item, within) for key, item in cast("JSON", value).items()}
+        case _:
+            return str(value)
 
 
 def difference(before: str, now: str) -> str | None:
@@ -148,4 +187,4 @@ def _same(pairs: Iterable[tuple[str, str]]) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-__all__ = ["Answer", "as_json", "difference"]
+__all__ = ["Answer", "as_json", "difference", "sound"]

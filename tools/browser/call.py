@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
 from ...sessions.services import CallContext
-from .answer import Answer, difference
+from .answer import Answer, difference, sound
 from .failures import ToolFailed, first_line, was_done
 from .files import mime_of
 from .glimpse import Glimpse
 from .naming import code_of
 from .policy import scheme_allowed
 from .settle import settle
-from .tab import Tab
+from .tab import News, Tab
+from .world import WorldError
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator
@@ -33,6 +37,7 @@ _SHOWN_REF: Final = re.compile(r"\[ref=(?=(?:f\d+)?e\d+\])")
 LEAVE_SECONDS: Final = 2.0
 NEWS: Final = 50
 """How much of what happened is told with one result."""
+NOTE_SECONDS: Final = 1.0
 FRESH_SECONDS: Final = 0.01
 """How old a look at a page may be and still show it as it is."""
 
@@ -77,6 +82,7 @@ class Call:
         from playwright.async_api import Error
 
         tab = await self.tab()
+        await self.session.refuse_held(tab)
         name = f" ({element})" if element else ""
         match = _REF.fullmatch(target)
         if match is None:
@@ -110,7 +116,11 @@ class Call:
         try:
             with anyio.fail_after(self.config.action_seconds):
                 count = await locator.count()
-        except (Error, TimeoutError) as error:
+        except TimeoutError:
+            raise ToolFailed(
+                f"The page did not answer within {self.config.action_seconds:g} seconds."
+            ) from None
+        except Error as error:
             raise ToolFailed(
                 f"{selector!r} is no selector and no ref: {first_line(error)}"
             ) from None
@@ -130,11 +140,17 @@ class Call:
         return self.config.action_seconds * 1000
 
     async def act(
-        self, action: Callable[[], Awaitable[T]], *, quiet: bool = True, snapshot: bool = True
+        self,
+        action: Callable[[], Awaitable[T]],
+        *,
+        quiet: bool = True,
+        snapshot: bool = True,
+        edits: bool = True,
     ) -> T | None:
         """Run an action in the current tab and wait for what it causes.
 
         The answer then describes the page, with a snapshot where wanted; without `snapshot` only when the page is another.
+        What it `edits` in the page is noted there, for the page to be saved.
         Returns None when a dialog or a file chooser keeps the action from ending; it goes on when that was answered.
         """
         from playwright.async_api import Error
@@ -143,6 +159,8 @@ class Call:
         self.shows_page = self.shows_page or snapshot
         self.shows_snapshot = self.shows_snapshot or snapshot
         self._glimpse = None
+        if edits and not tab.noting and not tab.modal.is_set():
+            await self._note_edits(tab)
         if self.session.clipboard is not None:
             self.session.clipboard.note_action()
         started, downloads, found = tab.watch(), self.session.downloads_begun, None
@@ -174,19 +192,29 @@ class Call:
             calm.note(tab.page.url, same=same)
         seen = anyio.current_time()
         if not tab.modal.is_set():
-            await self.session.tabs.arrived(seconds=self.config.settle_seconds)
+            # A window that asks something at once never has the whole of its document.
+            asked = self.session.asking_beside(tab)
+            seconds = min(self.config.settle_seconds, NOTE_SECONDS if asked else math.inf)
+            await self.session.tabs.arrived(seconds=seconds)
         await self.session.downloaded(started, downloads)
         if glimpse is not None and same and glimpse.is_whole:
             # While something else was waited for, the page may have gone on.
             self._glimpse = glimpse if anyio.current_time() - seen < FRESH_SECONDS else None
         return found
 
+    async def _note_edits(self, tab: Tab) -> None:
+        from playwright.async_api import Error
+
+        tab.noting = True
+        with anyio.move_on_after(NOTE_SECONDS), suppress(Error, WorldError):
+            await (await self.session.watch.world(tab.page)).run("listen")
+
     async def put(self, text: str, filename: str | None, *, label: str) -> None:
         """Make a text the result, or put it into a file of the session when a name is given."""
         if filename is None:
             self.answer.result(text)
         else:
-            await self.keep(filename, text.encode(), label=label)
+            await self.keep(filename, sound(text).encode(), label=label)
 
     async def keep(self, name: str, data: bytes, *, label: str) -> None:
         """Write a file of the session and link it in the result.
@@ -220,15 +248,17 @@ class Call:
             self.shows_page = True
         if tab is not None and tab.modal_text is not None:
             self.answer.modal([tab.modal_text])
-        elif tab is not None and self.shows_snapshot:
+        elif tab is not None and self.shows_snapshot and not await self.session.held_up(tab):
             await self._look(tab)
+        if tab is not None and (asking := self.session.asking_beside(tab)):
+            self.answer.modal([asking])
         if self.shows_page or self.answer.is_error:
             if len(self.session.tabs) > 1:
                 self.answer.tabs(await self.session.tab_lines())
             if tab is not None:
                 await self._page(tab)
-        news = [*self.session.take_news(), *(tab.take_news() if tab is not None else ())]
-        self.answer.events(summed(news))
+        news = [self.session.take_news(), tab.take_news() if tab is not None else News()]
+        self.answer.events(summed(chain(*news), missed=sum(part.missed for part in news)))
         for name, size in self.session.files.take_kept():
             self.answer.file(self.session.files.uri(name), name, mime_of(name), size)
 
@@ -306,6 +336,7 @@ class Call:
         """
         from playwright.async_api import Error, TimeoutError
 
+        await self.session.refuse_held(tab)
         source = locator or tab.page
         try:
             text = await source.aria_snapshot(mode="ai", timeout=self.timeout, **options)
@@ -326,11 +357,14 @@ class Call:
         return text
 
 
-def summed(news: Iterable[str]) -> list[str]:
-    """Return what happened, what happened often as one line, and of very much how much more there was."""
+def summed(news: Iterable[str], *, missed: int = 0) -> list[str]:
+    """Return what happened, what happened often as one line, and of very much how much more there was.
+
+    `missed` is how much of it is not among the news.
+    """
     lines = [f"{line} ({n} times)" if n > 1 else line for line, n in Counter(news).items()]
-    more = len(lines) - NEWS
-    return lines if more <= 0 else [*lines[:NEWS], f"({more} more)"]
+    more = max(0, len(lines) - NEWS) + missed
+    return [*lines[:NEWS], f"({more} more)"] if more else lines
 
 
 def _state(tab: Tab | None) -> object:

@@ -12,7 +12,12 @@ import anyio
 import anyio.lowlevel
 from pydantic import ValidationError
 
-from ...sessions.errors import ConnectionLost, InvalidArgument, OutcomeUnknown
+from ...sessions.errors import (
+    ConnectionLost,
+    InvalidArgument,
+    OutcomeUnknown,
+    ServiceUnavailable,
+)
 from ...sessions.services import JSON, CallContext, CallResult, Restored, Snapshot
 from .call import Call, ToolFailed, first_line
 from .session import BrowserSession
@@ -57,6 +62,7 @@ class BrowserConnection:
         self.reason: str | None = None
         self.opened = Restored()
         self.unsaved = False
+        self.on_unsaved: Callable[[], None] = _nothing
         self.on_closed: list[Callable[[], None]] = []
         """What is given back when it is closed, the last first."""
         self.progress_seconds = PROGRESS_SECONDS
@@ -72,7 +78,9 @@ class BrowserConnection:
         self._watching = anyio.CancelScope()
         session.spawn(self._watch)
         # What a page does by itself, such as logging in a moment after the click, has to be saved as well.
-        session.context.on("requestfinished", self._changed)
+        session.context.on("requestfinished", self._answered)
+        # A request whose answer the page does not read never finishes, but its cookies are there.
+        session.context.on("response", self._answered)
         process.on_lost.append(self._lose)
         if process.lost.is_set():
             self._lose(process.reason)
@@ -87,8 +95,9 @@ class BrowserConnection:
             if self._under_way is not None:
                 self._under_way.cancel()
 
-    def _changed(self, _: object = None) -> None:
+    def _answered(self, _: object) -> None:
         self.unsaved = True
+        self.on_unsaved()
 
     @property
     def busy(self) -> str | None:
@@ -109,10 +118,12 @@ class BrowserConnection:
             return await self._call(found, given, ctx)
 
     async def _call(self, found: BrowserTool, given: Any, ctx: CallContext) -> CallResult:
+        from playwright.async_api import Error
+
         if self.lost.is_set():
             raise ConnectionLost(f"The browser is gone: {self.reason}.")
         if found.kind != "read":
-            self._changed()
+            self.unsaved = True
         call = Call(self.session, ctx)
         try:
             await self._run(found, call, given)
@@ -120,9 +131,12 @@ class BrowserConnection:
             if call.answer.is_error:
                 # The error may be the first that is noticed of a death.
                 await self._answers()
-        except Exception:
+        except Exception as error:
             if self.lost.is_set():
                 raise self._died() from None
+            if isinstance(error, Error):
+                text = f"The browser failed during the call: {first_line(error).rstrip('.')}."
+                raise OutcomeUnknown(text) from error
             raise
         if self.lost.is_set():
             raise self._died()
@@ -240,6 +254,7 @@ class BrowserConnection:
 
         Raises:
             ConnectionLost: the browser is gone or does not answer.
+            ServiceUnavailable: it did not say what there is to save.
         """
         return await self._saved(light=False)
 
@@ -251,6 +266,8 @@ class BrowserConnection:
         return await self._saved(light=True)
 
     async def _saved(self, *, light: bool) -> Snapshot | None:
+        from playwright.async_api import Error
+
         # What happens meanwhile may be missing in what is being saved.
         self.unsaved = False
         try:
@@ -260,9 +277,14 @@ class BrowserConnection:
                 # What was read last may have been gone already.
                 raise ConnectionLost(f"The browser is gone: {self.reason or 'a part of it ended'}.")
             return snapshot
-        except BaseException:
+        except BaseException as error:
             self.unsaved = True
-            raise
+            if not isinstance(error, Error):
+                raise
+            if self.lost.is_set():
+                raise ConnectionLost(f"The browser is gone: {self.reason}.") from error
+            text = f"The browser could not be saved: {first_line(error).rstrip('.')}."
+            raise ServiceUnavailable(text) from error
 
     async def aclose(self) -> None:
         """Close the context within a bound. May be called twice."""
@@ -281,6 +303,9 @@ class BrowserConnection:
         finally:
             for give_back in reversed(self.on_closed):
                 give_back()
+
+
+def _nothing() -> None: ...
 
 
 def _checked(tool: BrowserTool, arguments: Mapping[str, Any]) -> Any:

@@ -15,7 +15,7 @@ from ...sessions.errors import ConnectionLost
 from ...sessions.services import JSON, Snapshot
 from .origins import DATABASE_SECONDS, Origins
 from .sealing import Seal, opened
-from .world import WorldError, origin_of
+from .world import WorldError, origin_of, without_login
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
@@ -40,7 +40,7 @@ TAB_LIMITS: Final[Mapping[str, Any]] = {
     "sessionBytes": MIB,
     "milliseconds": 300,
 }
-"""What page_state.js takes of one page at most; more is said to be lost."""
+"""What our script takes of one page at most; more is said to be lost."""
 STORAGE_LIMITS: Final[Mapping[str, Any]] = {
     "bytes": 16 * MIB,
     "milliseconds": DATABASE_SECONDS * 1000,
@@ -63,6 +63,8 @@ class SavedTab:
     """The addresses before and after `url`, oldest first; `place` is where `url` stands among them."""
     place: int = 0
     viewport: list[int] | None = None
+    media: dict[str, str] = field(default_factory=dict[str, str])
+    """The media features that it emulates."""
     posted: bool = False
     """Whether it showed the answer to a form; loading its address shows something else."""
     page: str | None = None
@@ -126,8 +128,8 @@ async def saved(
 ) -> Hibernated:
     """Save a context within `seconds`, leaving it as it is.
 
-    A page that does not answer is saved by its address. `light` is for checkpoints: it reads open pages only, and of their
-    databases only small ones; what it does not read is taken over from what was read before.
+    A page that does not answer is saved by its address. `light` is for checkpoints: of databases it reads only small ones,
+    and takes over what it does not read from what was read before.
 
     Raises:
         ConnectionLost: the browser is gone or does not answer at all.
@@ -142,8 +144,9 @@ async def saved(
             # The browser may have died meanwhile: then what was saved before is worth more than this.
             reading.cookies = None
             await reading.take_cookies(context)
-        if not light and reading.cookies is not None:
-            await _read_left(origins, pages, reading.claimed)
+        if reading.cookies is not None:
+            limits = LIGHT_STORAGE_LIMITS if light else STORAGE_LIMITS
+            await _read_left(origins, pages, reading.claimed, limits)
     if reading.cookies is None:
         raise ConnectionLost("The browser does not answer, so that nothing could be saved.")
     lost = origins.unsaved()
@@ -161,7 +164,10 @@ async def saved(
 
 
 async def _read_left(
-    origins: Origins, pages: Sequence[Page | SleepingTab], claimed: Collection[str]
+    origins: Origins,
+    pages: Sequence[Page | SleepingTab],
+    claimed: Collection[str],
+    limits: Mapping[str, Any],
 ) -> None:
     from playwright.async_api import Error, Page
 
@@ -169,7 +175,7 @@ async def _read_left(
     with suppress(Error):
         if page is not None:
             await origins.attach(page)
-        await origins.read_left(STORAGE_LIMITS, but=claimed)
+        await origins.read_left(limits, but=claimed)
 
 
 class _Reading:
@@ -198,12 +204,15 @@ class _Reading:
         if not isinstance(page, Page):
             self.tabs[number] = page.saved
             return
+        if (unloaded := self._origins.unloaded.get(page)) is not None:
+            self.tabs[number] = unloaded
+            return
         with anyio.move_on_after(self._probe), suppress(Error):
             self.tabs[number] = await self._addressed(page)
         if number not in self.tabs:
             self.silent = True
             if not page.is_closed():
-                self.tabs[number] = SavedTab(page.url)
+                self.tabs[number] = SavedTab(without_login(page.url))
         if number in self.tabs:
             self.tabs[number] = await self._filled(self.tabs[number], page)
 
@@ -211,7 +220,7 @@ class _Reading:
         """What the browser knows of a tab, whether its page answers or not."""
         entries, index = await (await self._origins.watch.world(page)).history()
         first = max(0, index - HISTORY)
-        addresses = [str(entry["url"]) for entry in entries[first : index + HISTORY]]
+        addresses = [without_login(str(entry["url"])) for entry in entries[first : index + HISTORY]]
         here = addresses[index - first]
         before = [url for url in addresses[: index - first] if _replayable(url)]
         after = [url for url in addresses[index - first + 1 :] if _replayable(url)]
@@ -224,6 +233,7 @@ class _Reading:
             history=[*before, here, *after],
             place=len(before),
             viewport=[viewport["width"], viewport["height"]] if viewport else None,
+            media=dict(self._origins.watch.media.get(page, {})),
             posted=self._origins.watch.posted(page),
         )
 
@@ -236,12 +246,20 @@ class _Reading:
             return tab
         ours = origin not in self.claimed
         self.claimed.add(origin)
-        limits = {**TAB_LIMITS, "storage": dict(self._storage) if ours else None}
+        limits = {
+            **TAB_LIMITS,
+            "sent": self._origins.watch.sent(page),
+            "storage": dict(self._storage) if ours else None,
+        }
         found: JSON | None = None
         with anyio.move_on_after(self._probe), suppress(Error, WorldError):
             found = await (await self._origins.watch.world(page)).run("savedTab", limits)
         if found is None:
             self.silent = True
+            if ours:
+                # Its storage can still be read by others, or by an empty page.
+                self.claimed.discard(origin)
+                self._origins.watch.touched.add(origin)
             before = self._origins.read.get(page)
             if before is not None and before.url == tab.url:
                 lost = ["what happened on it last (it did not answer)"]
@@ -251,12 +269,9 @@ class _Reading:
             self._origins.note(found["storage"], whole=bool(self._storage["whole"]))
         if found["origin"] != origin:
             # An error page stands at an address that it is not from.
-            before = self._origins.unloaded.get(page)
-            if before is None or before.url != tab.url:
-                return tab
-            return replace(tab, page=before.page, entry=before.entry)
+            return tab
         # The page may have moved on since the browser was asked.
-        here = str(found["url"])
+        here = without_login(str(found["url"]))
         tab = replace(tab, url=here, page=found["page"], entry=found["entry"], lost=_missing(found))
         before = self._origins.failing.get(page)
         if before is not None:
@@ -273,6 +288,8 @@ def _missing(found: JSON) -> list[str]:
     lost: list[str] = []
     if found["withheld"]:
         lost.append("what was typed into password and other secret fields")
+    if found["done"]:
+        lost.append("what was ticked or chosen and sent at once (the site has it)")
     if found["files"]:
         lost.append(f"{found['files']} chosen {'file' if found['files'] == 1 else 'files'}")
     return lost + [f"{what} (too much)" for what in found["cut"]]

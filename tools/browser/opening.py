@@ -9,11 +9,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
+
 from ...sessions.errors import ServiceUnavailable
 from ...sessions.services import Restored, SessionView, Snapshot
 from .clipboard import Clipboard, owns_browser
 from .config import BrowserConfig
 from .connection import BrowserConnection
+from .failures import first_line
 from .files import Files
 from .gate import Gate
 from .hibernation import Hibernated, saved
@@ -24,7 +27,7 @@ from .session import BrowserSession
 from .tool import BrowserTool
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext
+    from playwright.async_api import BrowserContext, Error
 
     from .origins import Origins
     from .pool import BrowserProcess
@@ -36,10 +39,16 @@ SAVE_SECONDS: Final = 15.0
 CHECKPOINT_SECONDS: Final = 4.0
 RESTORE_SECONDS: Final = 10.0
 """How long the current page may take to load again; the tab is there all the same."""
+DEATH_SECONDS: Final = 2.0
+"""How long the death of a browser that answers no more may take to be told."""
 NEWS: Final = 50
 """How much may wait to be told with the next result."""
 
 NEVER_SAVED: Final = "the tabs and logins (nothing had been saved yet)"
+
+
+class BrowserDied(ServiceUnavailable):
+    """Raised when the browser ended while a session was opened in it; another one may do better."""
 
 
 class Opening:
@@ -75,9 +84,11 @@ class Opening:
         `was_on` is what was on when the last one was lost, where that is known better than what was saved says.
 
         Raises:
-            ServiceUnavailable: the configuration asks for what the browser cannot be.
-            playwright's Error: the browser is gone.
+            BrowserDied: the browser ended meanwhile.
+            ServiceUnavailable: the configuration asks for what the browser cannot be, or the browser refused.
         """
+        from playwright.async_api import Error
+
         if hibernated is not None and was_on is not None:
             hibernated = replace(hibernated, on=list(was_on))
         grant = await outlet.admit(self._tell)
@@ -91,12 +102,19 @@ class Opening:
                 prepare=partial(self._prepare, process, grant),
                 seconds=min(RESTORE_SECONDS, self._config.connect_seconds / 3),
             )
-        except BaseException:
+        except BaseException as error:
             if grant is not None:
                 grant.revoke()
-                if self._session is None:
-                    grant.free()
-            raise
+            try:
+                if isinstance(error, Error):
+                    raise await _unavailable(error, process) from error
+                raise
+            finally:
+                # Not before: by now it is known whether the browser is there to close the context.
+                if grant is not None:
+                    _leave(grant, process)
+                    if self._session is None:
+                        grant.free()
         session = self._session
         assert session is not None
         if not owns_browser(self._config):
@@ -162,7 +180,7 @@ class Opening:
             generation=self._view.generation,
             files=self._files,
             spawn=self._spawn,
-            watch=origins.watch,
+            origins=origins,
         )
         if self._config.remote:
             # The browser is somebody else's as well.
@@ -185,6 +203,18 @@ def _leave(grant: Grant, process: BrowserProcess) -> None:
         grant.free()
 
 
+async def _unavailable(error: Error, process: BrowserProcess) -> ServiceUnavailable:
+    if not await process.check():
+        # Until that is told, whoever wants a browser would get this one again.
+        with anyio.move_on_after(DEATH_SECONDS):
+            await process.lost.wait()
+    if process.lost.is_set():
+        return BrowserDied(f"The browser died while the session was opened: {process.reason}.")
+    return ServiceUnavailable(
+        f"The browser could not open the session: {first_line(error).rstrip('.')}."
+    )
+
+
 class _Saver:
     """Saves one session, and knows what was read of it before."""
 
@@ -205,4 +235,4 @@ class _Saver:
         return replace(found, on=session.on()).snapshot(self._seal)
 
 
-__all__ = ["Opening"]
+__all__ = ["BrowserDied", "Opening"]

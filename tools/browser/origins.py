@@ -25,6 +25,8 @@ logger = logging.getLogger("statehold.browser")
 PARALLEL: Final = 2
 """Empty pages at once at most. Each site needs a renderer process of its own: more than the cores gain nothing."""
 DATABASE_SECONDS: Final = 3.0
+RESTORE_SECONDS: Final = 8.0
+"""How long putting back one database may take; it takes longer than reading it."""
 READ_SECONDS: Final = 4.0
 
 
@@ -58,15 +60,12 @@ class Origins:
         return f"<Origins known={len(self.known)} asleep={len(self.asleep)}>"
 
     def note_failing(self, page: Page, saved: SavedTab) -> None:
-        """Keep what was saved of a tab as long as its page stays."""
+        """Keep what was saved of the page of a tab as long as its site's error stays."""
+        _keep(self.failing, page, saved)
 
-        def go_on(frame: Frame) -> None:
-            if frame.parent_frame is None:
-                page.remove_listener("framenavigated", go_on)
-                self.failing.pop(page, None)
-
-        self.failing[page] = saved
-        page.on("framenavigated", go_on)
+    def note_unloaded(self, page: Page, saved: SavedTab) -> None:
+        """Keep what was saved of a tab until it goes anywhere."""
+        _keep(self.unloaded, page, saved)
 
     async def attach(self, page: Page) -> None:
         """Learn from any page of the context which one it is, and put the gate up. What loads before passes it."""
@@ -118,7 +117,7 @@ class Origins:
 
     async def _restore(self, origin: str, page: Page) -> None:
         world = await self.watch.world(page)
-        milliseconds = DATABASE_SECONDS * 1000
+        milliseconds = RESTORE_SECONDS * 1000
         failed = await world.run("restoreStorage", origin, self.known[origin], milliseconds)
         self.trouble += [f"{what} of {origin}" for what in failed]
 
@@ -132,6 +131,14 @@ class Origins:
             async with nowhere(page):
                 yield page
 
+    async def forget(self) -> None:
+        """Give up all that is asleep, because something else takes its place."""
+        self.asleep.clear()
+        self.known.clear()
+        self.remarks.clear()
+        if self._gate is not None:
+            await self._gate.changed()
+
     def take_trouble(self) -> list[str]:
         found, self.trouble = self.trouble, []
         return found
@@ -144,7 +151,9 @@ class Origins:
         if origin in self.asleep:
             return
         if cut and not whole and origin in self.known:
-            # A checkpoint reads less; what it has no room for was read before.
+            # A checkpoint reads less; what it has no room for is kept as it was read before.
+            self.known[origin] = _merged(self.known[origin], storage["text"], cut)
+            self.remarks[origin] = [f"the latest of {what}" for what in cut]
             return
         if storage["text"] is None:
             self.known.pop(origin, None)
@@ -152,6 +161,11 @@ class Origins:
             self.known[origin] = storage["text"]
         if whole or cut:
             self.remarks[origin] = [*cut, *storage["other"]]
+        else:
+            latest = self.remarks.get(origin, [])
+            self.remarks[origin] = [
+                what for what in latest if not what.startswith("the latest of ")
+            ]
 
     def unsaved(self) -> list[str]:
         """Say what of what was read is not in `known`."""
@@ -187,8 +201,34 @@ class Origins:
         await stand(page, origin + "/")
         storage = await (await self.watch.world(page)).run("savedStorage", dict(limits))
         if storage is not None and storage["origin"] == origin:
-            self.note(storage, whole=True)
+            self.note(storage, whole=bool(limits["whole"]))
         self.watch.touched.discard(origin)
+
+
+def _keep(kept: WeakKeyDictionary[Page, SavedTab], page: Page, saved: SavedTab) -> None:
+    def go_on(frame: Frame) -> None:
+        # What stands in place of a page that cannot be loaded is not where the tab went.
+        if frame.parent_frame is None and not frame.url.startswith("chrome-error:"):
+            page.remove_listener("framenavigated", go_on)
+            kept.pop(page, None)
+
+    kept[page] = saved
+    page.on("framenavigated", go_on)
+
+
+DATABASES: Final = '],"databases":['
+"""What stands between the items and the databases of an origin: within a string the quotes would be escaped."""
+
+
+def _merged(before: str, now: str | None, cut: Collection[str]) -> str:
+    """Take from what was read before what could not be read now."""
+    items, _, databases = (now or f'{{"items":[{DATABASES}]}}').partition(DATABASES)
+    known_items, _, known_databases = before.partition(DATABASES)
+    if "local storage" in cut:
+        items = known_items
+    if any(what != "local storage" for what in cut):
+        databases = known_databases
+    return items + DATABASES + databases
 
 
 __all__ = ["DATABASE_SECONDS", "Origins"]

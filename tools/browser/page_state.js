@@ -1,12 +1,5 @@
-// What of a page can be saved, and how it is put back. One expression, evaluated in a world of its own in the page: it
-// shares DOM and storage with the page's scripts, but none of their objects, so that they can neither see nor bend it.
-(() => {
-  "use strict";
+  // What a page and its origin store, and how it is put back.
 
-  const UNSAVED_TYPES = new Set(["hidden", "submit", "button", "image", "reset"]);
-  const SECRET_NAME =
-    /passw|passphrase|passcode|\bpwd\b|\bpin\b|secret|\bcvv|\bcvc|\botp\b|one.?time|security.?code|card.?number/i;
-  const SECRET_PURPOSE = /(^|\s)(cc-\S+|one-time-code|current-password|new-password)(\s|$)/i;
   const BATCH = 50;
   class Unsaveable extends Error {}
   class TooLarge extends Error {}
@@ -272,125 +265,7 @@
     return cut;
   }
 
-  // Places of elements: one segment for each root (document, shadow root, frame), each an id or "" and steps below it.
-
-  function segment(element) {
-    const root = element.getRootNode();
-    const steps = [];
-    for (let at = element; at; at = at.parentElement) {
-      if (at.id && root.getElementById(at.id) === at) return [at.id, ...steps];
-      let number = 1;
-      for (let before = at.previousElementSibling; before; before = before.previousElementSibling)
-        if (before.localName === at.localName) number++;
-      steps.unshift([at.localName, number]);
-    }
-    return ["", ...steps];
-  }
-
-  function place(element) {
-    const segments = [];
-    for (let at = element; at;) {
-      segments.unshift(segment(at));
-      const root = at.getRootNode();
-      at = root.host ?? root.defaultView?.frameElement;
-    }
-    return segments;
-  }
-
-  const inside = element => element.shadowRoot ?? element.contentDocument;
-
-  function found(segments) {
-    let element = null;
-    for (const [id, ...steps] of segments) {
-      const root = element === null ? document : inside(element);
-      element = id ? root?.getElementById(id) : root;
-      for (const [name, number] of steps) {
-        const like = Array.from(element?.children ?? []).filter(child => child.localName === name);
-        element = like[number - 1];
-      }
-      if (!element) return null;
-    }
-    return element;
-  }
-
-  // Form fields.
-
-  function isSecret(field) {
-    if (field.type === "password" || SECRET_PURPOSE.test(field.getAttribute("autocomplete") ?? "")) return true;
-    const names = [field.name, field.id, field.getAttribute("aria-label"), field.placeholder];
-    return field.localName !== "select" && !isTick(field) && SECRET_NAME.test(names.join(" "));
-  }
-
-  const isTick = field => field.type === "checkbox" || field.type === "radio";
-  // Frameworks keep the default equal to the value, so that comparing the two is not enough.
-  const isTouched = field => field.matches(":user-valid, :user-invalid");
-
-  // Nothing tells what was edited in an element; what nobody edited must not overwrite what the site sends next time.
-  function isEdited(element) {
-    const its = element.ownerDocument;
-    return element.contains(its.activeElement) || its.queryCommandEnabled("undo");
-  }
-
-  function chosen(select) {
-    const options = Array.from(select.options);
-    const first = options.findIndex(({ disabled }) => !disabled);
-    const changed = options.some(({ defaultSelected }) => defaultSelected) || select.multiple
-      ? options.some(({ selected, defaultSelected }) => selected !== defaultSelected)
-      : select.selectedIndex !== first;
-    if (!changed && !isTouched(select)) return null;
-    return ["chosen", options.filter(({ selected }) => selected).map(({ value }) => encodeString(value))];
-  }
-
-  // Returns [kind, value] when there is something to save.
-  function content(element) {
-    if (element.localName === "select") return chosen(element);
-    if (element.localName !== "input" && element.localName !== "textarea")
-      return element.textContent && isEdited(element) ? ["html", encodeString(element.innerHTML)] : null;
-    if (isTick(element)) {
-      const changed = element.checked !== element.defaultChecked || isTouched(element);
-      return changed && (element.checked || element.type === "checkbox") ? ["checked", element.checked] : null;
-    }
-    return element.value !== element.defaultValue || isTouched(element) ? ["value", encodeString(element.value)] : null;
-  }
-
-  const isField = element =>
-    element.localName === "input" || element.localName === "textarea" || element.localName === "select" ||
-    (element.isContentEditable && !element.parentElement?.isContentEditable && element !== document.body);
-
-  class Survey {
-    constructor({ fields, fieldBytes, pageBytes, milliseconds }) {
-      Object.assign(this, { mostFields: fields, fieldBytes, pageBytes, until: performance.now() + milliseconds });
-      Object.assign(this, { fields: [], scrolled: [], withheld: 0, files: 0, cut: false });
-    }
-
-    run() {
-      const roots = [document];
-      let seen = 0;
-      while (roots.length) {
-        for (const element of roots.pop().querySelectorAll("*")) {
-          if (++seen % 128 === 0 && performance.now() > this.until) { this.cut = true; return; }
-          const inner = inside(element);
-          if (inner) roots.push(inner);
-          if ((element.scrollTop || element.scrollLeft) && this.scrolled.length < 100)
-            this.scrolled.push([place(element), element.scrollLeft, element.scrollTop]);
-          if (isField(element)) this.take(element);
-        }
-      }
-    }
-
-    take(element) {
-      if (element.type === "file") { this.files += element.files.length; return; }
-      if (UNSAVED_TYPES.has(element.type)) return;
-      const taken = content(element);
-      if (!taken) return;
-      if (isSecret(element)) { this.withheld++; return; }
-      const size = JSON.stringify(taken).length;
-      const most = this.fields.length < this.mostFields ? Math.min(this.fieldBytes, this.pageBytes) : 0;
-      if (size > most) { this.cut = true; return; }
-      this.pageBytes -= size;
-      this.fields.push([place(element), element.localName, element.type ?? "", element.name ?? "", ...taken]);
-    }
-  }
+  // Tabs.
 
   function savedEntry(bytes) {
     try {
@@ -405,15 +280,16 @@
     const cut = [];
     let session = [];
     survey.run();
+    listen();
     if (survey.cut) cut.push("form fields");
     try { session = savedItems(sessionStorage, limits.sessionBytes); } catch (error) {
       if (error instanceof TooLarge) cut.push("session storage");
     }
     const state = savedEntry(limits.sessionBytes);
     if (state === null) cut.push("history state");
-    const { fields, scrolled, withheld, files } = survey;
+    const { fields, scrolled, withheld, done, files } = survey;
     return {
-      origin, url: location.href, fields: fields.length, withheld, files, cut,
+      origin, url: location.href, fields: fields.length, withheld, done, files, cut,
       page: fields.length || scrolled.length ? JSON.stringify({ fields, scrolled }) : null,
       entry: session.length || (state ?? "null") !== "null" ? JSON.stringify({ session, state: state ?? "null" }) : null,
       storage: limits.storage ? await savedStorage(limits.storage) : null,
@@ -430,71 +306,4 @@
     return cut;
   }
 
-  function tell(element) {
-    for (const type of ["input", "change"]) element.dispatchEvent(new Event(type, { bubbles: true, composed: true }));
-  }
-
-  function setField(element, kind, value) {
-    if (kind === "checked") {
-      if (element.checked !== value) element.click();
-      if (element.checked !== value) { element.checked = value; tell(element); }
-      return element.checked === value;
-    }
-    if (kind === "chosen") {
-      const wanted = new Set(value);
-      const options = Array.from(element.options);
-      if (value.some(each => !options.some(option => option.value === each))) return false;
-      if (options.every(option => option.selected === wanted.has(option.value))) return true;
-      if (element.multiple) for (const option of options) option.selected = wanted.has(option.value);
-      else element.value = value[0];
-    } else if (kind === "html") {
-      if (element.innerHTML === value) return true;
-      try { element.innerHTML = value; } catch { return false; }
-    } else {
-      if (element.value === value) return true;
-      element.value = value;
-    }
-    tell(element);
-    return kind !== "value" || element.value === value;
-  }
-
-  function putBack([segments, name, type, called, kind, value]) {
-    const element = found(segments);
-    if (!element || element.localName !== name) return false;
-    if ((element.type ?? "") !== type || (element.name ?? "") !== called) return false;
-    return setField(element, kind, decode(value));
-  }
-
-  function scrollBack([segments, left, top]) {
-    const element = found(segments);
-    if (!element) return false;
-    element.scrollTo({ left, top, behavior: "instant" });
-    return Math.abs(element.scrollTop - top) < 2 && Math.abs(element.scrollLeft - left) < 2;
-  }
-
-  // Tries until everything is done or the time is over: pages build themselves after they have loaded.
-  async function until(pending, attempt, milliseconds) {
-    const end = performance.now() + milliseconds;
-    for (;;) {
-      pending = pending.filter(each => !attempt(each));
-      const left = end - performance.now();
-      if (!pending.length || left <= 0) return pending.length;
-      await new Promise(resolve => {
-        const watching = new MutationObserver(done);
-        const timer = setTimeout(done, Math.min(left, 50));
-        function done() { watching.disconnect(); clearTimeout(timer); resolve(); }
-        watching.observe(document, { childList: true, subtree: true });
-      });
-    }
-  }
-
-  // Puts fields and scroll positions back. Returns how many fields, and how many are still missing.
-  async function restorePage(text, { fieldMilliseconds, scrollMilliseconds }) {
-    const { fields, scrolled } = JSON.parse(text);
-    const missing = await until(fields, putBack, fieldMilliseconds);
-    const unscrolled = await until(scrolled, scrollBack, scrollMilliseconds);
-    return { fields: fields.length - missing, missing, scrolled: scrolled.length - unscrolled, unscrolled };
-  }
-
-  return { savedTab, savedStorage, restoreStorage, restoreEntry, restorePage };
-})()
+  return { listen, savedTab, savedStorage, restoreStorage, restoreEntry, restorePage };

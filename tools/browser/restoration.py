@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+import time
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
@@ -18,7 +19,7 @@ from .origins import Origins
 from .world import WorldError, origin_of
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, BrowserContext, Page, Response
+    from playwright.async_api import Browser, BrowserContext, Dialog, Page, Response
 
 logger = logging.getLogger("statehold.browser")
 
@@ -144,9 +145,14 @@ def _tell(context: BrowserContext, origins: Origins, on_page: Callable[[Page], N
 async def _resumed(
     context: BrowserContext, origins: Origins, given: Hibernated, seconds: float
 ) -> Resumed:
+    now = time.time()
+    fresh = [cookie for cookie in given.cookies if not 0 <= cookie.get("expires", -1) < now]
+    given = replace(given, cookies=fresh)
     refused = await _add_cookies(context, given.cookies)
     tabs: list[Page | SleepingTab] = [
-        SleepingTab(tab, number, context, origins) for number, tab in enumerate(given.tabs)
+        # What is lost of it is told now, and not again.
+        SleepingTab(replace(tab, lost=[]), number, context, origins)
+        for number, tab in enumerate(given.tabs)
     ]
     current = min(given.current, len(tabs) - 1) if tabs else 0
     report = Report()
@@ -213,7 +219,7 @@ async def _brought(
         if url not in ("", "about:blank"):
             report.lost.append(f"the page of tab {number} ({_short(url)} cannot be loaded again)")
         return report
-    with anyio.move_on_after(seconds) as scope:
+    with anyio.move_on_after(seconds) as scope, _undisturbed(page, scope) as disturbed:
         try:
             await _prepared(saved, page, origins, report)
             there = await _visited(saved, number, page, origins, report)
@@ -224,14 +230,38 @@ async def _brought(
         except Error as error:
             if page.is_closed():
                 raise
-            origins.unloaded[page] = saved
+            origins.note_unloaded(page, saved)
             report.lost.append(f"the page of tab {number} ({_first_line(error)})")
-    if scope.cancelled_caught:
-        origins.unloaded[page] = saved
+    if disturbed.asked:
+        report.lost.append(f"what was on the page of tab {number} (it asks something first)")
+    elif scope.cancelled_caught:
+        origins.note_unloaded(page, saved)
         report.lost.append(
             f"the page of tab {number} ({_short(url)} did not load within {seconds:g} seconds)"
         )
     return report
+
+
+@dataclass(slots=True)
+class _Disturbed:
+    asked: bool = False
+    """Whether the page asked something before it was there."""
+
+
+@contextmanager
+def _undisturbed(page: Page, scope: anyio.CancelScope) -> Generator[_Disturbed]:
+    """End the scope when the page asks something, because it goes on only when that was answered."""
+    disturbed = _Disturbed()
+
+    def ask(_: Dialog) -> None:
+        disturbed.asked = True
+        scope.cancel()
+
+    page.on("dialog", ask)
+    try:
+        yield disturbed
+    finally:
+        page.remove_listener("dialog", ask)
 
 
 async def _prepared(saved: SavedTab, page: Page, origins: Origins, report: Report) -> None:
@@ -242,6 +272,9 @@ async def _prepared(saved: SavedTab, page: Page, origins: Origins, report: Repor
         width, height = saved.viewport
         if page.viewport_size not in (None, {"width": width, "height": height}):
             await page.set_viewport_size({"width": width, "height": height})
+    if saved.media:
+        await page.emulate_media(**cast("Any", saved.media))
+        origins.watch.media[page] = dict(saved.media)
     origin = origin_of(saved.url)
     assert origin is not None
     if saved.entry is None and origin not in origins.asleep:
@@ -277,7 +310,7 @@ async def _visited(
         report.lost.append(
             f"the page of tab {number} ({_short(saved.url)} answers {response.status} now)"
         )
-    elif _page_of(page.url) != _page_of(saved.url):
+    elif page.url.partition("#")[0] != saved.url.partition("#")[0]:
         report.lost.append(f"the page of tab {number} (it went on to {_short(page.url)})")
     else:
         return True
@@ -324,6 +357,9 @@ async def _refilled(text: str, number: int, page: Page, origins: Origins, report
         return
     report.fields = int(found["fields"])
     report.scrolled = bool(found["scrolled"])
+    if found["newer"]:
+        what = _count(found["newer"], "form field")
+        report.lost.append(f"{what} of tab {number} (the site has something newer there)")
     if found["missing"]:
         report.lost.append(f"{_count(found['missing'], 'form field')} of tab {number} (not there)")
     if found["unscrolled"]:

@@ -28,7 +28,7 @@ from .connection import BrowserConnection
 from .files import Files
 from .hibernation import Hibernated
 from .launching import Launcher
-from .opening import Opening
+from .opening import BrowserDied, Opening
 from .outlet import Outlet
 from .pool import BrowserProcess, Pool
 from .sealing import Seal
@@ -176,13 +176,24 @@ class BrowserService:
     async def open(self, session: SessionView, snapshot: Snapshot | None) -> BrowserConnection:
         """Open a context for a session and bring back what the snapshot holds.
 
+        A browser that dies meanwhile is replaced once: no call was sent to it yet.
+
         Raises:
             ServiceUnavailable: no browser can be had, or the snapshot cannot be decrypted.
         """
-        if self._pool is None or self._outlet is None:
-            raise ServiceUnavailable("The browser service is not running.")
         seal = await self._seal()
         hibernated = None if snapshot is None else Hibernated.of(snapshot, seal)
+        try:
+            return await self._opened(session, hibernated, seal)
+        except BrowserDied as error:
+            logger.warning("a browser died while a session was opened in it: %s", error.message)
+        return await self._opened(session, hibernated, seal)
+
+    async def _opened(
+        self, session: SessionView, hibernated: Hibernated | None, seal: Seal | None
+    ) -> BrowserConnection:
+        if self._pool is None or self._outlet is None:
+            raise ServiceUnavailable("The browser service is not running.")
         domain = session.owner
         if owns_browser(self.config):
             domain = f"{session.owner} {session.id}"

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
-from .call import ToolFailed, first_line
+from .call import ToolFailed
 from .config import BrowserConfig
+from .files import Files, reason
 from .films import Films
 from .glimpse import Calm
 from .mocks import Mocks, Offline
 from .recorder import Recorder
-from .tab import Tab
+from .tab import News, Tab
 from .tabs import Tabs
 from .trace import Trace
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Download, Request
+    from playwright.async_api import BrowserContext, Dialog, Download, Request
 
     from .clipboard import Clipboard
-    from .files import Files
-    from .watch import Watch
+    from .origins import Origins
 
 T = TypeVar("T")
 
@@ -32,6 +32,8 @@ logger = logging.getLogger("statehold.browser")
 
 TITLE_SECONDS: Final = 1.0
 PROBE_SECONDS: Final = 2.0
+HELD_SECONDS: Final = 0.5
+"""How long a page may take to show that it is not held up by the dialog of another one."""
 CLOSE_SECONDS: Final = 3.0
 STEPPING: Final = "a pause before the next action"
 
@@ -47,22 +49,25 @@ class BrowserSession:
         generation: int,
         files: Files,
         spawn: Callable[..., None],
-        watch: Watch,
+        origins: Origins,
     ) -> None:
         self.config = config
         self.context = context
         self.generation = generation
         self.files = files
         self.spawn = spawn
-        self.watch = watch
+        self.origins = origins
+        self.watch = watch = origins.watch
         self.downloads = 0
         """How many downloads are under way."""
         self.downloads_begun = 0
-        self.news: list[str] = []
+        self.news = News()
         self._downloads_over = anyio.Event()
         self._had_pages = False
         self.holds: set[str] = set()
         """What keeps the session from being paused: a recording, a trace, mocked requests."""
+        self._stirred: list[anyio.Event] = []
+        """Set when any page opens a dialog, which holds up every page of its process."""
         self._left: anyio.Event | None = None
         """Set when the action that was left behind last has ended."""
         self.stepping = False
@@ -90,6 +95,8 @@ class BrowserSession:
             hidden=watch.hidden,
         )
         self.tabs.before_close = self.films.stop_of
+        # Also because Playwright dismisses what nobody listens for, and a window may ask before it is a tab.
+        context.on("dialog", self._dialog)
 
     async def current(self) -> Tab:
         """Return the current tab; one whose page crashed is replaced by an empty one at first use."""
@@ -108,10 +115,12 @@ class BrowserSession:
         """Run an action until it ends or the page asks something, which keeps it from ending; then it goes on behind.
 
         Raises:
+            ToolFailed: another tab asks something, which holds up the page.
             whatever the action raises, while it is waited for.
         """
         if tab.modal.is_set():
             return await action()
+        await self.refuse_held(tab)
         outcome: list[T] = []
         failure: list[BaseException] = []
         over, either = anyio.Event(), anyio.Event()
@@ -128,17 +137,70 @@ class BrowserSession:
                 either.set()
 
         self.spawn(run)
+        self._stirred.append(either)
         try:
             with tab.asking(either):
                 await either.wait()
+            if not (over.is_set() or tab.modal.is_set()):
+                await self._unless_held(tab, over)
         except BaseException:
             scope.cancel()
             raise
+        finally:
+            self._stirred.remove(either)
         if not over.is_set():
             self._left = over
         if failure:
             raise failure[0]
         return outcome[0] if outcome else None
+
+    async def _unless_held(self, tab: Tab, over: anyio.Event) -> None:
+        """Wait until an action is over, the page asks something, or it shows that another one holds it up."""
+        async with anyio.create_task_group() as tasks:
+
+            async def until(event: anyio.Event) -> None:
+                await event.wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(until, over)
+            tasks.start_soon(until, tab.modal)
+            if await self.held_up(tab):
+                tasks.cancel_scope.cancel()
+
+    def _dialog(self, dialog: Dialog) -> None:
+        if not any(tab.page == dialog.page for tab in self.tabs):
+            self.spawn(_dismiss, dialog)
+            return
+        for event in self._stirred:
+            event.set()
+
+    def asking_beside(self, tab: Tab) -> str:
+        """Say which other tab has a dialog open, empty when none has."""
+        other = next((one for one in self.tabs if one is not tab and one.dialog is not None), None)
+        if other is None:
+            return ""
+        what = (other.modal_text or "").partition(": can be handled")[0]
+        return (
+            f"Tab {self.tabs.index(other)} asks something ({what}): select it with browser_tabs and answer with "
+            "browser_handle_dialog"
+        )
+
+    async def held_up(self, tab: Tab) -> bool:
+        """Whether a page does not answer while another tab has a dialog open, which holds up every page of its process."""
+        if tab.modal_text is not None or tab.crashed or not self.asking_beside(tab):
+            return False
+        with anyio.move_on_after(HELD_SECONDS) as scope, suppress(Exception):
+            await tab.page.evaluate("1")
+        return scope.cancelled_caught
+
+    async def refuse_held(self, tab: Tab) -> None:
+        """Let pages pass that can be worked with.
+
+        Raises:
+            ToolFailed: another tab asks something, which holds up the page.
+        """
+        if await self.held_up(tab):
+            raise ToolFailed("The page does not answer while another tab asks something.")
 
     async def caught_up(self, tab: Tab) -> None:
         """Wait until the action that was left behind has ended, or the page asks something again."""
@@ -158,7 +220,8 @@ class BrowserSession:
         """Return the title of a tab, empty when its page does not say."""
         if tab.crashed or tab.closed or tab.dialog is not None:
             return ""
-        with suppress(Exception), anyio.move_on_after(TITLE_SECONDS):
+        seconds = HELD_SECONDS if self.asking_beside(tab) else TITLE_SECONDS
+        with suppress(Exception), anyio.move_on_after(seconds):
             return await tab.page.title()
         return ""
 
@@ -176,7 +239,9 @@ class BrowserSession:
             await self.give_up(tab)
 
     async def give_up(self, tab: Tab) -> None:
-        """Close a page that does not answer any more, and have that told."""
+        """Close a page that does not answer any more, and have that told; not one that another tab's dialog may hold up."""
+        if self.asking_beside(tab):
+            return
         url = tab.page.url
         with anyio.move_on_after(CLOSE_SECONDS):
             await self.tabs.close(tab)
@@ -222,8 +287,10 @@ class BrowserSession:
         """Have something told with the next result."""
         self.news.append(line)
 
-    def take_news(self) -> list[str]:
-        found, self.news = [*self.news, *self.tabs.take_news(), *self.files.take_news()], []
+    def take_news(self) -> News:
+        found, self.news, of_tabs = self.news, News(), self.tabs.take_news()
+        found += [*of_tabs, *self.files.take_news()]
+        found.missed += of_tabs.missed
         return found
 
     def busy_with(self) -> str | None:
@@ -301,13 +368,19 @@ class BrowserSession:
             await self.files.keep_download(download)
             return
         except Exception as error:
-            self.news.append(f"The download of {name} failed: {first_line(error)}")
+            self.news.append(f"The download of {name} failed: {reason(error)}")
         finally:
             self.downloads -= 1
             if not self.downloads:
                 self._downloads_over.set()
                 self._downloads_over = anyio.Event()
         await self.files.swept(download)
+
+
+async def _dismiss(dialog: Dialog) -> None:
+    """Answer a page that is none of the tabs, as Playwright does when nobody listens."""
+    with suppress(Exception):
+        await (dialog.accept() if dialog.type == "beforeunload" else dialog.dismiss())
 
 
 __all__ = ["STEPPING", "BrowserSession", "ToolFailed"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from anyio.abc import TaskGroup
 
-from .glimpse import prepare
+from .glimpse import LARGE, prepare
 from .world import WorldError
 
 if TYPE_CHECKING:
@@ -33,11 +33,18 @@ ROUNDS: Final = 20
 _AWAITED: Final = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
 """Kinds of requests that change what a page says. Pictures, media and streams do not."""
 
-_REST: Final = """new Promise(done => {
+_REST: Final = """(most => new Promise(done => {
   let changed = performance.now(), same = true, due;
   const end = changed + 200;
   const observer = new MutationObserver(() => { changed = performance.now(); same = false; });
-  observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
+  let seen = 0;
+  const observe = root => {
+    observer.observe(root, {subtree: true, childList: true, attributes: true, characterData: true});
+    const walker = document.createTreeWalker(root, NodeFilter.SHOW_ELEMENT);
+    while (seen++ < most && walker.nextNode())
+      if (walker.currentNode.shadowRoot) observe(walker.currentNode.shadowRoot);
+  };
+  observe(document);
   const wait = time => { due = performance.now() + time; setTimeout(look, time); };
   const look = () => {
     const now = performance.now();
@@ -47,11 +54,11 @@ _REST: Final = """new Promise(done => {
     done([same, document.title]);
   };
   wait(0);
-})"""
+}))"""
 """Resolves when the page did not change for 8 ms, at the latest after 200 ms: whether it never changed, and its title.
 
 A look that comes late was held up, by a snapshot or a long script, and so was what the page wanted to do meanwhile: that
-comes before the next look.
+comes before the next look. An observer of a document sees nothing of the shadow trees in it.
 """
 
 
@@ -110,14 +117,14 @@ async def _quieted(
             if glimpse is not None:
                 # It begins when this waits for the answer, so that no change before the snapshot goes unnoticed.
                 tasks.start_soon(glimpse.take, world)
-            same[0], title = await world.ask(_REST)
+            same[0], title = await world.ask(f"{_REST}({LARGE})")
             if glimpse is not None:
                 glimpse.title = title
         except (Error, WorldError, TypeError, ValueError):
             # What was seen meanwhile may be of a document that is gone.
             tasks.cancel_scope.deadline = anyio.current_time() + ANSWER_SECONDS
             with suppress(Error):
-                await tab.page.evaluate(f"() => {_REST}")
+                await tab.page.evaluate(f"() => {_REST}({LARGE})")
 
 
 async def _loaded(tab: Tab, tasks: TaskGroup, glimpse: Glimpse | None) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 KEPT: Final = 1000
 """How many console messages and how many requests are kept of a page."""
+NEWS: Final = 1000
+"""How many lines of what happened are kept until they are told."""
 DIALOGS: Final = 20
 """How many dialogs a page may open between two calls; a page that opens more gets them dismissed unseen."""
 
@@ -60,6 +62,18 @@ class ConsoleLine:
         return f"[{self.kind.upper()}] {self.text}{at}"
 
 
+class News(list[str]):
+    """What happened and was not told yet; of very much the first lines, and how many more there were."""
+
+    missed = 0
+
+    def append(self, line: str, /) -> None:
+        if len(self) < NEWS:
+            super().append(line)
+        else:
+            self.missed += 1
+
+
 class Tab:
     """A page. It lives as long as the page does; `closed` is true afterwards.
 
@@ -87,12 +101,13 @@ class Tab:
         self.modal = anyio.Event()
         """Set while a dialog, a file chooser or an action that is held back waits for an answer."""
         self._asking: list[anyio.Event] = []
-        self.news: list[str] = []
-        """What happened and was not told yet, for the next result."""
+        self.news = News()
         self.seen: str | None = None
         """The last snapshot that was shown, for the difference to it."""
         self.stage: Literal["unknown", "loading", "loaded"] = "unknown"
         """How far the last navigation has come, as far as it was seen: to ask Playwright takes several messages."""
+        self.noting = False
+        """Whether the page was told to note what is edited in it."""
         self.changed = anyio.Event()
         """Set, and replaced, when a request ends or the page goes elsewhere or is loaded."""
         self._dialogs = self._dialogs_before = 0
@@ -235,11 +250,13 @@ class Tab:
         known = list(self.requests)
         for number in range(len(known) - 1, -1, -1):
             if known[number] in self.pending and _is_navigation(known[number], frame):
+                number = _first(known, number)
                 self.requests = deque(known[number:], maxlen=KEPT)
                 self._asked = len(self.requests)
                 self.pending &= set(known[number:])
                 self._said_before = self._said
                 self.stage = "loading"
+                self.noting = False
                 break
         self._note_change()
 
@@ -314,13 +331,21 @@ class Tab:
         self.settle_modal()
         self._note_change()
 
-    def take_news(self) -> list[str]:
-        found, self.news = self.news, []
+    def take_news(self) -> News:
+        found, self.news = self.news, News()
         return found
+
+
+def _first(requests: list[Request], number: int) -> int:
+    """Return the place of the request whose redirects led to the one at a place."""
+    while (before := requests[number].redirected_from) in requests[:number]:
+        assert before is not None
+        number = requests.index(before)
+    return number
 
 
 def _is_navigation(request: Request, frame: Frame) -> bool:
     return request.is_navigation_request() and request.frame == frame
 
 
-__all__ = ["LEVELS", "ConsoleLine", "Level", "Tab"]
+__all__ = ["LEVELS", "ConsoleLine", "Level", "News", "Tab"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import anyio
 
 from .restoration import SleepingTab
-from .tab import Tab
+from .tab import News, Tab
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Download, Page, Request
@@ -44,7 +44,7 @@ class Tabs:
         """`hidden` tells pages of the context that are nobody's tabs."""
         self.context = context
         self.current: Tab | None = None
-        self.news: list[str] = []
+        self.news = News()
         self.refused = 0
         self.before_close: Callable[[Page], Awaitable[None]] = _nothing
         """Called with each page that close() closes, while it is there."""
@@ -257,8 +257,8 @@ class Tabs:
         if after is not None:
             self.news.append("The current tab closed; another one is current now.")
 
-    def take_news(self) -> list[str]:
-        found, self.news, self.refused = self.news, [], 0
+    def take_news(self) -> News:
+        found, self.news, self.refused = self.news, News(), 0
         return found
 
 

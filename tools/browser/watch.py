@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -15,6 +17,9 @@ from .world import World, origin_of
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Frame, Page, Request
 
+SENT: Final = 100
+"""How many of the last requests are known with which a page told its site something."""
+
 
 class Watch:
     """Follows the pages of a context from the moment it is made until the context closes."""
@@ -24,9 +29,13 @@ class Watch:
         self.doorstep = Doorstep(context)
         self.touched: set[str] = set()
         """Origins of documents that were there since somebody last took them out."""
+        self.media: WeakKeyDictionary[Page, dict[str, str]] = WeakKeyDictionary()
+        """The media features that pages emulate, by the names that Playwright's emulate_media gives them."""
         self._making: WeakKeyDictionary[Page, anyio.Lock] = WeakKeyDictionary()
         self._worlds: WeakKeyDictionary[Page, World] = WeakKeyDictionary()
         self._asked: WeakKeyDictionary[Page, tuple[str, str]] = WeakKeyDictionary()
+        self._shown: WeakKeyDictionary[Page, tuple[str, str]] = WeakKeyDictionary()
+        self._sent: WeakKeyDictionary[Page, deque[float]] = WeakKeyDictionary()
         for page in context.pages:
             self._follow(page)
         context.on("page", self._follow)
@@ -45,8 +54,12 @@ class Watch:
 
     def posted(self, page: Page) -> bool:
         """Whether what a page shows is the answer to a form, which its address alone does not bring back."""
-        method, url = self._asked.get(page, ("GET", ""))
+        method, url = self._shown.get(page, ("GET", ""))
         return method != "GET" and url == page.url.partition("#")[0]
+
+    def sent(self, page: Page) -> list[float]:
+        """Return when a page told its own site something by a script, in milliseconds since the epoch."""
+        return list(self._sent.get(page, ()))
 
     def _follow(self, page: Page) -> None:
         if self.hidden(page):
@@ -57,6 +70,10 @@ class Watch:
 
     def _navigated(self, frame: Frame) -> None:
         origin = origin_of(frame.url)
+        asked = self._asked.get(frame.page)
+        if frame.parent_frame is None and asked and asked[1] == frame.url.partition("#")[0]:
+            # What was asked for and became a download is not shown.
+            self._shown[frame.page] = self._asked.pop(frame.page)
         if origin is not None and (
             frame.parent_frame is None or _related(frame.url, frame.page.url)
         ):
@@ -64,11 +81,21 @@ class Watch:
 
     def _requested(self, request: Request) -> None:
         if not request.is_navigation_request():
+            self._note_sent(request)
             return
         # A popup's first request comes before its frame.
         with suppress(Exception):
             if request.frame.parent_frame is None:
                 self._asked[request.frame.page] = (request.method, request.url.partition("#")[0])
+
+    def _note_sent(self, request: Request) -> None:
+        if request.method in ("GET", "HEAD", "OPTIONS"):
+            return
+        # What a page tells others, such as who counts its visitors, does nothing on its own site.
+        with suppress(Exception):
+            page = request.frame.page
+            if _related(request.url, page.url):
+                self._sent.setdefault(page, deque(maxlen=SENT)).append(time.time() * 1000)
 
 
 def _related(url: str, top: str) -> bool:

@@ -21,7 +21,14 @@ ATTEMPTS: Final = 3
 SWAPS: Final = 10
 SWAP_SECONDS: Final = 0.02
 """How often, and how long after, a browser is asked again that is just giving a tab another renderer."""
-SOURCE: Final = Path(__file__).with_name("page_state.js").read_text(encoding="utf-8").strip()
+_SCRIPTS: Final = ("page_fields.js", "page_state.js")
+_BODY: Final = "\n".join(Path(__file__).with_name(name).read_text("utf-8") for name in _SCRIPTS)
+SOURCE: Final = f"""(() => {{
+  "use strict";
+
+{_BODY}}})()"""
+"""One expression, evaluated in a world of its own in the page: it shares DOM and storage with the page's scripts, but none
+of their objects, so that they can neither see nor bend it."""
 
 
 class WorldError(Exception):
@@ -35,7 +42,7 @@ async def asked(session: CDPSession, method: str, params: JSON | None = None) ->
 
 
 class World:
-    """What page_state.js can do in one page. Lives as long as the page; each document gets it anew.
+    """What our scripts can do in one page. Lives as long as the page; each document gets it anew.
 
     Nothing here has a deadline: a page in an endless loop or with an open dialog never answers `run`, but its `history`
     is known to the browser.
@@ -56,7 +63,7 @@ class World:
         return World(session, target["targetId"], target.get("browserContextId", ""))
 
     async def run(self, function: str, *arguments: object) -> Any:
-        """Call a function of page_state.js in the current document of the main frame.
+        """Call a function of our scripts in the current document of the main frame.
 
         Raises:
             WorldError: it threw, or there was no document that stayed for long enough.
@@ -157,4 +164,13 @@ def origin_of(url: str) -> str | None:
     return None
 
 
-__all__ = ["World", "WorldError", "asked", "origin_of"]
+def without_login(url: str) -> str:
+    """Return an address without the name and password that it may have."""
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        if "@" in parts.netloc:
+            return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return url
+
+
+__all__ = ["World", "WorldError", "asked", "origin_of", "without_login"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from browsing import opened, running, section
+from browsing import Browse, opened, running, section
 from hypothesis import given
 from hypothesis import strategies as some
 
-from statehold.tools.browser.answer import TEXT_LIMIT, Answer, difference
+from statehold.tools.browser.answer import TEXT_LIMIT, Answer, as_json, difference
 from statehold.tools.browser.call import summed
+from statehold.tools.browser.tab import NEWS, News
 
 LINES = some.lists(some.sampled_from(["- a", "- b", "  - c", "- d"]), max_size=12)
 
@@ -83,3 +84,53 @@ def test_what_happened_often_is_one_line_and_very_much_is_counted() -> None:
     many = summed([str(number) for number in range(60)])
     assert many[:50] == [str(number) for number in range(50)]
     assert many[50:] == ["(10 more)"]
+
+
+def test_of_very_much_that_happened_only_so_much_is_kept_and_the_rest_is_counted() -> None:
+    news = News()
+    for number in range(NEWS + 300):
+        news.append(f"line {number}")
+    assert len(news) == NEWS
+    told = summed(news, missed=news.missed)
+    assert told[0] == "line 0"
+    assert told[-1] == f"({NEWS + 300 - 50} more)"
+    assert summed(["one"], missed=2) == ["one", "(2 more)"]
+
+
+def test_an_answer_holds_no_half_of_a_surrogate_pair() -> None:
+    answer = Answer()
+    answer.result("a \ud83d, a \ud83d\ude00")
+    answer.file("files/\udc00.txt", "\udc00.txt", "text/plain", 1)
+    text, link = answer.render().payload["content"]
+    # What is no Unicode cannot be shown by a test that fails.
+    assert ascii(text["text"]) == ascii("### Result\na \ufffd, a 😀")
+    assert ascii([link["uri"], link["name"]]) == ascii(["files/\ufffd.txt", "\ufffd.txt"])
+
+
+def test_a_value_without_end_is_said() -> None:
+    value: object = 1
+    for _ in range(5000):
+        value = [value]
+    assert as_json(value) == '"[Nested too deeply]"'
+
+
+@pytest.mark.peer
+async def test_half_of_a_surrogate_pair_in_a_page_reaches_answers_and_files_as_a_replacement(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.value(
+        """() => {
+            document.title = document.querySelector("h1").textContent = "half " + "😀"[0];
+            console.log("half " + "😀"[0]);
+        }"""
+    )
+    text = ascii(await browse.text("snapshot", filename="snapshot.txt"))
+    assert "Page Title: half \\ufffd" in text
+    for tool, more in (
+        ("console_messages", {}),
+        ("evaluate", {"function": "() => document.title"}),
+    ):
+        await browse.text(tool, **more, filename="kept.txt")
+        data, _ = await browse.connection.session.files.read("files/kept.txt")
+        assert "half \ufffd" in data.decode(), tool

@@ -27,6 +27,54 @@ async def test_typing_slowly_is_heard_key_by_key_and_enter_submits(
     assert "press('Enter')" in text
 
 
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("<input value=old>", "oldx1"),
+        ("<textarea>old\nolder</textarea>", "old\nolderx1"),
+        ("<input type=email value=a@b.test>", "a@b.testx1"),
+        ("<input type=number value=7>", "71"),
+        ("<div contenteditable><p>old</p><p>older</p></div>", "<p>old</p><p>olderx1</p>"),
+    ],
+)
+async def test_typing_slowly_goes_on_after_what_a_field_holds(
+    browse: Browse, lab: str, field: str, said: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.value(f"() => {{ document.body.innerHTML = {field!r}; }}")
+    await browse.text("type", target="body > *", text="x1", slowly=True)
+    found = "() => { const e = document.body.firstElementChild; return e.value ?? e.innerHTML; }"
+    assert await browse.value(found) == said
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "right", "wanted"),
+    [
+        ("date", "31/12/2024", "2024-12-31", "yyyy-MM-dd"),
+        ("time", "9:30", "09:30", "HH:mm"),
+        ("month", "Dec 2024", "2024-12", "yyyy-MM"),
+        ("week", "52", "2024-W52", "yyyy-Www"),
+        ("datetime-local", "tomorrow", "2024-12-31 10:00", "yyyy-MM-ddThh:mm"),
+        ("color", "none of them", "red", "color"),
+    ],
+)
+async def test_a_field_that_does_not_take_a_text_says_what_it_takes(
+    browse: Browse, lab: str, kind: str, wrong: str, right: str, wanted: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.value(f"() => {{ document.body.innerHTML = '<input id=field type={kind}>'; }}")
+    text = section(await browse.error("type", target="#field", text=wrong), "Error")
+    assert wrong in text
+    assert wanted in text
+    await browse.text("type", target="#field", text=right)
+    assert await browse.value("() => document.querySelector('#field').value")
+    await browse.text("type", target="#field", text="")
+    field = {"name": "When", "type": "textbox", "target": "#field", "value": wrong}
+    text = section(await browse.error("fill_form", fields=[field]), "Error")
+    assert text.startswith("When: ")
+    assert wanted in text
+
+
 async def test_submitting_a_form_answers_with_where_it_led(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/form")
     await browse.text("click", target=await browse.ref("I accept the terms"))
@@ -88,6 +136,22 @@ async def test_a_missing_option_is_answered_with_those_there_are(browse: Browse,
     await browse.text("navigate", url=f"{lab}/form")
     text = await browse.error("select_option", target="[name=country]", values=["Atlantis"])
     assert "there are: 'Norway', 'Portugal', 'Japan', 'Peru'" in section(text, "Error")
+
+
+async def test_options_that_cannot_be_chosen_are_said(browse: Browse, lab: str) -> None:
+    browse.connection.session.config = browse.service.config.model_copy(
+        update={"action_seconds": 1.0}
+    )
+    await browse.text("navigate", url=f"{lab}/form")
+    await browse.value("() => { document.querySelector('option:nth-child(2)').disabled = true; }")
+    chosen = "() => document.querySelector('select').selectedIndex"
+    before = await browse.value(chosen)
+    name = await browse.value("() => document.querySelector('option:nth-child(2)').label")
+    text = await browse.error("select_option", target="select >> nth=0", values=[name])
+    assert "one is disabled" in section(text, "Error")
+    text = await browse.error("select_option", target="[name=country]", values=["Japan", "Peru"])
+    assert "one option only" in section(text, "Error")
+    assert await browse.value(chosen) == before
 
 
 async def test_a_form_is_filled_in_one_call(browse: Browse, lab: str) -> None:

@@ -7,6 +7,7 @@ from browsing import Browse, section
 from lab import Lab
 
 from statehold.sessions.errors import InvalidArgument
+from statehold.tools.browser.tab import NEWS
 
 pytestmark = pytest.mark.peer
 
@@ -53,6 +54,21 @@ async def test_a_flood_of_messages_is_bounded(browse: Browse, lab: str) -> None:
     assert result.payload["content"][1]["uri"] == "files/console.txt"
 
 
+async def test_of_a_flood_of_errors_so_much_is_kept_and_the_rest_counted(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.value(
+        f"() => {{ for (let n = 0; n < {NEWS} + 200; n++) console.error(`no ${{n}}`); }}"
+    )
+    tab = browse.connection.session.tabs.current
+    assert tab is not None
+    assert len(tab.news) == NEWS
+    lines = section(await browse.text("snapshot"), "Events").splitlines()
+    assert lines[0].startswith("- New console error: [ERROR] no 0")
+    assert lines[-1] == f"- ({NEWS + 200 - 50} more)"
+
+
 async def test_requests_are_listed_by_number_and_static_ones_only_where_wanted(
     browse: Browse, lab: str
 ) -> None:
@@ -66,6 +82,20 @@ async def test_requests_are_listed_by_number_and_static_ones_only_where_wanted(
     assert text == f"1. [GET] {lab}/slow => [200] OK"
     assert "No requests." in await browse.text("network_requests", filter="nothing")
     assert "no regular expression" in await browse.error("network_requests", filter="(")
+
+
+async def test_the_redirects_that_led_to_a_page_are_listed_with_it(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/console")
+    await browse.text("navigate", url=f"{lab}/redirect?times=1")
+    lines = section(await browse.text("network_requests", static=True), "Result").splitlines()
+    assert [line.partition("?")[0] for line in lines[:3]] == [
+        f"1. [GET] {lab}/redirect",
+        f"2. [GET] {lab}/redirect",
+        f"3. [GET] {lab}/frame",
+    ]
+    assert not any("/console" in line for line in lines)
 
 
 async def test_a_request_is_shown_whole_or_in_parts(browse: Browse, lab: str) -> None:

@@ -204,6 +204,33 @@ async def test_waiting_for_a_text_to_go(browse: Browse, lab: str) -> None:
     assert section(text, "Result") == "Waited for never there\nWaited for drawn"
 
 
+HIDDEN_AND_FRAMED = """() => {
+    document.body.innerHTML = '<p hidden>Saved</p><p id=shown></p><iframe srcdoc="<p>Framed</p>"></iframe>';
+    return new Promise(done => { document.querySelector("iframe").onload = done; });
+}"""
+
+
+async def test_a_text_is_waited_for_where_it_can_be_seen_and_in_frames_too(
+    browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        browse.connection.session,
+        "config",
+        browse.service.config.model_copy(update={"action_seconds": 1.0}),
+    )
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.value(f"async () => {{ await ({HIDDEN_AND_FRAMED})(); }}")
+    await browse.text("wait_for", textGone="Saved")
+    assert "not on the page" in await browse.error("wait_for", text="Saved")
+    await browse.value("() => { document.querySelector('#shown').textContent = 'Saved'; }")
+    await browse.text("wait_for", text="Saved")
+    assert "still on the page" in await browse.error("wait_for", textGone="Saved")
+    await browse.text("wait_for", text="Framed")
+    assert "still on the page" in await browse.error("wait_for", textGone="Framed")
+    await browse.value("() => { document.querySelector('iframe').remove(); }")
+    await browse.text("wait_for", textGone="Framed")
+
+
 async def test_a_text_that_never_comes_is_said_with_a_snapshot(
     browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,6 +158,27 @@ async def test_what_a_page_does_right_after_it_was_held_up_is_seen(
         assert f"Later {number}" in section(found, "Snapshot")
 
 
+@pytest.mark.parametrize("milliseconds", [1, 3, 6])
+async def test_what_changes_in_a_shadow_tree_is_seen(
+    browse: Browse, lab: str, milliseconds: int
+) -> None:
+    for number in range(3):
+        await browse.text("navigate", url=f"{lab}/frame")
+        script = f"""() => {{
+            const outer = document.body.attachShadow({{mode: "open"}});
+            outer.innerHTML = "<div></div>";
+            const tree = outer.firstChild.attachShadow({{mode: "open"}});
+            tree.innerHTML = "<button>Press</button><p>Before</p>";
+            tree.querySelector("button").onclick = () => {{
+                setTimeout(() => {{ tree.querySelector("p").textContent = "Later {number}"; }}, {milliseconds});
+                setTimeout(() => {{ for (const end = Date.now() + 60; Date.now() < end;); }}, 0);
+            }};
+        }}"""
+        await browse.value(script)
+        found = await browse.text("click", target="text=Press")
+        assert f"Later {number}" in section(found, "Snapshot")
+
+
 async def test_a_page_too_large_for_a_glimpse_is_not_shown_as_the_one_before(
     browse: Browse, lab: str
 ) -> None:

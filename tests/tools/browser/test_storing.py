@@ -144,3 +144,12 @@ async def test_a_state_that_the_browser_refuses_is_said(browse: Browse) -> None:
     await browse.connection.session.files.write("broken.json", json.dumps(broken).encode())
     text = await browse.error("set_storage_state", filename="broken.json")
     assert "broken.json was not restored" in text
+
+
+async def test_a_saved_state_has_texts_that_are_no_texts(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/logins")
+    await browse.value("() => localStorage.setItem('packed', '\\ud83d')")
+    await browse.text("storage_state", filename="packed.json")
+    await browse.value("() => localStorage.removeItem('packed')")
+    await browse.text("set_storage_state", filename="packed.json")
+    assert await browse.value("() => localStorage.packed.charCodeAt(0)") == 0xD83D

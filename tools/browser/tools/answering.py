@@ -30,10 +30,12 @@ async def handle_dialog(call: Call, given: HandleDialog) -> None:
         # Only a prompt takes a text.
         text = given.prompt_text if dialog.type == "prompt" else None
         await call.act(
-            lambda: dialog.accept(text) if text is not None else dialog.accept(), snapshot=False
+            lambda: dialog.accept(text) if text is not None else dialog.accept(),
+            snapshot=False,
+            edits=False,
         )
     else:
-        await call.act(dialog.dismiss, snapshot=False)
+        await call.act(dialog.dismiss, snapshot=False, edits=False)
     call.shows_page = True
 
 

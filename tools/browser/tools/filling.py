@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext, suppress
+from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
@@ -23,6 +24,20 @@ SCROLLED: Final = """() => new Promise(done => {
 })"""
 """Resolves when a page has drawn what a key scrolled to, which is when it asks for more."""
 
+_TO_END: Final = """e => {
+  e.focus();
+  if (e.getRootNode().activeElement === e) getSelection().modify("move", "forward", "documentboundary");
+}"""
+"""Moves the caret behind what a field holds; a number's field takes no range."""
+
+_REFUSED: Final = 'The specified value "'
+"""How the browser begins to tell of a text that is no date, time, number or color, for which it clears the field."""
+
+_IS_REFUSED: Final = "(e, text) => e.type === 'color' ? !CSS.supports('color', text) : !e.value"
+"""The browser complains of every color that is not six digits, and takes it."""
+
+_SINGLE = "e => e.tagName === 'SELECT' && !e.multiple"
+
 _OPTIONS = "e => e.tagName === 'SELECT' ? [...e.options].map(o => o.label) : null"
 
 
@@ -42,14 +57,36 @@ async def type_text(call: Call, given: Type) -> None:
     locator = await call.locate(given.target, given.element)
     code = call.answer_code
     if given.slowly:
+
+        async def press() -> None:
+            await locator.evaluate(_TO_END, timeout=call.timeout)
+            await locator.press_sequentially(given.text, timeout=_typing(call, given))
+
         call.answer.code(f"await {code}.press_sequentially({given.text!r})")
-        await call.act(lambda: locator.press_sequentially(given.text, timeout=_typing(call, given)))
+        await call.act(press)
     else:
         call.answer.code(f"await {code}.fill({given.text!r})")
-        await call.act(lambda: locator.fill(given.text, timeout=call.timeout), snapshot=False)
+        await _put(call, locator, given.text)
     if given.submit:
         call.answer.code(f"await {code}.press('Enter')")
         await call.act(lambda: locator.press("Enter", timeout=call.timeout))
+
+
+async def _put(call: Call, locator: Locator, text: str) -> None:
+    """Put a text into a field.
+
+    Raises:
+        ToolFailed: it is none that the field takes.
+    """
+    tab = await call.tab()
+    last = tab.console[-1] if tab.console else None
+    await call.act(lambda: locator.fill(text, timeout=call.timeout), snapshot=False)
+    # To ask every field would cost a message more.
+    given = text.strip()
+    for line in takewhile(lambda line: line is not last, reversed(list(tab.console))):
+        told = given and line.text.startswith(f"{_REFUSED}{given[:100]}")
+        if told and await locator.evaluate(_IS_REFUSED, given, timeout=call.timeout):
+            raise ToolFailed(f"The field did not take it: {line.text}")
 
 
 def _typing(call: Call, given: Type) -> float:
@@ -105,11 +142,15 @@ async def _choose(
 ) -> None:
     from playwright.async_api import Error
 
+    if len(values) > 1 and await locator.evaluate(_SINGLE, timeout=call.timeout):
+        raise ToolFailed(f"It takes one option only, not {values!r}.")
     try:
         await call.act(
             lambda: locator.select_option(values, timeout=call.timeout), snapshot=snapshot
         )
     except Error as error:
+        if "option being selected is not enabled" in str(error):
+            raise ToolFailed(f"Not all of {values!r} can be chosen: one is disabled.") from None
         if "did not find some options" not in str(error):
             raise
         known: list[str] = await locator.evaluate(_OPTIONS, timeout=call.timeout) or []
@@ -169,7 +210,7 @@ async def _fill(call: Call, field: FormField) -> None:
         await _choose(call, locator, [value], snapshot=False)
         call.answer.code(f"await {code}.select_option({value!r})")
     else:
-        await call.act(lambda: locator.fill(value, timeout=call.timeout), snapshot=False)
+        await _put(call, locator, value)
         call.answer.code(f"await {code}.fill({value!r})")
 
 

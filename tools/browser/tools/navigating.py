@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
 
@@ -18,7 +19,7 @@ from ..tab import Tab
 from ..tool import Arguments, BrowserTool, tool
 
 if TYPE_CHECKING:
-    from playwright.async_api import Error, Frame
+    from playwright.async_api import Error, Frame, Page
 
 LONGEST_WAIT = 30.0
 HANGS_SECONDS: Final = 5.0
@@ -62,7 +63,7 @@ async def go_to(call: Call, wanted: str) -> None:
     call.session.recorder.forget()
     try:
         if not await _left(call, go):
-            await call.act(go)
+            await call.act(go, edits=False)
     except Error as error:
         if isinstance(error, TimeoutError):
             await _stopped(call)
@@ -107,7 +108,7 @@ async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
         await came.wait()
         await prepare(tab)
 
-    failure: Error | None = None
+    failure: Error | ToolFailed | None = None
     page.on("framenavigated", note)
     try:
         async with anyio.create_task_group() as tasks:
@@ -118,8 +119,8 @@ async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
                 # While the rest of the page arrives, it has the time for it.
                 tasks.start_soon(make_ready)
             try:
-                await call.act(go)
-            except Failed as error:
+                await call.act(go, edits=False)
+            except (Failed, ToolFailed) as error:
                 # Not through the task group, which would wrap it.
                 failure = error
                 if "net::ERR_" in str(error) and "net::ERR_ABORTED" not in str(error):
@@ -171,7 +172,9 @@ async def navigate_back(call: Call, given: NavigateBack) -> None:
         await _load_back(call, tab, past[-1]["url"])
         return
     patience = call.config.navigation_seconds * 1000
-    await call.act(lambda: tab.page.go_back(wait_until="domcontentloaded", timeout=patience))
+    await call.act(
+        lambda: tab.page.go_back(wait_until="domcontentloaded", timeout=patience), edits=False
+    )
     call.answer.code("await page.go_back()")
 
 
@@ -195,7 +198,7 @@ async def _load_back(call: Call, tab: Tab, wanted: str) -> None:
     patience = call.config.navigation_seconds * 1000
     call.session.recorder.forget()
     try:
-        await call.act(lambda: tab.load_back(world, url, milliseconds=patience))
+        await call.act(lambda: tab.load_back(world, url, milliseconds=patience), edits=False)
     except Error as error:
         raise ToolFailed(f"{url[:2000]} could not be opened: {first_line(error)}") from None
     call.answer.code(f"await page.goto({url!r})")
@@ -225,7 +228,7 @@ async def wait_for(call: Call, given: WaitFor) -> None:
             raise ToolFailed("Say what to wait for: a text, a textGone or a time.")
         call.expected_seconds = seconds
         began = anyio.current_time()
-        await call.act(lambda: anyio.sleep(seconds))
+        await call.act(lambda: anyio.sleep(seconds), edits=False)
         # Less when the page asked something.
         seconds = min(seconds, anyio.current_time() - began)
         call.answer.code(f"await page.wait_for_timeout({seconds * 1000:.4g})")
@@ -239,25 +242,47 @@ async def wait_for(call: Call, given: WaitFor) -> None:
 
 
 async def _wait(call: Call, text: str, seconds: float, *, gone: bool) -> None:
-    from playwright.async_api import Error
-
     tab = await call.tab()
-    found = tab.page.get_by_text(text).first
-    bound = call.timeout + seconds * 1000
-    state = "hidden" if gone else "visible"
+    bound = call.config.action_seconds + seconds
+
+    async def come_about() -> None:
+        with anyio.fail_after(bound):
+            for pause in chain((0.02, 0.05), repeat(0.1)):
+                if await _shows(tab.page, text) == (not gone):
+                    return
+                await anyio.sleep(pause)
+
     try:
-        await call.act(lambda: found.wait_for(state=state, timeout=bound))
-    except Error as error:
+        await call.act(come_about, edits=False)
+    except TimeoutError:
         call.shows_snapshot = True
-        if "Timeout" not in str(error):
-            raise
         still = "is still on the page" if gone else "is not on the page"
         raise ToolFailed(
-            f"{text!r} {still} after {bound / 1000:g} seconds; give a time to wait longer."
+            f"{text!r} {still} after {bound:g} seconds; give a time to wait longer."
         ) from None
-    call.answer.code(f"await page.get_by_text({text!r}).first.wait_for(state={state!r})")
+    found, state = (
+        f"page.get_by_text({text!r}).filter(visible=True)",
+        "hidden" if gone else "visible",
+    )
+    call.answer.code(f"await {found}.first.wait_for(state={state!r})")
     if tab.modal_text is None:
         call.answer.result(f"Waited for {text}")
+
+
+async def _shows(page: Page, text: str) -> bool | None:
+    """Whether a text can be seen in the page or in a frame of it, None while its document is being replaced."""
+    from playwright.async_api import Error
+
+    for frame in page.frames:
+        try:
+            if await frame.get_by_text(text).filter(visible=True).count():
+                return True
+        except Error:
+            if page.is_closed():
+                raise
+            if frame is page.main_frame:
+                return None
+    return False
 
 
 TOOLS: list[BrowserTool] = [navigate, navigate_back, wait_for]

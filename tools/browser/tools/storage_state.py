@@ -9,6 +9,7 @@ from pydantic import Field
 
 from ..call import Call, ToolFailed, first_line, named
 from ..tool import Arguments, BrowserTool, Filename, tool
+from ..world import WorldError
 
 if TYPE_CHECKING:
     from playwright.async_api import StorageState
@@ -31,12 +32,18 @@ async def storage_state(call: Call, given: SaveState) -> None:
 
     context = call.session.context
     try:
+        # What a restored session did not need so far is not in the browser yet.
+        await call.session.origins.wake_all()
+    except (Error, WorldError) as error:
+        raise ToolFailed(f"The storage of sites is not back yet: {first_line(error)}") from None
+    try:
         state, code = await context.storage_state(indexed_db=True), "indexed_db=True"
     except Error as error:
         # Some sites keep in IndexedDB what cannot be written down, such as keys that may not leave the browser.
         call.answer.result(f"IndexedDB is not among it: {first_line(error)}")
         state, code = await context.storage_state(), ""
-    data = json.dumps(state, ensure_ascii=False, indent=2).encode()
+    # Half of a surrogate pair, which packed data may have, can only be written as an escape.
+    data = json.dumps(state, indent=2).encode()
     name = named(given.filename, "storage-state.json")
     await call.keep(name, data, label="Storage state")
     call.answer.code(f"await page.context.storage_state({code})")
@@ -58,10 +65,14 @@ async def set_storage_state(call: Call, given: LoadState) -> None:
     from playwright.async_api import Error
 
     state = await _read(call, given.filename)
+    origins = call.session.origins
     try:
         await call.session.context.set_storage_state(cast("StorageState", state))
     except Error as error:
         raise ToolFailed(f"{given.filename} was not restored: {first_line(error)}") from None
+    await origins.forget()
+    # Without a page of theirs nothing else would tell that they have something to be saved.
+    origins.watch.touched.update(str(each["origin"]) for each in state["origins"])
     call.answer.result(f"Storage state restored from {given.filename}")
     call.answer.code(f"await page.context.set_storage_state({given.filename!r})")
 

@@ -89,7 +89,7 @@ async def resize(call: Call, given: Resize) -> None:
     """Give the page a viewport of this size, in CSS pixels."""
     tab = await call.tab()
     size: Any = {"width": given.width, "height": given.height}
-    await call.act(lambda: tab.page.set_viewport_size(size), snapshot=False)
+    await call.act(lambda: tab.page.set_viewport_size(size), snapshot=False, edits=False)
     call.answer.code(f"await page.set_viewport_size({size!r})")
 
 
@@ -122,7 +122,9 @@ async def emulate_media(call: Call, given: EmulateMedia) -> None:
         raise ToolFailed("Name at least one media feature.")
     options: Any = {name: getattr(given, name) or "null" for name in names}
     tab = await call.tab()
-    await call.act(lambda: tab.page.emulate_media(**options), snapshot=False)
+    await call.act(lambda: tab.page.emulate_media(**options), snapshot=False, edits=False)
+    now = call.session.watch.media.get(tab.page, {}) | options
+    call.session.watch.media[tab.page] = {k: v for k, v in now.items() if v != "null"}
     written = ", ".join(f"{name}={value!r}" for name, value in options.items())
     call.answer.code(f"await page.emulate_media({written})")
 

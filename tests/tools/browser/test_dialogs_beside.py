@@ -1,0 +1,118 @@
+"""Dialogs of other tabs than the current one, which hold up every page of their process."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from browsing import Browse, section
+
+from statehold.tools.browser.tab import Tab
+
+pytestmark = pytest.mark.peer
+
+ASKS = "window.open(location.href).onload = e => e.target.defaultView.confirm('Stay?')"
+
+
+async def held(browse: Browse, lab: str) -> Tab:
+    """Return the tab of a page with something typed into it, which the dialog of another tab holds up."""
+    await browse.text("navigate", url=f"{lab}/form")
+    await browse.text("type", target="[name=first]", text="precious")
+    session = browse.connection.session
+    tab = session.tabs.current
+    assert tab is not None
+    async with session.context.expect_event("dialog"):
+        await browse.value(f"() => {{ setTimeout(() => {{ {ASKS} }}); }}")
+    return tab
+
+
+async def test_a_page_that_the_dialog_of_another_tab_holds_up_is_kept_and_that_is_said(
+    browse: Browse, lab: str
+) -> None:
+    tab = await held(browse, lab)
+    session = browse.connection.session
+    for tool, arguments in (
+        ("snapshot", {}),
+        ("click", {"target": "text=Reset"}),
+        ("click", {"target": "e2"}),
+        ("evaluate", {"function": "() => 1"}),
+        ("navigate", {"url": f"{lab}/counter"}),
+    ):
+        text = await browse.error(tool, **arguments)
+        assert "while another tab asks something" in section(text, "Error"), tool
+        said = section(text, "Modal state")
+        assert said.startswith('- Tab 1 asks something (["confirm" dialog with message "Stay?"])')
+        assert "browser_tabs" in said
+        assert "browser_handle_dialog" in said
+    await session.unstick(0.01)
+    await session.give_up(tab)
+    assert session.tabs.current is tab
+    assert "Tab 1 asks something" in section(
+        await browse.text("tabs", action="list"), "Modal state"
+    )
+    text = await browse.text("tabs", action="select", index=1)
+    assert section(text, "Modal state").startswith('- ["confirm" dialog')
+    await browse.text("handle_dialog", accept=True)
+    await browse.text("tabs", action="select", index=0)
+    assert await browse.value("() => document.querySelector('[name=first]').value") == "precious"
+    assert "Modal state" not in await browse.text("snapshot")
+
+
+async def test_a_window_that_asks_something_at_once_is_told_with_the_click_that_opened_it(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.value(
+        """() => {
+            const page = new Blob(["<script>alert('At once')</script>"], {type: "text/html"});
+            document.body.innerHTML = "<button>Open</button>";
+            document.querySelector("button").onclick = () => { window.open(URL.createObjectURL(page)); };
+        }"""
+    )
+    with anyio.fail_after(60):
+        text = await browse.text("click", target="text=Open")
+    assert 'Tab 1 asks something (["alert" dialog with message "At once"])' in text
+    assert "A new tab opened (1)." in section(text, "Events")
+    await browse.text("tabs", action="select", index=1)
+    await browse.text("handle_dialog", accept=True)
+
+
+async def test_a_dialog_of_another_process_keeps_no_page_from_its_work(
+    browse: Browse, lab: str
+) -> None:
+    await held(browse, lab)
+    await browse.text("tabs", action="new")
+    text = await browse.text("navigate", url=lab.replace("127.0.0.1", "localhost") + "/counter")
+    assert "Increment" in section(text, "Snapshot")
+    text = await browse.text("click", target="text=Increment")
+    assert '"1"' in section(text, "Snapshot")
+    assert "Tab 1 asks something" in section(text, "Modal state")
+
+
+async def test_a_page_that_is_no_tab_is_answered_as_if_nobody_listened(
+    browse: Browse, lab: str
+) -> None:
+    session = browse.connection.session
+    await browse.text("navigate", url=f"{lab}/frame")
+    assert session.tabs.current is not None
+    page, kept = session.tabs.current.page, session.tabs._entries[:]  # pyright: ignore[reportPrivateUsage]
+    page.remove_listener("dialog", session.tabs.current._dialog)  # pyright: ignore[reportPrivateUsage]
+    session.tabs._entries.clear()  # pyright: ignore[reportPrivateUsage]
+    with anyio.fail_after(30):
+        assert await page.evaluate("() => confirm('Nobody hears')") is False
+    session.tabs._entries += kept  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_selector_is_not_blamed_for_a_page_that_does_not_answer(
+    browse: Browse, lab: str
+) -> None:
+    session = browse.connection.session
+    await browse.text("navigate", url=f"{lab}/frame")
+    session.config = browse.service.config.model_copy(update={"action_seconds": 0.5})
+    assert session.tabs.current is not None
+    page = session.tabs.current.page
+    await browse.value("() => { setTimeout(() => { for (;;); }); }")
+    text = section(await browse.error("click", target="#nothing"), "Error")
+    assert "no selector" not in text
+    assert "did not answer within 0.5 seconds" in text
+    await session.unstick(0.1)
+    assert page.is_closed()

@@ -1,0 +1,202 @@
+"""Browsers that die while a session is opened in them, and what Playwright raises: neither is seen as a fault of ours."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from browsing import Browse, new_view, opened, running
+from playwright.async_api import Browser, Error
+
+from statehold.sessions.errors import OutcomeUnknown, ServiceUnavailable
+from statehold.sessions.services import Snapshot
+from statehold.tools.browser import opening
+from statehold.tools.browser.call import Call
+from statehold.tools.browser.egress.grant import Grant
+from statehold.tools.browser.pool import BrowserProcess
+from statehold.tools.browser.service import BrowserService
+
+
+def process_of(browse: Browse) -> BrowserProcess:
+    return browse.connection._process  # pyright: ignore[reportPrivateUsage]
+
+
+def kill(process: BrowserProcess, which: str = "browser") -> None:
+    pid = process.pid if which == "browser" else process.driver.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+
+@dataclass
+class Deadly:
+    """What kills browsers while a session is opened in them."""
+
+    left: int = 0
+    """How many more it kills."""
+    which: str = "browser"
+    grants: list[Grant] = field(default_factory=list[Grant])
+    """The ways out of all that was opened."""
+
+
+async def saved(service: BrowserService, url: str) -> tuple[Snapshot, BrowserProcess]:
+    """Return what was saved of a session on a page, and the process, which nobody uses now."""
+    async with opened(service) as browse:
+        await browse.text("navigate", url=url)
+        found = await browse.connection.snapshot()
+        assert found is not None
+        return found, process_of(browse)
+
+
+@pytest.fixture
+def deadly(monkeypatch: pytest.MonkeyPatch) -> Deadly:
+    found = Deadly()
+    whole = opening.Opening._prepare  # pyright: ignore[reportPrivateUsage]
+
+    async def prepare(
+        self: opening.Opening, process: BrowserProcess, grant: Grant, *rest: Any
+    ) -> None:
+        await whole(self, process, grant, *rest)
+        found.grants.append(grant)
+        if found.left:
+            found.left -= 1
+            kill(process, found.which)
+
+    monkeypatch.setattr(opening.Opening, "_prepare", prepare)
+    return found
+
+
+async def test_a_browser_that_died_unnoticed_is_replaced_by_another(
+    data: Path, shell: str, lab: str
+) -> None:
+    async with running(data, shell, keep_seconds=60) as service:
+        given, process = await saved(service, f"{lab}/counter")
+        kill(process)
+        async with opened(service, new_view(generation=2), given) as browse:
+            assert process_of(browse) is not process
+            assert "Counter" in await browse.text("snapshot")
+
+
+async def test_a_death_that_is_told_after_its_error_is_one(
+    data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(data, shell, keep_seconds=60) as service:
+        async with opened(service) as browse:
+            process = process_of(browse)
+
+        async def refuse(*_: object, **__: object) -> None:
+            patch.undo()
+            kill(process)
+            raise Error("Target closed")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Browser, "new_context", refuse)
+            async with opened(service) as browse:
+                assert process_of(browse) is not process
+
+
+@pytest.mark.parametrize("which", ["browser", "driver"])
+async def test_what_dies_while_a_session_is_opened_is_replaced_by_another(
+    data: Path, shell: str, lab: str, deadly: Deadly, which: str, leaks: Any
+) -> None:
+    async with running(data, shell) as service:
+        given, _ = await saved(service, f"{lab}/counter")
+        deadly.left, deadly.which = 1, which
+        async with opened(service, new_view(generation=2), given) as browse:
+            assert deadly.left == 0
+            assert "Counter" in await browse.text("snapshot")
+            assert "1 tab" in browse.connection.opened.restored
+            # Nobody closes a context whose driver is gone.
+            assert [g.listening.cancel_called for g in deadly.grants[-2:]] == [True, False]
+    await leaks.check()
+
+
+async def test_browsers_that_die_one_after_the_other_are_said_to(
+    data: Path, shell: str, lab: str, deadly: Deadly
+) -> None:
+    async with running(data, shell) as service:
+        given, _ = await saved(service, f"{lab}/counter")
+        deadly.left = 2
+        with pytest.raises(ServiceUnavailable) as caught:
+            await service.open(new_view(generation=2), given)
+        assert "died while the session was opened: the browser ended" in caught.value.message
+        assert deadly.left == 0
+        async with opened(service, new_view(generation=2), given) as browse:
+            assert "Counter" in await browse.text("snapshot")
+
+
+async def test_what_a_browser_refuses_is_said_and_costs_nobody_else_anything(
+    service: BrowserService, browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise Error("Browser.new_context: Not today\nCall log:\n  - asked")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Browser, "new_context", refuse)
+        with pytest.raises(ServiceUnavailable) as caught:
+            await service.open(new_view(), None)
+    assert caught.value.message == "The browser could not open the session: Not today."
+    assert "about:blank" in await browse.text("navigate", url="about:blank")
+
+
+async def test_a_browser_elsewhere_that_hangs_while_a_session_is_opened_is_said_to(
+    service: BrowserService, browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not ours to kill, so nothing tells that it is gone."""
+
+    async def hang(_: object) -> bool:
+        return False
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise Error("Timeout")
+
+    monkeypatch.setattr(opening, "DEATH_SECONDS", 0.01)
+    monkeypatch.setattr(BrowserProcess, "check", hang)
+    monkeypatch.setattr(Browser, "new_context", refuse)
+    with anyio.fail_after(5), pytest.raises(ServiceUnavailable, match="could not open the session"):
+        await service.open(new_view(), None)
+
+
+async def test_what_playwright_raises_at_the_end_of_a_call_is_an_unknown_outcome(
+    browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def finish(_: object) -> None:
+        raise Error("Page.title: Target crashed")
+
+    monkeypatch.setattr(Call, "finish", finish)
+    with pytest.raises(OutcomeUnknown, match="Target crashed"):
+        await browse.call("navigate", url="about:blank")
+
+
+async def test_what_playwright_raises_while_a_session_is_saved_is_said(
+    browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def save(*_: object) -> None:
+        raise Error("BrowserContext.cookies: Not today")
+
+    monkeypatch.setattr(browse.connection, "_save", save)
+    with pytest.raises(ServiceUnavailable, match="could not be saved: Not today"):
+        await browse.connection.snapshot()
+    assert browse.connection.unsaved
+
+
+async def test_what_a_page_asks_for_after_a_call_is_told_and_no_call_is(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    await browse.connection.snapshot()
+    told = anyio.Event()
+    browse.connection.on_unsaved = told.set
+    await browse.text("evaluate", function="() => { window.ask = () => fetch('/counter') }")
+    assert browse.connection.unsaved
+    assert not told.is_set()
+    await browse.connection.checkpoint()
+    assert not browse.connection.unsaved
+    await browse.value("() => { ask() }")
+    with anyio.fail_after(5):
+        await told.wait()
+    assert browse.connection.unsaved

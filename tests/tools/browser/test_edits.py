@@ -1,0 +1,227 @@
+"""What was edited on a page comes back where it belongs, and nothing is done on the site a second time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from browsing import Browse, new_view, opened
+from changing import Changing
+
+from statehold.tools.browser.service import BrowserService
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def site() -> Generator[Changing]:
+    with Changing() as site:
+        yield site
+
+
+@asynccontextmanager
+async def again(browse: Browse, *, light: bool = False) -> AsyncGenerator[Browse]:
+    """The same session after it was saved and closed."""
+    connection = browse.connection
+    saved = await (connection.checkpoint() if light else connection.snapshot())
+    await connection.aclose()
+    view = replace(browse.view, generation=browse.view.generation + 1)
+    async with opened(browse.service, view, saved) as resumed:
+        yield resumed
+
+
+def lost(browse: Browse) -> str:
+    return browse.connection.opened.lost
+
+
+TASKS = {1: "Pay rent", 2: "Delete old backups", 3: "Cancel subscription"}
+
+
+async def test_a_tick_that_the_site_was_told_of_ticks_nothing_when_it_comes_back(
+    service: BrowserService, site: Changing
+) -> None:
+    def tasks() -> str:
+        done = [int(hit.rpartition("=")[2]) for hit in site.hits if hit.startswith("POST")]
+        row = """<li><label><input type=checkbox onchange="fetch('/done?id={}', {{method: 'POST'}})">{}</label></li>"""
+        return "".join(row.format(id, name) for id, name in TASKS.items() if id not in done)
+
+    site.pages |= {"/tasks": tasks, "/done": "ok"}
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url + "/tasks")
+        await browse.text("click", target="input >> nth=0")
+        assert site.hits.count("POST /done?id=1") == 1
+        async with again(browse) as once, again(once) as twice:
+            assert "sent at once" in lost(once)
+            assert await twice.value("[...document.querySelectorAll(':checked')].length") == 0
+    assert [hit for hit in site.hits if hit.startswith("POST")] == ["POST /done?id=1"]
+
+
+async def test_a_tick_that_nobody_was_told_of_comes_back_in_its_own_row(
+    service: BrowserService, site: Changing
+) -> None:
+    rows = ["ann", "bob"]
+    site.pages["/"] = lambda: "".join(
+        f"<li><label><input type=checkbox>{row}</label><input placeholder=note></li>"
+        for row in rows
+    )
+    filled = """[...document.querySelectorAll('li')].map(
+        li => [li.innerText.trim(), li.children[0].firstChild.checked, li.children[1].value])"""
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("click", target="input[type=checkbox] >> nth=0")
+        await browse.text("type", target="input[placeholder=note] >> nth=1", text="of bob")
+        rows.insert(0, "new")
+        async with again(browse) as resumed:
+            expected = [["new", False, ""], ["ann", True, ""], ["bob", False, "of bob"]]
+            assert await resumed.value(filled) == expected
+            rows[:] = ["new", "bob"]
+            async with again(resumed) as later:
+                assert await later.value(filled) == [["new", False, ""], ["bob", False, "of bob"]]
+                assert "1 form field of tab 0 (not there)" in lost(later)
+
+
+async def test_what_the_site_has_newer_is_not_overwritten(
+    service: BrowserService, site: Changing
+) -> None:
+    values = ["as sent", "as sent", "as sent"]
+    site.pages["/"] = lambda: (
+        "<input id=sought><input id=one value='{}'><div id=editor contenteditable>{}</div>"
+        "<div id=other contenteditable>{}</div>".format(*values)
+    )
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        for target in ("#one", "#editor", "#sought"):
+            await browse.text("type", target=target, text=f"mine {target}")
+        values[:] = ["newer", "newer", "newer"]
+        async with again(browse) as resumed:
+            found = "[sought.value, one.value, editor.innerText, other.innerText]"
+            assert await resumed.value(found) == ["mine #sought", "newer", "newer", "newer"]
+            assert "2 form fields of tab 0 (the site has something newer there)" in lost(resumed)
+
+
+@pytest.mark.parametrize("light", [False, True])
+async def test_fields_that_mirror_their_value_come_back_again_and_again(
+    service: BrowserService, site: Changing, light: bool
+) -> None:
+    site.pages["/"] = (
+        "<input id=a><input id=b><script>for (const field of document.querySelectorAll('input'))"
+        "field.addEventListener('input', () => field.setAttribute('value', field.value))</script>"
+    )
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("type", target="#a", text="one")
+        await browse.text("type", target="#b", text="two")
+        async with again(browse, light=light) as once, again(once, light=light) as twice:
+            assert await twice.value("[a.value, b.value]") == ["one", "two"]
+            await twice.text("type", target="#b", text="three")
+            async with again(twice, light=light) as later:
+                assert await later.value("[a.value, b.value]") == ["one", "three"]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<input id=field type=password><button onclick=\"field.type = 'text'\">Show</button>",
+        "<label>Kennwort <input id=field></label>",
+        "<input id=field name=login_pass>",
+        "<input id=field name=pin_code>",
+    ],
+)
+async def test_what_was_typed_into_a_secret_field_is_not_saved_however_it_is_shown(
+    service: BrowserService, site: Changing, page: str
+) -> None:
+    site.pages["/"] = page
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("type", target="#field", text="hunter2")
+        if "button" in page:
+            await browse.text("click", target="button")
+        for saved in (await browse.connection.checkpoint(), await browse.connection.snapshot()):
+            assert saved is not None
+            assert "hunter2" not in str(saved.data)
+            assert "what was typed into password" in str(saved.data)
+
+
+async def test_a_login_in_an_address_is_not_saved(service: BrowserService, site: Changing) -> None:
+    site.pages["/"] = "<p>hello</p>"
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url.replace("//", "//ann:hunter2@"))
+        saved = await browse.connection.snapshot()
+    assert saved is not None
+    assert saved.data["tabs"][0]["url"] == site.url + "/"
+    assert "hunter2" not in str(saved.data)
+
+
+async def test_a_form_is_not_filled_into_another_page(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/"] = "<input id=amount>"
+    site.pages["/wizard"] = (
+        "<input id=amount><script>if (window.name && location.search === '?step=2')"
+        "location.replace('?step=1'); window.name = 'begun'</script>"
+    )
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url + "/wizard?step=2")
+        await browse.text("type", target="#amount", text="999")
+        site.pages["/wizard"] = (
+            "<input id=amount><script>if (location.search === '?step=2')"
+            "location.replace('?step=1')</script>"
+        )
+        async with again(browse) as resumed:
+            assert await resumed.value("amount.value") == ""
+            assert "it went on to" in lost(resumed)
+
+
+async def test_what_a_sleeping_tab_lost_is_told_once(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/"] = "<input id=field type=password>"
+    async with opened(service, new_view()) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("type", target="#field", text="hunter2")
+        await browse.text("tabs", action="new")
+        async with again(browse) as once, again(once) as twice:
+            assert "what was typed into password" in lost(once)
+            assert "what was typed into password" not in lost(twice)
+
+
+async def test_media_features_stay_emulated(service: BrowserService, site: Changing) -> None:
+    site.pages["/"] = "<p>hello</p>"
+    dark = "[matchMedia('(prefers-color-scheme: dark)').matches, matchMedia('print').matches]"
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("emulate_media", colorScheme="dark", media="print")
+        await browse.text("emulate_media", media=None)
+        async with again(browse) as once, again(once) as twice:
+            assert await twice.value(dark) == [True, False]
+
+
+async def test_a_page_that_asks_something_keeps_nobody_waiting(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/"] = "<input id=field>"
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("type", target="#field", text="mine")
+        site.pages["/"] = "<script>alert('welcome')</script><input id=field>"
+        async with again(browse) as resumed:
+            assert "it asks something first" in lost(resumed)
+            assert "welcome" in await resumed.error("snapshot")
+            await resumed.text("handle_dialog", accept=True)
+            assert await resumed.value("field.value") == ""
+
+
+async def test_a_form_that_became_a_download_leaves_the_page_what_it_was(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/"] = "<form method=post><button>Export</button></form><input id=field>"
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("type", target="#field", text="mine")
+        site.headers["/"] = {"Content-Disposition": "attachment; filename=export.txt"}
+        assert "export.txt" in await browse.text("click", target="button")
+        site.headers.clear()
+        async with again(browse) as resumed:
+            assert await resumed.value("field.value") == "mine"

@@ -1,0 +1,158 @@
+"""What sites store is saved whichever page is open, answers, or is left, and comes back only as it was last."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Generator
+from dataclasses import replace
+
+import pytest
+from browsing import Browse, opened
+from changing import Changing
+
+from statehold.sessions.services import Snapshot
+from statehold.tools.browser import hibernation
+from statehold.tools.browser.service import BrowserService
+
+pytestmark = pytest.mark.anyio
+
+LARGE = """() => new Promise(done => {
+  const open = indexedDB.open("large", 1);
+  open.onupgradeneeded = () => open.result.createObjectStore("all", {autoIncrement: true});
+  open.onsuccess = () => {
+    const transaction = open.result.transaction("all", "readwrite");
+    for (let n = 0; n < 30; n++) transaction.objectStore("all").put("x".repeat(100000));
+    transaction.oncomplete = () => { open.result.close(); done(); };
+  };
+})"""
+COUNT = """() => new Promise(done => {
+  const open = indexedDB.open("large", 1);
+  open.onsuccess = () => {
+    const asked = open.result.transaction("all").objectStore("all").count();
+    asked.onsuccess = () => { open.result.close(); done(asked.result); };
+  };
+})"""
+
+
+@pytest.fixture
+def site() -> Generator[Changing]:
+    with Changing() as site:
+        site.pages["/"] = "<p>hello</p>"
+        yield site
+
+
+async def saved(browse: Browse, *, light: bool = False) -> Snapshot:
+    connection = browse.connection
+    found = await (connection.checkpoint() if light else connection.snapshot())
+    assert found is not None
+    return found
+
+
+def later(browse: Browse) -> Browse:
+    return replace(browse, view=replace(browse.view, generation=browse.view.generation + 1))
+
+
+async def test_a_checkpoint_has_the_latest_items_beside_a_large_database(
+    service: BrowserService, site: Changing
+) -> None:
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.value("() => localStorage.setItem('login', 'early')")
+        await browse.value(LARGE)
+        await saved(browse)
+        await browse.value("() => localStorage.setItem('login', 'late')")
+        found = await saved(browse, light=True)
+    async with opened(service, later(browse).view, found) as resumed:
+        assert "the latest of the database large" in resumed.connection.opened.lost
+        assert await resumed.value("() => localStorage.login") == "late"
+        assert await resumed.value(COUNT) == 30
+        assert "the latest of" not in str((await saved(resumed)).data["lost"])
+
+
+async def test_a_checkpoint_has_what_a_site_stored_that_was_left_at_once(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/login"] = (
+        f"<script>localStorage.setItem('login', 'ann'); location = '{site.at(2)}/'</script>"
+    )
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url + "/login")
+        await browse.text("wait_for", text="hello")
+        found = await saved(browse, light=True)
+    assert found.data["tabs"][0]["url"] == site.at(2) + "/"
+    assert "ann" in found.data["origins"][site.url]
+
+
+async def test_a_tab_that_does_not_answer_hides_no_storage_of_its_site(
+    service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hibernation, "PROBE_SECONDS", 0.5)
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.value("() => setTimeout(() => { while (true); })")
+        await browse.text("tabs", action="new", url=site.url)
+        await browse.value("() => localStorage.setItem('cart', 'full')")
+        for light in (True, False):
+            found = await saved(browse, light=light)
+            assert "full" in found.data["origins"][site.url]
+
+
+async def test_a_tab_whose_site_is_slow_once_is_there_the_next_time(
+    service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.pages["/"] = "<input id=field>"
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("type", target="#field", text="mine")
+        await browse.value("() => sessionStorage.setItem('step', '2')")
+        found = await saved(browse)
+    monkeypatch.setattr("statehold.tools.browser.opening.RESTORE_SECONDS", 1.0)
+    site.held["/"] = threading.Event()
+    async with opened(service, later(browse).view, found) as slow:
+        assert "did not load within 1 seconds" in slow.connection.opened.lost
+        found = await saved(slow)
+    site.held.pop("/").set()
+    async with opened(service, later(slow).view, found) as resumed:
+        assert await resumed.value("[field.value, sessionStorage.step]") == ["mine", "2"]
+        await resumed.text("navigate", url=site.at(2))
+        assert (await saved(resumed)).data["tabs"][0]["url"] == site.at(2) + "/"
+
+
+async def test_storage_states_have_and_replace_what_is_still_asleep(
+    service: BrowserService, site: Changing
+) -> None:
+    async with opened(service) as browse:
+        for number in (1, 2):
+            await browse.text("navigate", url=site.at(number))
+            await browse.value(f"() => localStorage.setItem('user', 'ann {number}')")
+        found = await saved(browse)
+    async with opened(service, later(browse).view, found) as resumed:
+        await resumed.text("storage_state", filename="state.json")
+        data, _ = await resumed.connection.session.files.read("files/state.json")
+        assert {origin["origin"] for origin in json.loads(data)["origins"]} == {
+            site.at(1),
+            site.at(2),
+        }
+    async with opened(service, later(browse).view, found) as resumed:
+        other = {"origin": site.at(3), "localStorage": [{"name": "user", "value": "bob"}]}
+        state = json.dumps({"cookies": [], "origins": [other]}).encode()
+        await resumed.connection.session.files.write("other.json", state)
+        await resumed.text("set_storage_state", filename="other.json")
+        found = await saved(resumed)
+        assert "ann" not in str(found.data["origins"])
+        assert "bob" in found.data["origins"][site.at(3)]
+
+
+async def test_cookies_that_expired_meanwhile_are_not_counted(
+    service: BrowserService, site: Changing
+) -> None:
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.connection.session.context.add_cookies(
+            [{"name": "login", "value": "ann", "url": site.url, "expires": 4e9}]
+        )
+        found = await saved(browse)
+    found.data["cookies"][0]["expires"] = 1.0
+    async with opened(service, later(browse).view, found) as resumed:
+        assert "cookie" not in resumed.connection.opened.restored + resumed.connection.opened.lost

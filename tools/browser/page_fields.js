@@ -1,0 +1,316 @@
+  // Form fields and scroll positions of a page: how they are found again, which are saved, and how they are put back.
+
+  const UNSAVED_TYPES = new Set(["hidden", "submit", "button", "image", "reset"]);
+  const SECRET_NAME = new RegExp(
+    "passw|passphrase|passcode|\\bpass\\b|\\bpwd\\b|\\bpin\\b|secret|\\bcvv|\\bcvc|\\botp\\b|one.?time|security.?code|" +
+    "card.?number|kennwort|contrase|mot de passe|senha|wachtwoord|lösenord|hasło|heslo|пароль|密码|パスワード", "iu");
+  const SENT_WITHIN = 1000;
+  const SECRET_PURPOSE = /(^|\s)(cc-\S+|one-time-code|current-password|new-password)(\s|$)/i;
+
+  // Places of elements: one segment for each root (document, shadow root, frame), each an id or "" and steps below it.
+
+  function segment(element) {
+    const root = element.getRootNode();
+    const steps = [];
+    for (let at = element; at; at = at.parentElement) {
+      if (at.id && root.getElementById(at.id) === at) return [at.id, ...steps];
+      let number = 1;
+      for (let before = at.previousElementSibling; before; before = before.previousElementSibling)
+        if (before.localName === at.localName) number++;
+      steps.unshift([at.localName, number]);
+    }
+    return ["", ...steps];
+  }
+
+  function place(element) {
+    const segments = [];
+    for (let at = element; at;) {
+      segments.unshift(segment(at));
+      const root = at.getRootNode();
+      at = root.host ?? root.defaultView?.frameElement;
+    }
+    return segments;
+  }
+
+  const inside = element => element.shadowRoot ?? element.contentDocument;
+
+  function found(segments) {
+    let element = null;
+    for (const [id, ...steps] of segments) {
+      const root = element === null ? document : inside(element);
+      element = id ? root?.getElementById(id) : root;
+      for (const [name, number] of steps) {
+        const like = Array.from(element?.children ?? []).filter(child => child.localName === name);
+        element = like[number - 1];
+      }
+      if (!element) return null;
+    }
+    return element;
+  }
+
+  // What a field is about, for places alone do not tell rows of a list from each other when one came or went.
+
+  const ownText = new Set(["script", "style", "select", "textarea"]);
+
+  function wordsIn(element, most = 300) {
+    const walker = document.createTreeWalker(element, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT, node =>
+      ownText.has(node.localName) || node.isContentEditable ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT);
+    let words = "";
+    for (let node = walker.nextNode(); node && words.length < most; node = walker.nextNode())
+      if (node.nodeType === Node.TEXT_NODE) words += ` ${node.data}`;
+    return words.trim().replace(/\s+/g, " ").slice(0, most);
+  }
+
+  function around(field) {
+    const row = field.closest("li, tr, dd, [role=row], [role=listitem], [role=option]");
+    if (row) return wordsIn(row);
+    for (let at = field.parentElement; at && at !== document.body; at = at.parentElement) {
+      const words = wordsIn(at);
+      if (words) return words;
+    }
+    return "";
+  }
+
+  const labelled = field => Array.from(field.labels ?? [], label => wordsIn(label)).join(" ");
+
+  function isOnlyOne(field) {
+    if (field.id) return true;
+    if (!field.name) return false;
+    const like = field.getRootNode().querySelectorAll(`${field.localName}[name="${CSS.escape(field.name)}"]`);
+    const isLike = each => each !== field && each.type === field.type && (!isTick(each) || each.value === field.value);
+    return !Array.from(like).some(isLike);
+  }
+
+  function about(field) {
+    const own = isTick(field) ? [labelled(field), field.value] : [];
+    return [...own, field.getAttribute("aria-label") ?? "", isOnlyOne(field) ? "" : around(field)].join("\n").trim();
+  }
+
+  // What happens in the fields of a document from the first look on. This world keeps it as long as the document stays.
+
+  const notes = globalThis.noted ??= {
+    listening: new WeakSet(), edited: new WeakSet(), secret: new WeakSet(), before: new WeakMap(), chosenAt: new WeakMap(),
+  };
+
+  function note(event) {
+    const field = event.composedPath()[0];
+    if (event.type === "change") { notes.chosenAt.set(field, Date.now()); return; }
+    if (!event.isTrusted) return;
+    if (event.type === "input") notes.edited.add(field);
+    else if (!notes.before.has(field)) notes.before.set(field, digest(contents(field)));
+    if (field.type === "password") notes.secret.add(field);
+  }
+
+  function listenIn(root) {
+    if (notes.listening.has(root)) return;
+    notes.listening.add(root);
+    for (const type of ["beforeinput", "input", "change"]) root.addEventListener(type, note, { capture: true });
+  }
+
+  // Listens in the page and in the frames that share its storage.
+  function listen() {
+    const documents = [document];
+    for (const its of documents) {
+      listenIn(its);
+      for (const { contentDocument } of its.querySelectorAll("iframe, frame"))
+        if (contentDocument) documents.push(contentDocument);
+    }
+  }
+
+  const contents = field => field.isContentEditable ? field.innerHTML : field.value ?? "";
+
+  function digest(text) {
+    let [one, other] = [0xdeadbeef, 0x41c6ce57];
+    for (let at = 0; at < text.length; at++) {
+      one = Math.imul(one ^ text.charCodeAt(at), 2654435761);
+      other = Math.imul(other ^ text.charCodeAt(at), 1597334677);
+    }
+    return `${text.length}.${(one >>> 0).toString(36)}.${(other >>> 0).toString(36)}`;
+  }
+
+  // Form fields.
+
+  function isSecret(field) {
+    if (field.type === "password" || notes.secret.has(field)) return true;
+    if (SECRET_PURPOSE.test(field.getAttribute("autocomplete") ?? "")) return true;
+    if (field.localName === "select" || isTick(field)) return false;
+    const names = [field.name, field.id, field.getAttribute("aria-label"), field.placeholder, labelled(field)];
+    return SECRET_NAME.test(names.join(" ").replaceAll("_", " "));
+  }
+
+  const isTick = field => field.type === "checkbox" || field.type === "radio";
+
+  const isListenedTo = element => notes.listening.has(element.ownerDocument);
+
+  function isFocused(element) {
+    const active = element.getRootNode().activeElement;
+    return active !== null && element.contains(active);
+  }
+
+  // Frameworks keep the default equal to the value, so that comparing the two is not enough.
+  const isTouched = field =>
+    field.matches(":user-valid, :user-invalid") || notes.edited.has(field) || !isListenedTo(field) && isFocused(field);
+
+  // What nobody edited must not overwrite what the site sends next time.
+  function isEdited(element) {
+    if (notes.edited.has(element)) return true;
+    return !isListenedTo(element) && (isFocused(element) || element.ownerDocument.queryCommandEnabled("undo"));
+  }
+
+  function chosen(select) {
+    const options = Array.from(select.options);
+    const first = options.findIndex(({ disabled }) => !disabled);
+    const changed = options.some(({ defaultSelected }) => defaultSelected) || select.multiple
+      ? options.some(({ selected, defaultSelected }) => selected !== defaultSelected)
+      : select.selectedIndex !== first;
+    if (!changed && !isTouched(select)) return null;
+    return ["chosen", options.filter(({ selected }) => selected).map(({ value }) => encodeString(value))];
+  }
+
+  // Returns [kind, value] when there is something to save.
+  function content(element) {
+    if (element.localName === "select") return chosen(element);
+    if (element.localName !== "input" && element.localName !== "textarea")
+      return element.textContent && isEdited(element) ? ["html", encodeString(element.innerHTML)] : null;
+    if (isTick(element)) {
+      const changed = element.checked !== element.defaultChecked || isTouched(element);
+      return changed && (element.checked || element.type === "checkbox") ? ["checked", element.checked] : null;
+    }
+    return element.value !== element.defaultValue || isTouched(element) ? ["value", encodeString(element.value)] : null;
+  }
+
+  const isField = element =>
+    element.localName === "input" || element.localName === "textarea" || element.localName === "select" ||
+    (element.isContentEditable && !element.parentElement?.isContentEditable && element !== document.body);
+
+  class Survey {
+    constructor({ fields, fieldBytes, pageBytes, milliseconds, sent }) {
+      Object.assign(this, { mostFields: fields, fieldBytes, pageBytes, sent, until: performance.now() + milliseconds });
+      Object.assign(this, { fields: [], scrolled: [], withheld: 0, done: 0, files: 0, cut: false });
+    }
+
+    run() {
+      const roots = [document];
+      let seen = 0;
+      while (roots.length) {
+        for (const element of roots.pop().querySelectorAll("*")) {
+          if (++seen % 128 === 0 && performance.now() > this.until) { this.cut = true; return; }
+          const inner = inside(element);
+          if (inner) roots.push(inner);
+          if ((element.scrollTop || element.scrollLeft) && this.scrolled.length < 100)
+            this.scrolled.push([place(element), element.scrollLeft, element.scrollTop]);
+          if (isField(element)) this.take(element);
+        }
+      }
+    }
+
+    take(element) {
+      if (element.type === "file") { this.files += element.files.length; return; }
+      if (UNSAVED_TYPES.has(element.type)) return;
+      const taken = content(element);
+      if (!taken) return;
+      if (isSecret(element)) { this.withheld++; return; }
+      if (taken[0] !== "html" && taken[0] !== "value" && this.wasSent(element)) { this.done++; return; }
+      const size = JSON.stringify(taken).length;
+      const most = this.fields.length < this.mostFields ? Math.min(this.fieldBytes, this.pageBytes) : 0;
+      if (size > most) { this.cut = true; return; }
+      this.pageBytes -= size;
+      const known = [about(element), notes.before.get(element)];
+      this.fields.push([place(element), element.localName, element.type ?? "", element.name ?? "", ...taken, ...known]);
+    }
+
+    // Whether the site was told at once what was ticked or chosen: then it shows that by itself, or has done it.
+    wasSent(element) {
+      const at = notes.chosenAt.get(element);
+      return at !== undefined && this.sent.some(each => each > at - 100 && each < at + SENT_WITHIN);
+    }
+  }
+
+  function tell(element) {
+    for (const type of ["input", "change"]) element.dispatchEvent(new Event(type, { bubbles: true, composed: true }));
+  }
+
+  function setField(element, kind, value) {
+    if (kind === "checked") {
+      if (element.checked !== value) element.click();
+      if (element.checked !== value) { element.checked = value; tell(element); }
+      return element.checked === value;
+    }
+    if (kind === "chosen") {
+      const wanted = new Set(value);
+      const options = Array.from(element.options);
+      if (value.some(each => !options.some(option => option.value === each))) return false;
+      if (options.every(option => option.selected === wanted.has(option.value))) return true;
+      if (element.multiple) for (const option of options) option.selected = wanted.has(option.value);
+      else element.value = value[0];
+    } else if (kind === "html") {
+      if (element.innerHTML === value) return true;
+      try { element.innerHTML = value; } catch { return false; }
+    } else {
+      if (element.value === value) return true;
+      element.value = value;
+    }
+    tell(element);
+    return kind !== "value" || element.value === value;
+  }
+
+  // Returns the element at a place if it is about the same as before, or the only other one that is.
+  function again([segments, name, type, called, , , what]) {
+    const isIt = element => element && element.localName === name && (element.type ?? "") === type &&
+      (element.name ?? "") === called && (what === undefined || about(element) === what);
+    const there = found(segments);
+    if (isIt(there)) return there;
+    if (!what || segments.length > 1) return null;
+    const others = Array.from(document.getElementsByTagName(name)).filter(isIt);
+    return others.length === 1 ? others[0] : null;
+  }
+
+  // Returns whether it is done: "newer" when the site has something else by now than it had when the field was edited.
+  function putBack(field) {
+    const [, , , , kind, saved, , before] = field;
+    const element = again(field);
+    if (!element) return false;
+    const value = decode(saved);
+    const now = digest(contents(element));
+    if (before && contents(element) !== value && now !== before) return "newer";
+    if (!notes.before.has(element)) notes.before.set(element, now);
+    if (!setField(element, kind, value)) return false;
+    // Otherwise nothing would tell the next time that it was edited.
+    notes.edited.add(element);
+    return true;
+  }
+
+  function scrollBack([segments, left, top]) {
+    const element = found(segments);
+    if (!element) return false;
+    element.scrollTo({ left, top, behavior: "instant" });
+    return Math.abs(element.scrollTop - top) < 2 && Math.abs(element.scrollLeft - left) < 2;
+  }
+
+  // Tries until everything is done or the time is over: pages build themselves after they have loaded.
+  async function until(pending, attempt, milliseconds) {
+    const end = performance.now() + milliseconds;
+    for (;;) {
+      pending = pending.filter(each => attempt(each) !== true);
+      const left = end - performance.now();
+      if (!pending.length || left <= 0) return pending;
+      await new Promise(resolve => {
+        const watching = new MutationObserver(done);
+        const timer = setTimeout(done, Math.min(left, 50));
+        function done() { watching.disconnect(); clearTimeout(timer); resolve(); }
+        watching.observe(document, { childList: true, subtree: true });
+      });
+    }
+  }
+
+  // Puts fields and scroll positions back. Returns how many fields, how many are still missing, and of how many the site has
+  // something newer.
+  async function restorePage(text, { fieldMilliseconds, scrollMilliseconds }) {
+    const { fields, scrolled } = JSON.parse(text);
+    listen();
+    const missing = await until(fields, putBack, fieldMilliseconds);
+    const newer = missing.filter(field => putBack(field) === "newer").length;
+    const unscrolled = (await until(scrolled, scrollBack, scrollMilliseconds)).length;
+    const done = fields.length - missing.length;
+    return { fields: done, newer, missing: missing.length - newer, scrolled: scrolled.length - unscrolled, unscrolled };
+  }
