@@ -21,6 +21,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from ..tools.upstream.lines import encode
+from ..tools.upstream.pipe import PipeEnd
 from .refusals import refusal
 from .sdk import create_context_streams
 
@@ -130,7 +131,7 @@ async def _lines(fd: int) -> AsyncGenerator[asyncio.StreamReader]:
     lines = asyncio.StreamReader(limit=LINE_LIMIT)
     if _pipe(fd):
         source, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(os.dup(fd), "rb", 0)
+            lambda: asyncio.StreamReaderProtocol(lines), PipeEnd(os.dup(fd))
         )
         try:
             yield lines
@@ -172,7 +173,7 @@ async def _writer(fd: int) -> AsyncGenerator[Callable[[bytes], Awaitable[None]]]
         return
     loop = asyncio.get_running_loop()
     sink, protocol = await loop.connect_write_pipe(
-        asyncio.streams.FlowControlMixin, os.fdopen(os.dup(fd), "wb", 0)
+        asyncio.streams.FlowControlMixin, PipeEnd(os.dup(fd))
     )
     # drain() returns when everything is written, so a message that was sent is out when the process ends.
     sink.set_write_buffer_limits(0)

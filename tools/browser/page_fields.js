@@ -52,11 +52,11 @@
 
   const ownText = new Set(["script", "style", "select", "textarea"]);
 
-  function wordsIn(element, most = 300) {
+  function wordsIn(element, most = 300, steps = 300) {
     const walker = document.createTreeWalker(element, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT, node =>
       ownText.has(node.localName) || node.isContentEditable ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT);
     let words = "";
-    for (let node = walker.nextNode(); node && words.length < most; node = walker.nextNode())
+    for (let node = walker.nextNode(); node && words.length < most && steps--; node = walker.nextNode())
       if (node.nodeType === Node.TEXT_NODE) words += ` ${node.data}`;
     return words.trim().replace(/\s+/g, " ").slice(0, most);
   }
@@ -64,11 +64,12 @@
   function around(field) {
     const row = field.closest("li, tr, dd, [role=row], [role=listitem], [role=option]");
     if (row) return wordsIn(row);
-    for (let at = field.parentElement; at && at !== document.body; at = at.parentElement) {
-      const words = wordsIn(at);
-      if (words) return words;
+    let words = "";
+    for (let at = field.parentElement, level = 0; at && at !== document.body && !words && level < 5; level++) {
+      words = wordsIn(at);
+      at = at.parentElement;
     }
-    return "";
+    return words;
   }
 
   const labelled = field => Array.from(field.labels ?? [], label => wordsIn(label)).join(" ");
@@ -194,7 +195,7 @@
       let seen = 0;
       while (roots.length) {
         for (const element of roots.pop().querySelectorAll("*")) {
-          if (++seen % 128 === 0 && performance.now() > this.until) { this.cut = true; return; }
+          if ((++seen % 128 === 0 || isField(element)) && performance.now() > this.until) { this.cut = true; return; }
           const inner = inside(element);
           if (inner) roots.push(inner);
           if ((element.scrollTop || element.scrollLeft) && this.scrolled.length < 100)
@@ -254,21 +255,31 @@
     return kind !== "value" || element.value === value;
   }
 
-  // Returns the element at a place if it is about the same as before, or the only other one that is.
-  function again([segments, name, type, called, , , what]) {
-    const isIt = element => element && element.localName === name && (element.type ?? "") === type &&
-      (element.name ?? "") === called && (what === undefined || about(element) === what);
+  const kindOf = element => [element.localName, element.type ?? "", element.name ?? ""];
+  const keyOf = (kind, what) => JSON.stringify([...kind, what]);
+
+  // Fields by what they are about, but for those that nothing tells from each other.
+  function fieldsByKey() {
+    const known = new Map();
+    for (const element of Array.from(document.querySelectorAll("*")).filter(isField).slice(0, 2000)) {
+      const key = keyOf(kindOf(element), about(element));
+      known.set(key, known.has(key) ? null : element);
+    }
+    return known;
+  }
+
+  // Returns the element at a place if it is about the same as before, else the one `elsewhere` that is.
+  function again([segments, name, type, called, , , what], elsewhere) {
+    const kind = [name, type, called];
     const there = found(segments);
-    if (isIt(there)) return there;
-    if (!what || segments.length > 1) return null;
-    const others = Array.from(document.getElementsByTagName(name)).filter(isIt);
-    return others.length === 1 ? others[0] : null;
+    if (there && String(kindOf(there)) === String(kind) && (what === undefined || about(there) === what)) return there;
+    return what && segments.length === 1 ? elsewhere?.get(keyOf(kind, what)) : null;
   }
 
   // Returns whether it is done: "newer" when the site has something else by now than it had when the field was edited.
-  function putBack(field) {
+  function putBack(field, elsewhere) {
     const [, , , , kind, saved, , before] = field;
-    const element = again(field);
+    const element = again(field, elsewhere);
     if (!element) return false;
     const value = decode(saved);
     const now = digest(contents(element));
@@ -308,8 +319,12 @@
   async function restorePage(text, { fieldMilliseconds, scrollMilliseconds }) {
     const { fields, scrolled } = JSON.parse(text);
     listen();
-    const missing = await until(fields, putBack, fieldMilliseconds);
-    const newer = missing.filter(field => putBack(field) === "newer").length;
+    const pending = fields.filter(field => putBack(field) !== true);
+    const moved = pending.length ? fieldsByKey() : null;
+    const late = await until(pending.filter(field => putBack(field, moved) !== true), putBack, fieldMilliseconds);
+    const by = late.length ? fieldsByKey() : null;
+    const missing = late.filter(field => putBack(field, by) !== true);
+    const newer = missing.filter(field => putBack(field, by) === "newer").length;
     const unscrolled = (await until(scrolled, scrollBack, scrollMilliseconds)).length;
     const done = fields.length - missing.length;
     return { fields: done, newer, missing: missing.length - newer, scrolled: scrolled.length - unscrolled, unscrolled };

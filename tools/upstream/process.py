@@ -20,6 +20,7 @@ from . import proc
 from .launch import inherited_environment, launch
 from .ledger import Ledger
 from .lines import Incoming, Outgoing, Tail
+from .pipe import PipeEnd
 
 logger = logging.getLogger("statehold.upstream")
 
@@ -116,11 +117,14 @@ class ChildProcess:
         self._watch()
         loop = asyncio.get_running_loop()
         popen = self._popen
+        assert popen.stdin is not None
+        assert popen.stdout is not None
+        assert popen.stderr is not None
         # Shielded because uvloop closes a pipe whose connecting is cancelled; it is over within an iteration of the loop.
         with anyio.CancelScope(shield=True):
-            await loop.connect_read_pipe(lambda: self._stderr, popen.stderr)
-            await loop.connect_read_pipe(lambda: self.read, popen.stdout)
-            await loop.connect_write_pipe(lambda: self.write, popen.stdin)
+            await loop.connect_read_pipe(lambda: self._stderr, PipeEnd.of(popen.stderr))
+            await loop.connect_read_pipe(lambda: self.read, PipeEnd.of(popen.stdout))
+            await loop.connect_write_pipe(lambda: self.write, PipeEnd.of(popen.stdin))
 
     # The end of the process.
 
