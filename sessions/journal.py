@@ -11,7 +11,7 @@ import orjson
 from .errors import SessionError
 from .exact import dumps, loads
 from .records import JournalKind, JournalRecord
-from .redaction import SLACK, Known, Redactor
+from .redaction import REDACTED, SLACK, Known, Redactor
 from .services import CallResult
 
 TEXT = 500
@@ -28,6 +28,9 @@ STARTED = "started"
 """The status of a call of which only the beginning is written."""
 INPUT_REQUIRED = "input_required"
 """The status of a call whose caller has to send it again, with answers."""
+CUT = ('{"truncated":', '{"unencodable":')
+"""How arguments begin of which not everything is kept."""
+NONE_KNOWN = Known(())
 
 
 def capped(value: object, limit: int) -> str:
@@ -78,12 +81,11 @@ def excerpt(result: CallResult) -> CallResult:
     return CallResult({"content": content, **outcome})
 
 
-def brief(result: CallResult, redactor: Redactor, known: Known | None = None) -> dict[str, Any]:
+def brief(result: CallResult, redactor: Redactor, known: Known = NONE_KNOWN) -> dict[str, Any]:
     """Return what the journal keeps of a result: its texts as far as they are short, and the kinds of the rest.
 
     `known` are secrets of the arguments, which results like to repeat.
     """
-    known = known or Known(())
     kept = [
         redactor.beginning(known.hide(one, cut=len(one) == TEXT + SLACK), TEXT)
         if isinstance(one, str)
@@ -133,7 +135,9 @@ class CallEntry:
     def values(self) -> dict[str, Any]:
         """Return the fields of the entry: capped, and without secrets. Request and result are JSON already."""
         outcome, limit, redactor = self.outcome, self.limit, self.redactor
-        known = redactor.known(self.arguments, room=LARGE * limit)
+        request, known = _request(self.arguments, limit, redactor), NONE_KNOWN
+        if REDACTED in request or request.startswith(CUT):
+            known = redactor.known(self.arguments, room=LARGE * limit)
         return {
             "session_id": self.session_id,
             "seq": self.seq,
@@ -148,7 +152,7 @@ class CallEntry:
             "started_at": self.started,
             "ended_at": self.ended,
             "generation": self.generation,
-            "request": _request(self.arguments, limit, redactor),
+            "request": request,
             "result": capped(brief(outcome, redactor, known), limit)
             if isinstance(outcome, CallResult)
             else None,
