@@ -17,7 +17,6 @@ from ...sessions.errors import (
     InvalidArgument,
     OutcomeUnknown,
     ServiceUnavailable,
-    SessionError,
 )
 from ...sessions.services import JSON, CallContext, CallResult, Restored, Snapshot
 from .call import Call, ToolFailed, first_line
@@ -138,9 +137,6 @@ class BrowserConnection:
             if isinstance(error, Error):
                 text = f"The browser failed during the call: {first_line(error).rstrip('.')}."
                 raise OutcomeUnknown(text) from error
-            # What is written to a driver that just died fails in other ways, before its death is told.
-            if not isinstance(error, SessionError) and not await self._answers():
-                raise self._died() from error
             raise
         if self.lost.is_set():
             raise self._died()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from ...sessions.errors import ServiceUnavailable, SessionError
+from ...sessions.errors import ServiceUnavailable
 from ...sessions.services import Restored, SessionView, Snapshot
 from .clipboard import Clipboard, owns_browser
 from .config import BrowserConfig
@@ -27,7 +27,7 @@ from .session import BrowserSession
 from .tool import BrowserTool
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext
+    from playwright.async_api import BrowserContext, Error
 
     from .origins import Origins
     from .pool import BrowserProcess
@@ -106,11 +106,8 @@ class Opening:
             if grant is not None:
                 grant.revoke()
             try:
-                if isinstance(error, Exception) and not isinstance(error, SessionError):
-                    # What is written to a driver that just died fails in other ways than Playwright's.
-                    unavailable = await _unavailable(error, process)
-                    if isinstance(error, Error) or isinstance(unavailable, BrowserDied):
-                        raise unavailable from error
+                if isinstance(error, Error):
+                    raise await _unavailable(error, process) from error
                 raise
             finally:
                 # Not before: by now it is known whether the browser is there to close the context.
@@ -206,7 +203,7 @@ def _leave(grant: Grant, process: BrowserProcess) -> None:
         grant.free()
 
 
-async def _unavailable(error: Exception, process: BrowserProcess) -> ServiceUnavailable:
+async def _unavailable(error: Error, process: BrowserProcess) -> ServiceUnavailable:
     if not await process.check():
         # Until that is told, whoever wants a browser would get this one again.
         with anyio.move_on_after(DEATH_SECONDS):
