@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -119,7 +120,8 @@ class Driver:
         async def connect() -> None:
             transport._stopped_future = asyncio.get_running_loop().create_future()
             transport._proc = self._process
-            transport._output = cast("asyncio.subprocess.Process", self._process).stdin
+            stdin = cast("asyncio.subprocess.Process", self._process).stdin
+            transport._output = _Input(cast("asyncio.StreamWriter", stdin))
 
         transport.connect = connect
         # Read, so that asyncio does not report as forgotten what `exited` says.
@@ -181,6 +183,24 @@ class Driver:
         if self._scratch is not None:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(self._scratch.remove)
+
+
+class _Input:
+    """The driver's stdin, which drops what is written after its end, as asyncio's own pipes do.
+
+    uvloop raises RuntimeError, which Playwright passes on to whoever calls it; so does it its own error a moment later, when
+    it reads the end of stdout.
+    """
+
+    def __init__(self, stream: asyncio.StreamWriter) -> None:
+        self._stream = stream
+
+    def write(self, data: bytes) -> None:
+        with suppress(RuntimeError):
+            self._stream.write(data)
+
+    def close(self) -> None:
+        self._stream.close()
 
 
 def _of_driver(error: BaseException) -> bool:

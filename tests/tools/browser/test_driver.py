@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from playwright.async_api import Error
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.tools.browser.driver import Driver
@@ -35,3 +38,23 @@ async def test_a_driver_gets_nothing_of_ours_and_fails_without_naming_folders(
     assert "No such file or directory" in caught.value.message
     assert given["LANG"] == "C.UTF-8"
     assert "127.0.0.1" not in given.values()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="uvloop")
+def test_what_is_written_to_a_driver_that_just_died_fails_as_playwright_does(
+    tmp_path: Path,
+) -> None:
+    async def ask() -> None:
+        driver = await Driver.start(tmp_path)
+        try:
+            private: Any = driver
+            private._process.stdin.transport.abort()
+            # Until the loop has closed it. The driver ends by itself then, which is told by its stdout.
+            for _ in range(2):
+                await asyncio.sleep(0)
+            with anyio.fail_after(10), pytest.raises(Error):
+                await driver.playwright.request.new_context()
+        finally:
+            await driver.aclose()
+
+    anyio.run(ask, backend_options={"use_uvloop": True})
