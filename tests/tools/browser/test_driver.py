@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ async def test_a_driver_gets_nothing_of_ours_and_fails_without_naming_folders(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="uvloop")
-def test_what_is_written_to_a_driver_that_just_died_fails_as_playwright_does(
+async def test_what_is_written_to_a_driver_that_just_died_fails_as_playwright_does(
     tmp_path: Path,
 ) -> None:
     async def ask() -> None:
@@ -57,4 +58,6 @@ def test_what_is_written_to_a_driver_that_just_died_fails_as_playwright_does(
         finally:
             await driver.aclose()
 
-    anyio.run(ask, backend_options={"use_uvloop": True})
+    # In a thread of its own, beside the loop on which the browser of the other tests may be running.
+    run = partial(anyio.run, ask, backend_options={"use_uvloop": True})
+    await anyio.to_thread.run_sync(run)
