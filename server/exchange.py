@@ -16,6 +16,7 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import ErrorData, ProgressToken, RequestId
 from starlette.types import Receive, Send
 
+from ..sessions.exact import well_formed
 from ..sessions.services import JSON
 
 PING_SECONDS: Final = 15.0
@@ -200,7 +201,7 @@ def encode(message: JSON) -> bytes:
         text = _exact(message)
     except ValueError:
         text = _exact(_finite(message))
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
+    return well_formed(text).encode()
 
 
 def _exact(value: object) -> str:

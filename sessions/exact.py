@@ -1,4 +1,4 @@
-"""JSON in which every number and every text stays what it is."""
+"""JSON in which every number and every text stays what it is, and texts that any transport can carry."""
 
 from __future__ import annotations
 
@@ -24,4 +24,13 @@ def loads(text: str) -> Any:
         return json.loads(text)
 
 
-__all__ = ["dumps", "loads"]
+def well_formed(text: str) -> str:
+    """Return a text in which each half of a surrogate pair, which no transport can carry, is replaced."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+__all__ = ["dumps", "loads", "well_formed"]

@@ -8,58 +8,37 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+from http.server import BaseHTTPRequestHandler
+
+from served import Served, Server
 
 HOLD_SECONDS = 60.0
 
 
-class Changing:
+class Changing(Served):
     def __init__(self) -> None:
+        self.handler = _Handler
         self.pages: dict[str, str | Callable[[], str]] = {}
         self.headers: dict[str, dict[str, str]] = {}
         self.held: dict[str, threading.Event] = {}
-        self.hits: list[str] = []
-        self._server = _Server(("", 0), _Handler)
-        self._server.site = self
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.02,), daemon=True
-        )
+        super().__init__()
 
     @property
     def url(self) -> str:
         return self.at(1)
 
-    def at(self, number: int) -> str:
-        return f"http://127.0.0.{number}:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Changing:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         for event in self.held.values():
             event.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    site: Changing
+        super().close()
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]
+    server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def do_GET(self) -> None:
-        site, path = self.server.site, self.path.partition("?")[0]
+        site: Changing = self.server.site
+        path = self.path.partition("?")[0]
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if path != "/favicon.ico":
             site.hits.append(f"{self.command} {self.path}")

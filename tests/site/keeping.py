@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote
+
+from served import Served, Server
 
 EVERYTHING = """<!doctype html><meta charset="utf-8"><title>Everything</title>
 <style>#box { height: 80px; overflow: auto } #long, #inner { height: 4000px }</style>
@@ -80,52 +80,18 @@ PAGES = {
 }
 
 
-class Keeping:
+class Keeping(Served):
     """The site, served from threads inside `with`."""
 
     def __init__(self, port: int = 0) -> None:
-        self.hits: list[str] = []
+        self.handler = _Handler
         self.fails = False
         """Whether it answers everything with 503."""
-        self._server = _Server(("", port), _Handler)
-        self._server.site = self
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.02,), daemon=True
-        )
-
-    @property
-    def port(self) -> int:
-        return self._server.server_address[1]
-
-    def at(self, number: int) -> str:
-        return f"http://127.0.0.{number}:{self.port}"
-
-    def __enter__(self) -> Keeping:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._server.server_close()
-            self._thread.join(5)
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    site: Keeping
+        super().__init__(port)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]
+    server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")

@@ -38,6 +38,8 @@ _SPECIAL: Final[tuple[tuple[IPNetwork, str], ...]] = tuple(
     for network in networks.split()
 )
 
+LOOPBACK: Final[tuple[IPAddress, ...]] = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
+_MAPPED: Final = IPv6Network("::ffff:0:0/96")
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 _SIX_TO_FOUR: Final = IPv6Network("2002::/16")
 _NAT64: Final = IPv6Network("64:ff9b::/96")
@@ -68,6 +70,14 @@ def mapped(address: IPAddress) -> IPAddress:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address
+
+
+def mapped_network(network: IPNetwork) -> IPNetwork:
+    """Return the IPv4 network that a network of IPv4-mapped addresses stands for; any other as it is."""
+    if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
+        first = int(network.network_address) & 0xFFFF_FFFF
+        return IPv4Network((first, network.prefixlen - _MAPPED.prefixlen))
+    return network
 
 
 def embedded(address: IPAddress) -> IPv4Address | None:
@@ -109,11 +119,13 @@ def parse_host(host: str) -> IPAddress | None:
 
 
 __all__ = [
+    "LOOPBACK",
     "NEVER_BY_NAME",
     "IPAddress",
     "IPNetwork",
     "embedded",
     "mapped",
+    "mapped_network",
     "meanings",
     "parse_host",
     "special",

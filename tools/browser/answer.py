@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Final, cast
 from urllib.parse import ParseResult, SplitResult
 
+from ...sessions.exact import well_formed
 from ...sessions.services import JSON, CallResult
 
 ORDER: Final = (
@@ -90,8 +91,8 @@ class Answer:
         self._blocks.append(
             {
                 "type": "resource_link",
-                "uri": sound(uri),
-                "name": sound(name),
+                "uri": well_formed(uri),
+                "name": well_formed(name),
                 "mimeType": mime,
                 "size": size,
             }
@@ -112,20 +113,14 @@ class Answer:
             if name == "Ran Playwright code":
                 text = f"```{self.language}\n{text}\n```"
             parts.append(f"### {name}\n{text}")
-        content: list[JSON] = [{"type": "text", "text": sound("\n".join(parts))}, *self._blocks]
+        content: list[JSON] = [
+            {"type": "text", "text": well_formed("\n".join(parts))},
+            *self._blocks,
+        ]
         payload: JSON = {"content": content}
         if self.is_error:
             payload["isError"] = True
         return CallResult(payload)
-
-
-def sound(text: str) -> str:
-    """Return a text of a page in which each half of a surrogate pair, which no transport can carry, is replaced."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 def as_json(value: object) -> str:
@@ -187,4 +182,4 @@ def _same(pairs: Iterable[tuple[str, str]]) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-__all__ = ["Answer", "as_json", "difference", "sound"]
+__all__ = ["Answer", "as_json", "difference"]

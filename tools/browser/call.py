@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
+from ...sessions.exact import well_formed
 from ...sessions.services import CallContext
-from .answer import Answer, difference, sound
+from .answer import Answer, difference
 from .failures import ToolFailed, first_line, was_done
 from .files import mime_of
 from .glimpse import Glimpse
@@ -38,6 +38,7 @@ LEAVE_SECONDS: Final = 2.0
 NEWS: Final = 50
 """How much of what happened is told with one result."""
 NOTE_SECONDS: Final = 1.0
+ASKING_SECONDS: Final = 1.0
 FRESH_SECONDS: Final = 0.01
 """How old a look at a page may be and still show it as it is."""
 
@@ -192,9 +193,10 @@ class Call:
             calm.note(tab.page.url, same=same)
         seen = anyio.current_time()
         if not tab.modal.is_set():
-            # A window that asks something at once never has the whole of its document.
-            asked = self.session.asking_beside(tab)
-            seconds = min(self.config.settle_seconds, NOTE_SECONDS if asked else math.inf)
+            seconds = self.config.settle_seconds
+            if self.session.asking_beside(tab):
+                # A window that asks something at once never has the whole of its document.
+                seconds = min(seconds, ASKING_SECONDS)
             await self.session.tabs.arrived(seconds=seconds)
         await self.session.downloaded(started, downloads)
         if glimpse is not None and same and glimpse.is_whole:
@@ -214,7 +216,7 @@ class Call:
         if filename is None:
             self.answer.result(text)
         else:
-            await self.keep(filename, sound(text).encode(), label=label)
+            await self.keep(filename, well_formed(text).encode(), label=label)
 
     async def keep(self, name: str, data: bytes, *, label: str) -> None:
         """Write a file of the session and link it in the result.

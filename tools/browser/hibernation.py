@@ -145,8 +145,7 @@ async def saved(
             reading.cookies = None
             await reading.take_cookies(context)
         if reading.cookies is not None:
-            limits = LIGHT_STORAGE_LIMITS if light else STORAGE_LIMITS
-            await _read_left(origins, pages, reading.claimed, limits)
+            await _read_left(origins, pages, reading.claimed, reading.limits)
     if reading.cookies is None:
         raise ConnectionLost("The browser does not answer, so that nothing could be saved.")
     lost = origins.unsaved()
@@ -189,7 +188,8 @@ class _Reading:
         self.silent = False
         """Whether a page did not answer."""
         self._origins = origins
-        self._storage = LIGHT_STORAGE_LIMITS if light else STORAGE_LIMITS
+        self.limits = LIGHT_STORAGE_LIMITS if light else STORAGE_LIMITS
+        """What is taken of one origin at most."""
         self._probe = probe
 
     async def take_cookies(self, context: BrowserContext) -> None:
@@ -249,7 +249,7 @@ class _Reading:
         limits = {
             **TAB_LIMITS,
             "sent": self._origins.watch.sent(page),
-            "storage": dict(self._storage) if ours else None,
+            "storage": dict(self.limits) if ours else None,
         }
         found: JSON | None = None
         with anyio.move_on_after(self._probe), suppress(Error, WorldError):
@@ -266,7 +266,7 @@ class _Reading:
                 return replace(tab, page=before.page, entry=before.entry, lost=lost)
             return replace(tab, lost=["what was on it (it did not answer)"])
         if found["storage"] is not None:
-            self._origins.note(found["storage"], whole=bool(self._storage["whole"]))
+            self._origins.note(found["storage"], whole=bool(self.limits["whole"]))
         if found["origin"] != origin:
             # An error page stands at an address that it is not from.
             return tab

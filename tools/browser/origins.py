@@ -28,6 +28,8 @@ DATABASE_SECONDS: Final = 3.0
 RESTORE_SECONDS: Final = 8.0
 """How long putting back one database may take; it takes longer than reading it."""
 READ_SECONDS: Final = 4.0
+DATABASES: Final = '],"databases":['
+"""What stands between the items and the databases of an origin: within a string the quotes would be escaped."""
 
 
 class Origins:
@@ -46,6 +48,8 @@ class Origins:
         """What could not be put back since somebody last took it out, in words."""
         self.remarks: dict[str, list[str]] = {}
         """What of each origin was not saved when it was last read, in words."""
+        self.stale: dict[str, list[str]] = {}
+        """What of each origin is in `known` as it was before it was last read, in words."""
         self.unloaded: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
         """Tabs that could not be loaded again: what was saved of them is not on their pages."""
         self.failing: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
@@ -136,6 +140,7 @@ class Origins:
         self.asleep.clear()
         self.known.clear()
         self.remarks.clear()
+        self.stale.clear()
         if self._gate is not None:
             await self._gate.changed()
 
@@ -153,23 +158,21 @@ class Origins:
         if cut and not whole and origin in self.known:
             # A checkpoint reads less; what it has no room for is kept as it was read before.
             self.known[origin] = _merged(self.known[origin], storage["text"], cut)
-            self.remarks[origin] = [f"the latest of {what}" for what in cut]
+            self.stale[origin] = cut
             return
+        self.stale.pop(origin, None)
         if storage["text"] is None:
             self.known.pop(origin, None)
         else:
             self.known[origin] = storage["text"]
         if whole or cut:
             self.remarks[origin] = [*cut, *storage["other"]]
-        else:
-            latest = self.remarks.get(origin, [])
-            self.remarks[origin] = [
-                what for what in latest if not what.startswith("the latest of ")
-            ]
 
     def unsaved(self) -> list[str]:
         """Say what of what was read is not in `known`."""
-        return [f"{what} of {origin}" for origin, cut in self.remarks.items() for what in cut]
+        lost = [f"{what} of {origin}" for origin, cut in self.remarks.items() for what in cut]
+        old = ((origin, what) for origin, cut in self.stale.items() for what in cut)
+        return [*lost, *(f"the latest of {what} of {origin}" for origin, what in old)]
 
     def unread(self, *, but: Collection[str]) -> list[str]:
         """Say which origins were visited since they were last read, besides those of open pages."""
@@ -214,10 +217,6 @@ def _keep(kept: WeakKeyDictionary[Page, SavedTab], page: Page, saved: SavedTab) 
 
     kept[page] = saved
     page.on("framenavigated", go_on)
-
-
-DATABASES: Final = '],"databases":['
-"""What stands between the items and the databases of an origin: within a string the quotes would be escaped."""
 
 
 def _merged(before: str, now: str | None, cut: Collection[str]) -> str:

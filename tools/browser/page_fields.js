@@ -195,12 +195,13 @@
       let seen = 0;
       while (roots.length) {
         for (const element of roots.pop().querySelectorAll("*")) {
-          if ((++seen % 128 === 0 || isField(element)) && performance.now() > this.until) { this.cut = true; return; }
+          const field = isField(element);
+          if ((++seen % 128 === 0 || field) && performance.now() > this.until) { this.cut = true; return; }
           const inner = inside(element);
           if (inner) roots.push(inner);
           if ((element.scrollTop || element.scrollLeft) && this.scrolled.length < 100)
             this.scrolled.push([place(element), element.scrollLeft, element.scrollTop]);
-          if (isField(element)) this.take(element);
+          if (field) this.take(element);
         }
       }
     }
@@ -323,9 +324,10 @@
     const moved = pending.length ? fieldsByKey() : null;
     const late = await until(pending.filter(field => putBack(field, moved) !== true), putBack, fieldMilliseconds);
     const by = late.length ? fieldsByKey() : null;
-    const missing = late.filter(field => putBack(field, by) !== true);
-    const newer = missing.filter(field => putBack(field, by) === "newer").length;
+    const last = late.map(field => putBack(field, by));
+    const [newer, missing] = ["newer", false].map(result => last.filter(each => each === result).length);
     const unscrolled = (await until(scrolled, scrollBack, scrollMilliseconds)).length;
-    const done = fields.length - missing.length;
-    return { fields: done, newer, missing: missing.length - newer, scrolled: scrolled.length - unscrolled, unscrolled };
+    return {
+      fields: fields.length - newer - missing, newer, missing, scrolled: scrolled.length - unscrolled, unscrolled,
+    };
   }

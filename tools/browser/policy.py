@@ -11,25 +11,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import ip_network
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic_core import PydanticCustomError
 
 from .addresses import (
+    LOOPBACK,
     NEVER_BY_NAME,
     IPAddress,
     IPNetwork,
     mapped,
+    mapped_network,
     meanings,
     parse_host,
     special,
 )
 
 _DEFAULT_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
-_LOOPBACK: Final = (ip_address("127.0.0.1"), ip_address("::1"))
-_MAPPED: Final = IPv6Network("::ffff:0:0/96")
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
 
@@ -113,7 +113,7 @@ class _Entries:
 
     def stops(self, target: Target, address: IPAddress) -> bool:
         """Whether an address is listed as one not to reach. A system connects the unspecified one to itself."""
-        reached = (address, *_LOOPBACK) if mapped(address).is_unspecified else (address,)
+        reached = (address, *LOOPBACK) if mapped(address).is_unspecified else (address,)
         return any(self.covers(target, one) for one in reached)
 
     def covers(self, target: Target, address: IPAddress) -> bool:
@@ -196,21 +196,13 @@ def _network(text: str, rest: str) -> IPNetwork | None:
     if not re.fullmatch(r"[0-9a-f:.]+/[0-9]{1,3}", rest):
         return None
     try:
-        return _unmapped(ip_network(rest))
+        return mapped_network(ip_network(rest))
     except ValueError as error:
         if "host bits" in str(error):
             right = ip_network(rest, strict=False)
             raise _wrong(text, f"is no network; write {right}") from None
         problem = "is no network; write one such as 10.0.0.0/8 or fd00::/8"
         raise _wrong(text, problem) from None
-
-
-def _unmapped(network: IPNetwork) -> IPNetwork:
-    """Return the IPv4 network that a network of IPv4-mapped addresses stands for; any other as it is."""
-    if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
-        first = int(network.network_address) & 0xFFFF_FFFF
-        return IPv4Network((first, network.prefixlen - _MAPPED.prefixlen))
-    return network
 
 
 def _checked(text: str) -> str:

@@ -219,7 +219,7 @@ async def _brought(
         if url not in ("", "about:blank"):
             report.lost.append(f"the page of tab {number} ({_short(url)} cannot be loaded again)")
         return report
-    with anyio.move_on_after(seconds) as scope, _undisturbed(page, scope) as disturbed:
+    with anyio.move_on_after(seconds) as scope, _unless_asking(page, scope) as asked:
         try:
             await _prepared(saved, page, origins, report)
             there = await _visited(saved, number, page, origins, report)
@@ -232,7 +232,7 @@ async def _brought(
                 raise
             origins.note_unloaded(page, saved)
             report.lost.append(f"the page of tab {number} ({_first_line(error)})")
-    if disturbed.asked:
+    if asked.is_set():
         report.lost.append(f"what was on the page of tab {number} (it asks something first)")
     elif scope.cancelled_caught:
         origins.note_unloaded(page, saved)
@@ -242,24 +242,18 @@ async def _brought(
     return report
 
 
-@dataclass(slots=True)
-class _Disturbed:
-    asked: bool = False
-    """Whether the page asked something before it was there."""
-
-
 @contextmanager
-def _undisturbed(page: Page, scope: anyio.CancelScope) -> Generator[_Disturbed]:
-    """End the scope when the page asks something, because it goes on only when that was answered."""
-    disturbed = _Disturbed()
+def _unless_asking(page: Page, scope: anyio.CancelScope) -> Generator[anyio.Event]:
+    """End the scope, and set the event, when the page asks something: it goes on only when that was answered."""
+    asked = anyio.Event()
 
     def ask(_: Dialog) -> None:
-        disturbed.asked = True
+        asked.set()
         scope.cancel()
 
     page.on("dialog", ask)
     try:
-        yield disturbed
+        yield asked
     finally:
         page.remove_listener("dialog", ask)
 

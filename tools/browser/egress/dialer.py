@@ -12,12 +12,12 @@ import anyio.lowlevel
 import h11
 from anyio.abc import SocketStream
 
-from ..addresses import IPAddress
+from ..addresses import LOOPBACK, IPAddress
 from ..policy import Target
 from .grant import Grant
 from .lines import BROKEN, close, keep_alive
 from .refusal import not_allowed, too_late, unreachable
-from .resolver import LOOPBACK, NotFound, Resolver, is_loopback
+from .resolver import NotFound, Resolver, is_loopback
 from .upstream import UpstreamProxy
 
 _NEXT_SECONDS: Final = 0.25

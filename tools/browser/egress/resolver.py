@@ -13,12 +13,11 @@ from typing import Final
 import anyio
 
 from ....sessions.clock import Clock
-from ..addresses import IPAddress, mapped
+from ..addresses import LOOPBACK, IPAddress, mapped
 
 Lookup = Callable[[str], Sequence[str]]
 """Returns the addresses of a name, or raises OSError. Called in a thread."""
 
-LOOPBACK: Final[tuple[IPAddress, ...]] = (ip_address("127.0.0.1"), ip_address("::1"))
 _KEPT: Final = 2000
 
 
@@ -130,4 +129,4 @@ def _system(name: str) -> Sequence[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-__all__ = ["LOOPBACK", "Lookup", "NotFound", "Resolver", "is_loopback"]
+__all__ = ["Lookup", "NotFound", "Resolver", "is_loopback"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from ..answer import sound
+from ....sessions.exact import well_formed
 from ..call import Call, ToolFailed
 from ..node import matching
 from ..tool import Arguments, BrowserTool, Element, Filename, Target, Whole, tool
@@ -45,7 +45,7 @@ async def snapshot(call: Call, given: TakeSnapshot) -> None:
     if given.filename is None:
         call.answer.snapshot(text)
     else:
-        await call.keep(given.filename, sound(text).encode(), label="Snapshot")
+        await call.keep(given.filename, well_formed(text).encode(), label="Snapshot")
 
 
 class Find(Arguments):
