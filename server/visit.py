@@ -11,8 +11,8 @@ import anyio
 
 from ..sessions.errors import ServiceUnavailable, SessionBusy, SessionError
 from ..sessions.lifecycle import Event, Status
-from ..sessions.links import packed, unpacked
 from ..sessions.records import LOCAL, BindingRecord, BindingStatus, SessionRecord, SnapshotRecord
+from ..sessions.saving import packed, unpacked
 from ..sessions.services import SessionView, Snapshot
 from ..sessions.session import Session
 from ..tools.browser.config import BrowserConfig

@@ -161,7 +161,7 @@ class Changes:
         failed: list[Binding] = []
 
         async def take(binding: Binding) -> None:
-            record = await self._links.snapshot(session, binding)
+            record = await self._links.saving.take(session, binding)
             if record is not None:
                 found.append(record)
             elif binding.save_error is not None:

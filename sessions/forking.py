@@ -38,7 +38,7 @@ NAMED: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What became of one service of a forked session. `note` says why nothing was copied."""
+    """What became of one service of a forked session. `note` says why nothing was copied, or not what it holds now."""
 
     service: str
     copied: bool
@@ -153,7 +153,7 @@ class Forking:
             data = await self._data(parent, binding)
             if data is not None:
                 saved[name] = data
-            found[name] = Copied(name, data is not None, None if data else _why_not(binding))
+            found[name] = Copied(name, data is not None, _remark(binding, data))
 
         async with anyio.create_task_group() as tasks:
             for binding in parent.bindings.values():
@@ -163,10 +163,10 @@ class Forking:
     async def _data(self, parent: Session, binding: Binding) -> bytes | None:
         if binding.service.pause != "snapshot":
             return None
-        record = await self._links.snapshot(parent, binding)
+        record = await self._links.saving.take(parent, binding)
         if record is not None:
             # It counts as saved from now on, so the parent needs it as well.
-            await self._links.keep(parent, record)
+            await self._links.saving.keep(parent, record)
         elif binding.record.generation or parent.record.parent:
             record = await self._store.snapshot(parent.id, binding.service.name)
         return None if record is None else record.data
@@ -251,7 +251,14 @@ def _like(parent: Session, state: StateRecord, name: str | None) -> Wish:
     )
 
 
-def _why_not(binding: Binding) -> str:
+def _remark(binding: Binding, data: bytes | None) -> str | None:
+    if data is not None:
+        if binding.save_error is None:
+            return None
+        why = binding.save_error.splitlines()[0].rstrip(".")
+        return (
+            f"Saving it failed, and what was saved before, which the children get, is older: {why}."
+        )
     if binding.service.pause != "snapshot":
         return "It saves nothing: the children get fresh connections."
     if not binding.record.generation:

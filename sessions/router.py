@@ -260,7 +260,7 @@ class Router:
                         result = await live.connection.call(request.tool, request.arguments, timed)
                     finally:
                         # Whatever became of it: what it did until then was done.
-                        self._registry.links.called(session, binding, live)
+                        self._registry.links.saving.called(session, binding, live)
         except TimeoutError:
             raise self._timed_out(session, binding, request.tool) from None
         if not live.recorded.is_set():

@@ -47,6 +47,7 @@ class Binding:
     """One service as one session uses it."""
 
     __slots__ = (
+        "behind",
         "checkpoint_at",
         "checkpointed_at",
         "live",
@@ -73,6 +74,8 @@ class Binding:
         """Connections lost in a row without a call having been answered."""
         self.notice: str | None = None
         """What the next result has to say about a replaced connection."""
+        self.behind = False
+        """Whether calls were made after what its connection was opened with had been saved."""
         self.checkpoint_at: float | None = None
         """When the next checkpoint is to be taken; None when none is due, or while it is being taken."""
         self.checkpointed_at = float("-inf")

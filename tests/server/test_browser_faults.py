@@ -17,7 +17,7 @@ import anyio.to_thread
 import httpx2
 import pytest
 from agent import NOTE, Agent, agent, found, is_browser, saved_text, text_of, tree_of, until
-from front import JSON, Running, Way, meta_of, opened_session, serving, structured
+from front import JSON, Running, Way, meta_of, opened_session, serving, structured, toml
 from lab import Lab
 
 pytestmark = [pytest.mark.peer, pytest.mark.fault]
@@ -383,7 +383,8 @@ async def turn_on(ann: Agent, site: str) -> None:
     await ann.said("browser_start_tracing")
 
 
-LOST = "Lost: 2 mocked routes, the offline state, a trace, "
+UNSAVED = "Lost: what was done after it was last saved, "
+LOST = "2 mocked routes, the offline state, a trace, "
 
 
 async def test_what_was_on_in_a_killed_browser_is_told_once(
@@ -412,3 +413,33 @@ async def test_what_was_on_when_the_server_was_killed_is_told(
         way.url = running.url
         async with agent(way, ann.session) as ann:
             assert LOST in await ann.said("browser_snapshot")
+
+
+@pytest.mark.parametrize("killed", ["the browser", "the server"])
+async def test_what_was_done_after_the_last_checkpoint_is_told_as_lost(
+    settings: JSON, tmp_path: Path, lab_site: Lab, killed: str
+) -> None:
+    rarely = {**settings["services"]["browser"], "checkpoint": 600}
+    config, data = tmp_path / "statehold.toml", tmp_path / "data"
+    config.write_text(toml({**settings, "services": {"browser": rarely}}))
+    with serving(config, data) as running:
+        way = Way("http", "modern", config, data, url=running.url)
+        async with agent(way) as ann:
+            await ann.said("browser_navigate", url=f"{lab_site.url}/frame")
+            await until(lambda: "/frame" in saved_text(data, ann.session))
+            await ann.said("browser_type", target="#word", text="typed too late")
+            if killed == "the browser":
+                os.kill(found(running, is_browser).pid, signal.SIGKILL)
+                assert UNSAVED in await ann.said("browser_snapshot")
+                return
+            # Reading it makes what was called durable.
+            await ann.said("session_history")
+        running.process.kill()
+        running.process.wait(10)
+    with serving(config, data) as running:
+        way.url = running.url
+        async with agent(way, ann.session) as ann:
+            said = await ann.said("browser_snapshot")
+            assert "Restored: 1 tab." in said
+            assert UNSAVED in said
+            assert "typed too late" not in said

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import anyio
@@ -11,7 +13,7 @@ import pytest
 from counting import Counter, Counting
 from house import Build, House
 
-from statehold.sessions import links
+from statehold.sessions import saving as kept
 from statehold.sessions.errors import (
     CallTimedOut,
     InvalidArgument,
@@ -61,7 +63,7 @@ async def settled(house: House, seconds: float = 0.0) -> None:
 
 async def saved_count(house: House, session: Session) -> int | None:
     found = await house.store.snapshot(session.id, "counter")
-    return None if found is None else links.unpacked(found.data).data["count"]
+    return None if found is None else kept.unpacked(found.data).data["count"]
 
 
 async def counted(house: House) -> tuple[Session, Counter]:
@@ -93,7 +95,7 @@ def failing(counter: Counter, times: int) -> list[None]:
 async def test_a_checkpoint_waits_for_a_call_that_takes_longer_than_saving_may(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(links, "SNAPSHOT_BOUND", 0.0)
+    monkeypatch.setattr(kept, "SNAPSHOT_BOUND", 0.0)
     with anyio.fail_after(5):
         async with build(saving(concurrency=1)) as house, anyio.create_task_group() as tasks:
             session, _ = await counted(house)
@@ -205,7 +207,7 @@ async def test_what_was_saved_meanwhile_needs_no_checkpoint(build: Build):
         await house.count(session.id)
         await settled(house)
         await house.count(session.id)
-        record = await house.registry.links.snapshot(session, session.bindings["counter"])
+        record = await house.registry.links.saving.take(session, session.bindings["counter"])
         assert record is not None
         before = house.counter.checkpoints
         await settled(house, SECONDS)
@@ -224,7 +226,7 @@ async def test_a_checkpoint_that_waits_is_not_taken_of_a_connection_that_ends(bu
             tasks.start_soon(hold)
             await house.counter.holding.wait()
             counter.unsaved = True
-            house.registry.links.checkpoint_soon(session, session.bindings["counter"])
+            house.registry.links.saving.soon(session, session.bindings["counter"])
             await settled(house)
             counter.die("killed")
             await settled(house)
@@ -294,7 +296,7 @@ async def test_what_changes_by_itself_after_a_call_is_saved_and_no_use_of_the_se
         idle_since = session.idle_since
         await settled(house, 1.5)
         counter.stir()
-        await settled(house, links.ECHO_SECONDS - 0.1)
+        await settled(house, kept.ECHO_SECONDS - 0.1)
         assert await saved_count(house, session) == 1
         # What comes a moment after what was told is in it as well.
         counter.count += 1
@@ -315,7 +317,7 @@ async def test_what_changes_for_ever_is_saved_for_a_while_after_each_call(build:
                 await settled(house, 1.0)
                 counter.stir()
             taken = house.counter.checkpoints - before
-            assert 1 < taken <= links.AFTERMATH_SECONDS / SECONDS + 1
+            assert 1 < taken <= kept.AFTERMATH_SECONDS / SECONDS + 1
         assert counter.unsaved
         for _ in range(500):
             if session.status == "idle":
@@ -339,3 +341,66 @@ async def test_what_changes_before_any_call_or_after_the_end_is_not_saved(build:
         assert house.counter.checkpoints == 1
     counter.stir()
     assert house.counter.checkpoints == 1
+
+
+BEHIND = "Lost: what was done after it was last saved."
+
+
+async def noticed(house: House, session: Session) -> str:
+    """Return what the first result says."""
+    notice = (await house.call(session.id, "get")).notice
+    assert notice is not None
+    return notice
+
+
+async def killed(house: House, session: Session) -> str:
+    """Kill the connection of a session, and return what the first result says when it is there again."""
+    house.counter.live[0].die("killed")
+    await house.until(lambda: session.status == "error")
+    await house.pass_time(lambda: session.status == "idle")
+    return await noticed(house, session)
+
+
+@pytest.mark.parametrize("tool", ["inc", "fail"])
+async def test_what_was_done_after_the_last_checkpoint_is_told_as_lost(build: Build, tool: str):
+    async with build(saving()) as house:
+        session, counter = await counted(house)
+        failing(counter, times=9)
+        house.clock.advance(0.1)
+        await house.call(session.id, tool)
+        notice = await killed(house, session)
+        assert "Restored: the count." in notice
+        assert BEHIND in notice
+        assert (await house.call(session.id, "get")).notice is None
+
+
+async def test_nothing_is_lost_when_only_looking_came_after_the_last_checkpoint(build: Build):
+    async with build(saving()) as house:
+        session, _ = await counted(house)
+        house.clock.advance(0.1)
+        await house.call(session.id, "get")
+        assert "Lost: nothing that is known." in await killed(house, session)
+
+
+async def test_what_was_told_as_lost_is_not_told_with_the_next_connection(build: Build):
+    async with build(saving()) as house:
+        session, counter = await counted(house)
+        failing(counter, times=9)
+        house.clock.advance(0.1)
+        await house.count(session.id)
+        assert BEHIND in await killed(house, session)
+        assert "Lost: nothing that is known." in await killed(house, session)
+
+
+async def test_what_another_process_had_not_saved_is_told_as_lost(build: Build, tmp_path: Path):
+    async with build(saving(), folder=tmp_path) as house:
+        session, counter = await counted(house)
+        failing(counter, times=9)
+        house.clock.advance(0.1)
+        await house.count(session.id)
+        await house.store.flush()
+        copytree(tmp_path, tmp_path / "copy")
+    async with build(saving(), folder=tmp_path / "copy") as other:
+        notice = await noticed(other, session)
+        assert "the server was restarted" in notice
+        assert BEHIND in notice

@@ -18,15 +18,17 @@ from statehold.sessions.branches import merged
 from statehold.sessions.errors import (
     InvalidArgument,
     NameTaken,
+    ServiceUnavailable,
     SessionClosed,
     SessionLimit,
     SessionNotFound,
     StateConflict,
     StateInvalid,
 )
-from statehold.sessions.links import unpacked
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
+from statehold.sessions.saving import unpacked
+from statehold.sessions.services import Snapshot
 from statehold.sessions.session import Session
 
 JSON = dict[str, Any]
@@ -44,6 +46,28 @@ async def forked(house: House, session: Session, count: int = 1) -> list[str]:
 
 async def value(house: House, session: str) -> object:
     return (await house.registry.states.read(LOCAL, session)).value
+
+
+async def refuse() -> Snapshot | None:
+    raise ServiceUnavailable("The counter does not answer.\nNor does anybody.")
+
+
+async def test_children_of_what_could_not_be_saved_get_what_was_saved_before_and_that_is_said(
+    build: Build,
+) -> None:
+    async with build(Counting(pause="snapshot")) as house:
+        session = await house.create()
+        assert await house.count(session.id) == 1
+        first = await house.registry.forking.fork(LOCAL, session.id)
+        assert first.services[0].note is None
+        assert await house.count(session.id) == 2
+        house.counter.live[0].snapshot = refuse
+        made = await house.registry.forking.fork(LOCAL, session.id)
+        assert made.services[0].copied
+        assert made.services[0].note is not None
+        assert made.services[0].note.endswith("is older: The counter does not answer.")
+        assert await house.count(made.children[0].id) == 2
+        assert await house.count(session.id) == 3
 
 
 async def test_children_start_from_the_state_and_the_connections_of_their_parent(

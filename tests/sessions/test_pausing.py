@@ -132,7 +132,7 @@ async def test_only_what_would_have_been_saved_is_missed_of_a_connection_that_ju
         house.counter.live[0].die("killed")
         # Its owner has not run since.
         binding = session.bindings["counter"]
-        assert await house.registry.links.snapshot(session, binding) is None
+        assert await house.registry.links.saving.take(session, binding) is None
         assert binding.save_error == ("killed" if pause == "snapshot" else None)
 
 

@@ -14,7 +14,7 @@ import psutil
 from front import Running, Way, opened_session
 from mcp import Client
 
-from statehold.sessions.links import unpacked
+from statehold.sessions.saving import unpacked
 
 NOTE = "Note from Statehold"
 

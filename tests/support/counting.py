@@ -150,7 +150,7 @@ class Counting:
         counter = Counter(self, session)
         if snapshot is not None:
             counter.count = snapshot.data["count"]
-            counter.opened = Restored("the count", "nothing")
+            counter.opened = Restored("the count")
         elif session.generation > 1:
             counter.opened = Restored("", "the count")
         self.live.append(counter)

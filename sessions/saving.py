@@ -1,0 +1,253 @@
+"""Saving what the connections of this node hold, when somebody asks for it and in passing, and finding it again."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+
+import anyio
+import orjson
+
+from .clock import Clock
+from .connections import LiveConnection
+from .errors import SessionError, StoreUnavailable
+from .lifecycle import Status
+from .records import (
+    BindingRecord,
+    BindingStatus,
+    HistoryFilter,
+    JournalKind,
+    SnapshotRecord,
+)
+from .services import Snapshot
+from .session import Binding, Session
+from .store.base import Store
+
+logger = logging.getLogger("statehold.sessions")
+
+SNAPSHOT_BOUND = 20.0
+"""Seconds a service may take to save a connection, and seconds a snapshot waits for the calls before it."""
+
+AFTERMATH_SECONDS = 30.0
+"""How long after a call a checkpoint is taken for what a page does by itself. Some pages ask for news for ever: what those
+change later is saved with the next call, or the next pause."""
+
+ECHO_SECONDS = 1.0
+"""What a page does with an answer, such as keep the token it got, comes a moment after the answer."""
+
+RETRY_SECONDS = 300.0
+"""How long at most until a checkpoint that failed is tried again: nobody may be calling, and the fault may stay."""
+
+RECENT = 50
+"""How many of the calls since a connection was last saved are looked at."""
+
+
+class Saving:
+    """What services save of the connections of this node. It lives as long as the registry; `spawn` is the registry's.
+
+    All methods may be called concurrently. Of one connection only one snapshot is taken at a time, and none beside its calls
+    when the service takes one call at a time.
+    """
+
+    def __init__(self, *, spawn: Callable[..., None], store: Store, clock: Clock) -> None:
+        self._spawn = spawn
+        self._store = store
+        self._clock = clock
+
+    async def found(self, session: Session, binding: Binding) -> Snapshot | None:
+        """Return what a connection is opened with, None when nothing was saved.
+
+        `binding.behind` then says whether calls were made after it had been saved.
+
+        Raises:
+            StoreUnavailable: the store does not say.
+        """
+        binding.behind = False
+        if binding.service.pause != "snapshot" or not (
+            binding.record.generation or session.record.parent
+        ):
+            return None
+        record = await self._store.snapshot(session.id, binding.service.name)
+        if record is None:
+            return None
+        binding.snapshot_seq = max(binding.snapshot_seq, record.seq)
+        if binding.record.status in (BindingStatus.LOST, BindingStatus.FAILED):
+            binding.behind = await self._called_since(session, binding, record.taken_at)
+        return unpacked(record.data)
+
+    async def _called_since(self, session: Session, binding: Binding, when: float) -> bool:
+        """Whether the journal has calls over the lost connection, other than harmless ones, that began after a time."""
+        await self._store.flush()
+        calls = HistoryFilter(kinds=[JournalKind.CALL], since=when, limit=RECENT)
+        return any(
+            entry.service == binding.service.name
+            and entry.started_at > when
+            and entry.generation >= max(binding.record.told_generation, 1)
+            and entry.tool is not None
+            and not binding.service.repeatable(entry.tool)
+            for entry in await self._store.history(session.id, calls)
+        )
+
+    async def take(
+        self, session: Session, binding: Binding, *, light: bool = False
+    ) -> SnapshotRecord | None:
+        """Have a service save a connection, in passing when `light`; None when it saves nothing or cannot.
+
+        When it cannot, `binding.save_error` says why.
+        """
+        live = binding.live
+        if binding.service.pause != "snapshot" or live is None:
+            return None
+        if not live.usable:
+            if live.phase == "lost":
+                # Its owner is about to notice.
+                binding.save_error = live.reason or "the connection ended"
+            return None
+        data = await self._taken(session, binding, live, light)
+        if data is None:
+            return None
+        now = self._clock.now()
+        binding.checkpointed_at = now
+        binding.snapshot_seq = max(binding.snapshot_seq + 1, int(now * 1000))
+        return SnapshotRecord(
+            session_id=session.id,
+            service=binding.service.name,
+            seq=binding.snapshot_seq,
+            taken_at=now,
+            epoch=session.record.epoch,
+            data=data,
+        )
+
+    async def _taken(
+        self, session: Session, binding: Binding, live: LiveConnection, light: bool
+    ) -> bytes | None:
+        name, error = binding.service.name, None
+        try:
+            async with AsyncExitStack() as held:
+                # A call may take longer than any bound, and what was done before it has to be saved all the same.
+                with anyio.fail_after(None if light else SNAPSHOT_BOUND):
+                    await held.enter_async_context(live.slots)
+                    await held.enter_async_context(binding.saving)
+                if light:
+                    # Before it is taken: a call that ends while it is being taken needs another one.
+                    binding.checkpoint_at = None
+                    if not live.usable or not _unsaved(binding, live):
+                        return None
+                with anyio.fail_after(SNAPSHOT_BOUND):
+                    connection = live.connection
+                    saved = await (connection.checkpoint() if light else connection.snapshot())
+            binding.save_error = None
+            return None if saved is None else packed(saved)
+        except (SessionError, TimeoutError) as failed:
+            error = str(failed) or f"it took longer than {SNAPSHOT_BOUND:g} s"
+            # Of a session that ends, nobody misses it.
+            level = logging.DEBUG if session.ends else logging.WARNING
+            logger.log(level, "session %s: %s not saved: %s", session.id, name, error)
+        except Exception:
+            error = "an internal fault"
+            logger.exception("session %s: %s not saved", session.id, name)
+        binding.save_error = error
+        return None
+
+    def called(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+        """Note that a call over a connection ended, in whatever way, and have saved what it did."""
+        live.called_at = self._clock.now()
+        self.soon(session, binding)
+
+    def stirred(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+        """Have saved what changed in a connection by itself, when that may be what its last call led to."""
+        if self._clock.now() - live.called_at <= AFTERMATH_SECONDS:
+            self.soon(session, binding, rest=ECHO_SECONDS)
+
+    def soon(self, session: Session, binding: Binding, *, rest: float = 0.0) -> None:
+        """Save a connection where something is unsaved, at most every `checkpoint_seconds`, without keeping anybody waiting.
+
+        `rest` is how long to wait at least, were it not longer than that.
+        """
+        live, seconds = _savable(binding), binding.service.checkpoint_seconds
+        if live is None or seconds is None or not _unsaved(binding, live):
+            return
+        now = self._clock.now()
+        self._checkpoint_at(
+            session, binding, max(binding.checkpointed_at + seconds, now + min(rest, seconds))
+        )
+
+    def _checkpoint_at(self, session: Session, binding: Binding, when: float) -> None:
+        if binding.checkpoint_at is None or when < binding.checkpoint_at:
+            binding.checkpoint_at = when
+            self._spawn(self._checkpoint, session, binding, when)
+
+    async def _checkpoint(self, session: Session, binding: Binding, when: float) -> None:
+        await self._clock.sleep_until(when)
+        if binding.checkpoint_at != when:
+            # An earlier one took its place.
+            return
+        if _savable(binding) is None:
+            binding.checkpoint_at = None
+            return
+        record = await self.take(session, binding, light=True)
+        if record is not None and not await self.keep(session, record):
+            binding.save_error = "it could not be stored"
+        if binding.save_error is None:
+            binding.save_failures = 0
+        elif _savable(binding) is not None:
+            binding.save_failures += 1
+            self._try_again(session, binding)
+
+    def _try_again(self, session: Session, binding: Binding) -> None:
+        """Have a checkpoint that failed taken again at the next interval; the later the oftener it failed."""
+        seconds = binding.service.checkpoint_seconds or 0.0
+        binding.checkpointed_at = now = self._clock.now()
+        later = seconds * 2.0 ** min(binding.save_failures - 1, 32)
+        self._checkpoint_at(session, binding, now + min(later, max(seconds, RETRY_SECONDS)))
+
+    async def keep(self, session: Session, record: SnapshotRecord) -> bool:
+        """Make what a service saved durable and return whether it is; when it cannot be, that is logged."""
+        return not session.gone.is_set() and await save_quietly(session, [], [record])
+
+
+async def save_quietly(
+    session: Session,
+    bindings: Sequence[BindingRecord],
+    snapshots: Sequence[SnapshotRecord] = (),
+) -> bool:
+    """Make records durable and return whether they are; when they cannot be, that is logged."""
+    try:
+        await session.save(bindings=bindings, snapshots=snapshots, status=durable(session.status))
+    except (SessionError, StoreUnavailable) as error:
+        logger.warning("session %s not recorded: %s", session.id, error)
+        return False
+    return True
+
+
+def _savable(binding: Binding) -> LiveConnection | None:
+    """Return the connection of a binding when it can be saved now."""
+    live = binding.live
+    if binding.service.pause != "snapshot" or live is None or not live.usable:
+        return None
+    return live
+
+
+def _unsaved(binding: Binding, live: LiveConnection) -> bool:
+    return live.connection.unsaved or binding.save_error is not None
+
+
+def durable(status: Status) -> Status:
+    """Return the status as the store holds it: `active` is for the owner alone."""
+    return Status.IDLE if status is Status.ACTIVE else status
+
+
+def packed(snapshot: Snapshot) -> bytes:
+    blobs = {name: base64.b64encode(blob).decode() for name, blob in snapshot.blobs.items()}
+    return orjson.dumps({"data": snapshot.data, "blobs": blobs})
+
+
+def unpacked(data: bytes) -> Snapshot:
+    found = orjson.loads(data)
+    blobs = {name: base64.b64decode(text) for name, text in found["blobs"].items()}
+    return Snapshot(found["data"], blobs)
+
+
+__all__ = ["Saving", "durable", "packed", "save_quietly", "unpacked"]
