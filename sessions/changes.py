@@ -359,7 +359,11 @@ def _not_saved(binding: Binding) -> str:
 def busy(session: Session) -> SessionBusy:
     count = session.in_flight
     if session.status is Status.IDLE and session.busy is not None:
-        return SessionBusy(f"The session is in use ({session.busy}).", session_id=session.id)
+        return SessionBusy(
+            f"The session is in use ({session.busy}).",
+            session_id=session.id,
+            recovery="End that, or wait until it is over, then try again.",
+        )
     what = (
         f"{count} call{'s' if count != 1 else ''} in flight"
         if session.status in LIVE

@@ -303,7 +303,8 @@ class SessionTools:
             tool(
                 "session_restart",
                 "Restart a session's connections",
-                "Replace the live connections of a session by fresh ones. What they held in memory is lost.",
+                "Replace the live connections of a session by fresh ones. What can be saved of them comes back, "
+                "what they held in memory does not.",
                 Restart,
                 self._restart,
                 destructive=True,

@@ -13,6 +13,7 @@ import pytest
 from counting import Counter, Counting
 from house import Build, House
 
+from statehold.sessions import links
 from statehold.sessions import saving as kept
 from statehold.sessions.errors import (
     CallTimedOut,
@@ -404,3 +405,29 @@ async def test_what_another_process_had_not_saved_is_told_as_lost(build: Build, 
         notice = await noticed(other, session)
         assert "the server was restarted" in notice
         assert BEHIND in notice
+
+
+async def test_a_restart_on_request_saves_first_what_was_done(build: Build):
+    async with build(saving()) as house:
+        session, _ = await counted(house)
+        house.clock.advance(0.1)
+        await house.count(session.id)
+        await house.registry.restart(LOCAL, session.id)
+        assert "Lost: nothing that is known." in await noticed(house, session)
+        assert await house.count(session.id) == 3
+
+
+async def test_a_restart_on_request_does_not_wait_for_what_is_stuck(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(links, "RESTART_SECONDS", 0.01)
+    async with build(saving()) as house:
+        session, counter = await counted(house)
+        failing(counter, times=9)
+        house.clock.advance(0.1)
+        await house.count(session.id)
+        monkeypatch.setattr(counter, "snapshot", anyio.sleep_forever)
+        with anyio.fail_after(5):
+            await house.registry.restart(LOCAL, session.id)
+        assert BEHIND in await noticed(house, session)
+        assert await house.count(session.id) == 2

@@ -87,6 +87,8 @@ class Keeping(Served):
         self.handler = _Handler
         self.fails = False
         """Whether it answers everything with 503."""
+        self.gone: set[str] = set()
+        """Paths that it does not know any more."""
         super().__init__(port)
 
 
@@ -104,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.answer(200, WORKER, kind="text/javascript")
         elif path == "/answer":
             self.answer(405, "<title>Not allowed</title>")
-        elif path in PAGES:
+        elif path in PAGES and path not in self.server.site.gone:
             self.answer(200, PAGES[path])
         else:
             self.answer(404, "<title>Not found</title>")

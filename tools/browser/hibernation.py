@@ -65,6 +65,8 @@ class SavedTab:
     viewport: list[int] | None = None
     media: dict[str, str] = field(default_factory=dict[str, str])
     """The media features that it emulates."""
+    status: int = 0
+    """What its site had answered, as an HTTP status; 0 when the page did not say."""
     posted: bool = False
     """Whether it showed the answer to a form; loading its address shows something else."""
     page: str | None = None
@@ -272,10 +274,17 @@ class _Reading:
             return tab
         # The page may have moved on since the browser was asked.
         here = without_login(str(found["url"]))
-        tab = replace(tab, url=here, page=found["page"], entry=found["entry"], lost=_missing(found))
+        tab = replace(
+            tab,
+            url=here,
+            status=found["status"],
+            page=found["page"],
+            entry=found["entry"],
+            lost=_missing(found),
+        )
         before = self._origins.failing.get(page)
         if before is not None:
-            tab = replace(tab, page=before.page)
+            tab = replace(tab, page=before.page, status=before.status)
         self._origins.read[page] = tab
         return tab
 

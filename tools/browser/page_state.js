@@ -288,8 +288,9 @@
     const state = savedEntry(limits.sessionBytes);
     if (state === null) cut.push("history state");
     const { fields, scrolled, withheld, done, files } = survey;
+    const [loaded] = performance.getEntriesByType("navigation");
     return {
-      origin, url: location.href, fields: fields.length, withheld, done, files, cut,
+      origin, url: location.href, status: loaded?.responseStatus ?? 0, fields: fields.length, withheld, done, files, cut,
       page: fields.length || scrolled.length ? JSON.stringify({ fields, scrolled }) : null,
       entry: session.length || (state ?? "null") !== "null" ? JSON.stringify({ session, state: state ?? "null" }) : null,
       storage: limits.storage ? await savedStorage(limits.storage) : null,

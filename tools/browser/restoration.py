@@ -297,7 +297,7 @@ async def _visited(
         report.lost.append(
             f"the page of tab {number} (it was the answer to a form, which was not sent again)"
         )
-    elif response is not None and response.status >= 400:
+    elif response is not None and response.status >= 400 and response.status != saved.status:
         if response.status >= 500:
             # It may be back the next time, such as what our proxy could not reach.
             origins.note_failing(page, saved)

@@ -192,17 +192,30 @@ async def test_answers_to_forms_are_said_not_sent_again(browser: Browser, site: 
         assert not [hit for hit in site.hits if hit.startswith("POST")]
 
 
+async def test_a_page_that_never_was_there_is_the_same_page_again(
+    browser: Browser, site: Keeping
+) -> None:
+    async with resumed(browser) as before:
+        page = await before.context.new_page()
+        await page.goto(site.at(1) + "/never")
+        given = await save(before, page)
+    async with resumed(browser, given) as after:
+        assert await page_of(after).title() == "Not found"
+        assert "answers" not in after.report.lost
+
+
 async def test_pages_that_are_no_more_are_said(browser: Browser, site: Keeping) -> None:
     async with resumed(browser) as before:
         pages = [await before.context.new_page() for _ in range(4)]
-        await pages[0].goto(site.at(1) + "/gone?secret=1")
+        await pages[0].goto(site.at(1) + "/framed?secret=1")
         await pages[1].goto("data:text/html,<title>data</title>")
         await pages[2].goto(site.at(1) + "/plain")
         given = await save(before, *pages)
     assert "back and forward" not in str(given)
 
+    site.gone.add("/framed")
     async with resumed(browser, given) as after:
-        assert f"{site.at(1)}/gone answers 404 now" in after.report.lost
+        assert f"{site.at(1)}/framed answers 404 now" in after.report.lost
         assert "secret" not in after.report.lost
         tab = asleep(after, 1)
         await tab.wake(seconds=SECONDS)
