@@ -150,26 +150,32 @@ class Forking:
 
         async def save(binding: Binding) -> None:
             name = binding.service.name
-            data = await self._data(parent, binding)
+            data, why = await self._data(parent, binding)
             if data is not None:
                 saved[name] = data
-            found[name] = Copied(name, data is not None, _remark(binding, data))
+            found[name] = Copied(name, data is not None, why)
 
         async with anyio.create_task_group() as tasks:
             for binding in parent.bindings.values():
                 tasks.start_soon(save, binding)
         return [found[name] for name in parent.bindings], saved
 
-    async def _data(self, parent: Session, binding: Binding) -> bytes | None:
+    async def _data(self, parent: Session, binding: Binding) -> tuple[bytes | None, str | None]:
+        """Return what the children get of a connection, and what is to be said of it."""
         if binding.service.pause != "snapshot":
-            return None
+            return None, "It saves nothing: the children get fresh connections."
         record = await self._links.saving.take(parent, binding)
         if record is not None:
             # It counts as saved from now on, so the parent needs it as well.
             await self._links.saving.keep(parent, record)
-        elif binding.record.generation or parent.record.parent:
-            record = await self._store.snapshot(parent.id, binding.service.name)
-        return None if record is None else record.data
+            return record.data, None
+        if not (binding.record.generation or parent.record.parent):
+            return None, "It was not opened yet: there is nothing to copy."
+        record = await self._store.snapshot(parent.id, binding.service.name)
+        if record is None:
+            return None, _nothing_saved(binding)
+        behind = await self._links.saving.is_behind(parent, binding, record)
+        return record.data, _older(binding, behind=behind)
 
     # Merging.
 
@@ -251,19 +257,19 @@ def _like(parent: Session, state: StateRecord, name: str | None) -> Wish:
     )
 
 
-def _remark(binding: Binding, data: bytes | None) -> str | None:
-    if data is not None:
-        if binding.save_error is None:
-            return None
-        why = binding.save_error.splitlines()[0].rstrip(".")
-        return (
-            f"Saving it failed, and what was saved before, which the children get, is older: {why}."
-        )
-    if binding.service.pause != "snapshot":
-        return "It saves nothing: the children get fresh connections."
+def _nothing_saved(binding: Binding) -> str:
     if not binding.record.generation:
         return "It was not opened yet: there is nothing to copy."
     return "It could not be saved: the children get fresh connections."
+
+
+def _older(binding: Binding, *, behind: bool) -> str | None:
+    """Say that what was saved before is not all there was, if so."""
+    why = binding.save_error or (binding.record.last_error if behind else None)
+    if why is None:
+        return None
+    reason = why.splitlines()[0].rstrip(".")
+    return f"The children get what was saved before, and not what was done since: {reason}."
 
 
 def _changed(

@@ -27,6 +27,8 @@ logger = logging.getLogger("statehold.sessions")
 
 RESTART_SECONDS: Final = 5.0
 """How long a connection that is to be replaced may take to be saved."""
+UNTOLD: Final = 1000
+"""How many characters of what nobody was told are kept."""
 UNSAVED: Final = "what was done after it was last saved"
 
 
@@ -128,9 +130,11 @@ class Links:
         if before.generation >= generation:
             return
         if before.generation:
-            binding.notice = replaced(
-                before, generation, live.connection.opened, behind=binding.behind
-            )
+            found = live.connection.opened
+            lost = ", ".join(filter(None, (UNSAVED if binding.behind else "", found.lost)))
+            earlier = "" if binding.untold in lost else binding.untold
+            binding.notice = replaced(before, generation, replace(found, lost=lost), earlier)
+            binding.untold = ", ".join(filter(None, (earlier, lost)))[:UNTOLD]
         elif live.restores:
             binding.notice = copied(before.service, live.connection.opened)
         if isinstance(live.connection, Telling):
@@ -292,12 +296,10 @@ def _refuse_ended(session: Session) -> None:
         raise SessionClosed("The session is being closed.", session_id=session.id)
 
 
-def replaced(
-    before: BindingRecord, generation: int, opened: Restored, *, behind: bool = False
-) -> str:
+def replaced(before: BindingRecord, generation: int, opened: Restored, earlier: str = "") -> str:
     """Return the words a caller gets with the first result over a replaced connection.
 
-    It is `behind` when calls were made over the old one after it was last saved.
+    `earlier` is what had been lost with others before it, of which nobody was told.
     """
     why = "it was paused"
     if before.status in (BindingStatus.LOST, BindingStatus.FAILED):
@@ -306,8 +308,8 @@ def replaced(
         f"Note from Statehold: the connection to {before.service} was replaced "
         f"(generation {max(before.told_generation, 1)} to {generation}; {why})."
     )
-    lost = ", ".join(filter(None, (UNSAVED if behind else "", opened.lost)))
-    return found + _came_back(replace(opened, lost=lost))
+    more = f" Lost before that: {earlier}." if earlier else ""
+    return found + _came_back(opened) + more
 
 
 def copied(service: str, opened: Restored) -> str:

@@ -133,7 +133,8 @@ class Operations:
             outcome = error
             raise
         finally:
-            receipt = settled(receipt, outcome, now(), self._registry.policy.receipt_bytes)
+            ended = request.ended_at or now()
+            receipt = settled(receipt, outcome, ended, self._registry.policy.receipt_bytes)
             if request.sent or isinstance(outcome, CallResult):
                 operation.receipt = receipt
             await self._end(

@@ -68,6 +68,8 @@ class Request:
     namespace: str | None = None
     sent: bool = False
     """Whether it may have reached the far side."""
+    ended_at: float | None = None
+    """When the far side was done with it, None when it was not sent: what is saved from then on has what it did."""
 
 
 RECORD_SECONDS: Final = 1.0
@@ -207,7 +209,7 @@ class Router:
                 request.tool,
                 request.arguments,
                 started,
-                self._registry.clock.now(),
+                request.ended_at or self._registry.clock.now(),
                 binding.record.generation,
                 excerpt(outcome) if isinstance(outcome, CallResult) else outcome,
                 request.operation_id,
@@ -260,6 +262,7 @@ class Router:
                         result = await live.connection.call(request.tool, request.arguments, timed)
                     finally:
                         # Whatever became of it: what it did until then was done.
+                        request.ended_at = self._registry.clock.now()
                         self._registry.links.saving.called(session, binding, live)
         except TimeoutError:
             raise self._timed_out(session, binding, request.tool) from None
@@ -285,7 +288,7 @@ def notice(session: Session, *bindings: Binding) -> str | None:
     for binding in bindings:
         if binding.notice is not None:
             found.append(binding.notice)
-            binding.notice = None
+            binding.notice, binding.untold = None, ""
             binding.changed(told_generation=binding.record.generation)
     return "\n".join(found) or None
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import anyio
 import orjson
 
 from .clock import Clock
 from .connections import LiveConnection
-from .errors import SessionError, StoreUnavailable
+from .errors import CallTimedOut, OutcomeUnknown, SessionError, StoreUnavailable
+from .journal import INPUT_REQUIRED
 from .lifecycle import Status
 from .records import (
     BindingRecord,
     BindingStatus,
     HistoryFilter,
     JournalKind,
+    JournalRecord,
     SnapshotRecord,
 )
 from .services import Snapshot
@@ -40,8 +42,21 @@ ECHO_SECONDS = 1.0
 RETRY_SECONDS = 300.0
 """How long at most until a checkpoint that failed is tried again: nobody may be calling, and the fault may stay."""
 
-RECENT = 50
-"""How many of the calls since a connection was last saved are looked at."""
+PAGE = 50
+PAGES = 20
+"""How many calls since a connection was last saved are looked at, at once and at most."""
+
+SENT = frozenset(
+    (
+        "ok",
+        "error",
+        INPUT_REQUIRED,
+        "cancelled",
+        CallTimedOut.code,
+        OutcomeUnknown.code,
+    )
+)
+"""What the journal says of calls that may have reached the far side."""
 
 
 class Saving:
@@ -73,22 +88,39 @@ class Saving:
         if record is None:
             return None
         binding.snapshot_seq = max(binding.snapshot_seq, record.seq)
-        if binding.record.status in (BindingStatus.LOST, BindingStatus.FAILED):
-            binding.behind = await self._called_since(session, binding, record.taken_at)
-        return unpacked(record.data)
+        binding.behind = await self.is_behind(session, binding, record)
+        snapshot, untold = _parts(record.data)
+        if binding.record.told_generation < binding.record.generation:
+            binding.untold = binding.untold or untold
+        return snapshot
+
+    async def is_behind(self, session: Session, binding: Binding, record: SnapshotRecord) -> bool:
+        """Whether calls that may have changed something were made over a lost connection after what was saved of it.
+
+        The journal tells; when it cannot be read, nobody knows, and that is no reason to open nothing.
+        """
+        if binding.record.status not in (BindingStatus.LOST, BindingStatus.FAILED):
+            return False
+        try:
+            with suppress(StoreUnavailable):
+                await self._store.flush()
+            return await self._called_since(session, binding, record.taken_at)
+        except StoreUnavailable as error:
+            logger.warning("session %s: what was not saved is not known: %s", session.id, error)
+            return False
 
     async def _called_since(self, session: Session, binding: Binding, when: float) -> bool:
-        """Whether the journal has calls over the lost connection, other than harmless ones, that began after a time."""
-        await self._store.flush()
-        calls = HistoryFilter(kinds=[JournalKind.CALL], since=when, limit=RECENT)
-        return any(
-            entry.service == binding.service.name
-            and entry.started_at > when
-            and entry.generation >= max(binding.record.told_generation, 1)
-            and entry.tool is not None
-            and not binding.service.repeatable(entry.tool)
-            for entry in await self._store.history(session.id, calls)
-        )
+        before: int | None = None
+        for _ in range(PAGES):
+            wanted = HistoryFilter(kinds=[JournalKind.CALL], before=before, limit=PAGE)
+            found = await self._store.history(session.id, wanted)
+            late = [entry for entry in found if (entry.ended_at or entry.started_at) > when]
+            if any(_may_have_changed(binding, entry) for entry in late):
+                return True
+            if len(found) < PAGE or not late:
+                return False
+            before = found[0].seq
+        return False
 
     async def take(
         self, session: Session, binding: Binding, *, light: bool = False
@@ -105,9 +137,10 @@ class Saving:
                 # Its owner is about to notice.
                 binding.save_error = live.reason or "the connection ended"
             return None
-        data = await self._taken(session, binding, live, light)
-        if data is None:
+        taken = await self._taken(session, binding, live, light)
+        if taken is None:
             return None
+        when, data = taken
         now = self._clock.now()
         binding.checkpointed_at = now
         binding.snapshot_seq = max(binding.snapshot_seq + 1, int(now * 1000))
@@ -115,14 +148,14 @@ class Saving:
             session_id=session.id,
             service=binding.service.name,
             seq=binding.snapshot_seq,
-            taken_at=now,
+            taken_at=when,
             epoch=session.record.epoch,
             data=data,
         )
 
     async def _taken(
         self, session: Session, binding: Binding, live: LiveConnection, light: bool
-    ) -> bytes | None:
+    ) -> tuple[float, bytes] | None:
         name, error = binding.service.name, None
         try:
             async with AsyncExitStack() as held:
@@ -135,11 +168,14 @@ class Saving:
                     binding.checkpoint_at = None
                     if not live.usable or not _unsaved(binding, live):
                         return None
+                # What calls did that end later may be missing.
+                when = self._clock.now()
                 with anyio.fail_after(SNAPSHOT_BOUND):
                     connection = live.connection
                     saved = await (connection.checkpoint() if light else connection.snapshot())
             binding.save_error = None
-            return None if saved is None else packed(saved)
+            untold = "" if binding.notice is None else binding.untold
+            return None if saved is None else (when, packed(saved, untold))
         except (SessionError, TimeoutError) as failed:
             error = str(failed) or f"it took longer than {SNAPSHOT_BOUND:g} s"
             # Of a session that ends, nobody misses it.
@@ -239,15 +275,31 @@ def durable(status: Status) -> Status:
     return Status.IDLE if status is Status.ACTIVE else status
 
 
-def packed(snapshot: Snapshot) -> bytes:
+def _may_have_changed(binding: Binding, entry: JournalRecord) -> bool:
+    return (
+        entry.service == binding.service.name
+        and entry.generation >= max(binding.record.told_generation, 1)
+        and entry.status in SENT
+        and entry.tool is not None
+        and not binding.service.reads(entry.tool)
+    )
+
+
+def packed(snapshot: Snapshot, untold: str = "") -> bytes:
+    """Return a snapshot as the store has it, with what had been lost before it and nobody was told yet."""
     blobs = {name: base64.b64encode(blob).decode() for name, blob in snapshot.blobs.items()}
-    return orjson.dumps({"data": snapshot.data, "blobs": blobs})
+    more = {"untold": untold} if untold else {}
+    return orjson.dumps({"data": snapshot.data, "blobs": blobs, **more})
 
 
 def unpacked(data: bytes) -> Snapshot:
+    return _parts(data)[0]
+
+
+def _parts(data: bytes) -> tuple[Snapshot, str]:
     found = orjson.loads(data)
     blobs = {name: base64.b64decode(text) for name, text in found["blobs"].items()}
-    return Snapshot(found["data"], blobs)
+    return Snapshot(found["data"], blobs), found.get("untold", "")
 
 
 __all__ = ["Saving", "durable", "packed", "save_quietly", "unpacked"]

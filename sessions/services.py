@@ -34,9 +34,14 @@ class ToolSpec:
         return isinstance(annotations, dict) and annotations.get(name) is True  # pyright: ignore[reportUnknownMemberType]
 
     @property
+    def reads(self) -> bool:
+        """Whether it changes nothing, by its own declaration (readOnlyHint)."""
+        return self.hint("readOnlyHint")
+
+    @property
     def repeatable(self) -> bool:
         """Whether running it twice does no harm, by its own declaration (readOnlyHint or idempotentHint)."""
-        return self.hint("readOnlyHint") or self.hint("idempotentHint")
+        return self.reads or self.hint("idempotentHint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +263,10 @@ class Service(Protocol):
         Raises:
             ServiceUnavailable: with the cause, and the far side's last words where it has any.
         """
+        ...
+
+    def reads(self, tool: str) -> bool:
+        """Whether a tool changes nothing (ToolSpec.reads). One that is not known may change everything."""
         ...
 
     def repeatable(self, tool: str) -> bool:

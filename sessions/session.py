@@ -60,6 +60,7 @@ class Binding:
         "saving",
         "service",
         "snapshot_seq",
+        "untold",
     )
 
     def __init__(self, record: BindingRecord, service: Service) -> None:
@@ -76,6 +77,8 @@ class Binding:
         """What the next result has to say about a replaced connection."""
         self.behind = False
         """Whether calls were made after what its connection was opened with had been saved."""
+        self.untold = ""
+        """What was lost of which nobody was told yet, in words."""
         self.checkpoint_at: float | None = None
         """When the next checkpoint is to be taken; None when none is due, or while it is being taken."""
         self.checkpointed_at = float("-inf")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from shutil import copytree
 from typing import Any
 
 import anyio
@@ -13,7 +11,6 @@ import pytest
 from counting import Counter, Counting
 from house import Build, House
 
-from statehold.sessions import links
 from statehold.sessions import saving as kept
 from statehold.sessions.errors import (
     CallTimedOut,
@@ -342,92 +339,3 @@ async def test_what_changes_before_any_call_or_after_the_end_is_not_saved(build:
         assert house.counter.checkpoints == 1
     counter.stir()
     assert house.counter.checkpoints == 1
-
-
-BEHIND = "Lost: what was done after it was last saved."
-
-
-async def noticed(house: House, session: Session) -> str:
-    """Return what the first result says."""
-    notice = (await house.call(session.id, "get")).notice
-    assert notice is not None
-    return notice
-
-
-async def killed(house: House, session: Session) -> str:
-    """Kill the connection of a session, and return what the first result says when it is there again."""
-    house.counter.live[0].die("killed")
-    await house.until(lambda: session.status == "error")
-    await house.pass_time(lambda: session.status == "idle")
-    return await noticed(house, session)
-
-
-@pytest.mark.parametrize("tool", ["inc", "fail"])
-async def test_what_was_done_after_the_last_checkpoint_is_told_as_lost(build: Build, tool: str):
-    async with build(saving()) as house:
-        session, counter = await counted(house)
-        failing(counter, times=9)
-        house.clock.advance(0.1)
-        await house.call(session.id, tool)
-        notice = await killed(house, session)
-        assert "Restored: the count." in notice
-        assert BEHIND in notice
-        assert (await house.call(session.id, "get")).notice is None
-
-
-async def test_nothing_is_lost_when_only_looking_came_after_the_last_checkpoint(build: Build):
-    async with build(saving()) as house:
-        session, _ = await counted(house)
-        house.clock.advance(0.1)
-        await house.call(session.id, "get")
-        assert "Lost: nothing that is known." in await killed(house, session)
-
-
-async def test_what_was_told_as_lost_is_not_told_with_the_next_connection(build: Build):
-    async with build(saving()) as house:
-        session, counter = await counted(house)
-        failing(counter, times=9)
-        house.clock.advance(0.1)
-        await house.count(session.id)
-        assert BEHIND in await killed(house, session)
-        assert "Lost: nothing that is known." in await killed(house, session)
-
-
-async def test_what_another_process_had_not_saved_is_told_as_lost(build: Build, tmp_path: Path):
-    async with build(saving(), folder=tmp_path) as house:
-        session, counter = await counted(house)
-        failing(counter, times=9)
-        house.clock.advance(0.1)
-        await house.count(session.id)
-        await house.store.flush()
-        copytree(tmp_path, tmp_path / "copy")
-    async with build(saving(), folder=tmp_path / "copy") as other:
-        notice = await noticed(other, session)
-        assert "the server was restarted" in notice
-        assert BEHIND in notice
-
-
-async def test_a_restart_on_request_saves_first_what_was_done(build: Build):
-    async with build(saving()) as house:
-        session, _ = await counted(house)
-        house.clock.advance(0.1)
-        await house.count(session.id)
-        await house.registry.restart(LOCAL, session.id)
-        assert "Lost: nothing that is known." in await noticed(house, session)
-        assert await house.count(session.id) == 3
-
-
-async def test_a_restart_on_request_does_not_wait_for_what_is_stuck(
-    build: Build, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(links, "RESTART_SECONDS", 0.01)
-    async with build(saving()) as house:
-        session, counter = await counted(house)
-        failing(counter, times=9)
-        house.clock.advance(0.1)
-        await house.count(session.id)
-        monkeypatch.setattr(counter, "snapshot", anyio.sleep_forever)
-        with anyio.fail_after(5):
-            await house.registry.restart(LOCAL, session.id)
-        assert BEHIND in await noticed(house, session)
-        assert await house.count(session.id) == 2

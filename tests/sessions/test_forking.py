@@ -65,7 +65,7 @@ async def test_children_of_what_could_not_be_saved_get_what_was_saved_before_and
         made = await house.registry.forking.fork(LOCAL, session.id)
         assert made.services[0].copied
         assert made.services[0].note is not None
-        assert made.services[0].note.endswith("is older: The counter does not answer.")
+        assert made.services[0].note.endswith("done since: The counter does not answer.")
         assert await house.count(made.children[0].id) == 2
         assert await house.count(session.id) == 3
 

@@ -156,6 +156,9 @@ class Counting:
         self.live.append(counter)
         return counter
 
+    def reads(self, tool: str) -> bool:
+        return tool == "get"
+
     def repeatable(self, tool: str) -> bool:
         return tool == "get"
 

@@ -128,7 +128,8 @@ class Call:
         if count != 1:
             found = "no element" if count == 0 else f"{count} elements"
             self.shows_snapshot = True
-            raise ToolFailed(f"{selector!r} matches {found}{name}; it has to match one.")
+            way = "" if count == 0 else " Use a ref, or add `>> nth=0` for the first."
+            raise ToolFailed(f"{selector!r} matches {found}{name}; it has to match one.{way}")
         self.answer_code = f"page.locator({selector!r})"
         return locator
 

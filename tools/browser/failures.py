@@ -25,8 +25,14 @@ def first_line(error: BaseException) -> str:
 
 
 def was_done(error: BaseException) -> bool:
-    """Whether only the navigation that an action led to did not come about in time."""
-    return "waiting for scheduled navigations" in str(error) and "action done" in str(error)
+    """Whether only the navigation that an action led to did not come about in time.
+
+    Pressing the mouse is half of dragging.
+    """
+    steps = [line.strip("- ") for line in str(error).strip().splitlines()]
+    if len(steps) < 2 or not steps[-1].startswith("waiting for scheduled navigations"):
+        return False
+    return steps[-2].endswith("action done") and not steps[-2].startswith("move and down")
 
 
 __all__ = ["ToolFailed", "first_line", "was_done"]

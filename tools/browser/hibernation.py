@@ -265,7 +265,8 @@ class _Reading:
             before = self._origins.read.get(page)
             if before is not None and before.url == tab.url:
                 lost = ["what happened on it last (it did not answer)"]
-                return replace(tab, page=before.page, entry=before.entry, lost=lost)
+                kept = {"status": before.status, "page": before.page, "entry": before.entry}
+                return replace(tab, lost=lost, **kept)
             return replace(tab, lost=["what was on it (it did not answer)"])
         if found["storage"] is not None:
             self._origins.note(found["storage"], whole=bool(self.limits["whole"]))

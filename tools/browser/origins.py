@@ -47,7 +47,9 @@ class Origins:
         self.trouble: list[str] = []
         """What could not be put back since somebody last took it out, in words."""
         self.remarks: dict[str, list[str]] = {}
-        """What of each origin was not saved when it was last read, in words."""
+        """What each origin has that cannot be saved, in words."""
+        self.cut: dict[str, list[str]] = {}
+        """What of each origin is not in `known`, because there was too much of it, in words."""
         self.stale: dict[str, list[str]] = {}
         """What of each origin is in `known` as it was before it was last read, in words."""
         self.unloaded: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
@@ -139,8 +141,8 @@ class Origins:
         """Give up all that is asleep, because something else takes its place."""
         self.asleep.clear()
         self.known.clear()
-        self.remarks.clear()
-        self.stale.clear()
+        for told in (self.remarks, self.cut, self.stale):
+            told.clear()
         if self._gate is not None:
             await self._gate.changed()
 
@@ -158,21 +160,27 @@ class Origins:
         if cut and not whole and origin in self.known:
             # A checkpoint reads less; what it has no room for is kept as it was read before.
             self.known[origin] = _merged(self.known[origin], storage["text"], cut)
-            self.stale[origin] = cut
+            never = [what for what in self.cut.get(origin, ()) if what in cut]
+            self.cut[origin], self.stale[origin] = never, [w for w in cut if w not in never]
             return
         self.stale.pop(origin, None)
         if storage["text"] is None:
             self.known.pop(origin, None)
         else:
             self.known[origin] = storage["text"]
+        self.cut[origin] = cut
         if whole or cut:
-            self.remarks[origin] = [*cut, *storage["other"]]
+            self.remarks[origin] = list(storage["other"])
 
     def unsaved(self) -> list[str]:
         """Say what of what was read is not in `known`."""
-        lost = [f"{what} of {origin}" for origin, cut in self.remarks.items() for what in cut]
-        old = ((origin, what) for origin, cut in self.stale.items() for what in cut)
-        return [*lost, *(f"the latest of {what} of {origin}" for origin, what in old)]
+        told = (("", self.cut), ("", self.remarks), ("the latest of ", self.stale))
+        return [
+            f"{how}{what} of {origin}"
+            for how, found in told
+            for origin, parts in found.items()
+            for what in parts
+        ]
 
     def unread(self, *, but: Collection[str]) -> list[str]:
         """Say which origins were visited since they were last read, besides those of open pages."""

@@ -65,7 +65,7 @@
     const row = field.closest("li, tr, dd, [role=row], [role=listitem], [role=option]");
     if (row) return wordsIn(row);
     let words = "";
-    for (let at = field.parentElement, level = 0; at && at !== document.body && !words && level < 5; level++) {
+    for (let at = field.parentElement, level = 0; at && at !== field.ownerDocument.body && !words && level < 5; level++) {
       words = wordsIn(at);
       at = at.parentElement;
     }

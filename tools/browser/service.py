@@ -74,6 +74,7 @@ class BrowserService:
         self.checkpoint_seconds = config.checkpoint or None
         self._tools = {tool.name: tool for tool in toolset(config)}
         self._specs = tuple(tool.spec() for tool in self._tools.values())
+        self._reads = {spec.name for spec in self._specs if spec.reads}
         self._repeatable = {spec.name for spec in self._specs if spec.repeatable}
         self._private = alone if config.private is None else config.private
         self._data = data
@@ -126,6 +127,9 @@ class BrowserService:
 
     async def tools(self) -> Sequence[ToolSpec]:
         return self._specs
+
+    def reads(self, tool: str) -> bool:
+        return tool in self._reads
 
     def repeatable(self, tool: str) -> bool:
         return tool in self._repeatable

@@ -150,6 +150,9 @@ class UpstreamService:
             await self._probe()
             return before is None or self.profile is None or before.tools != self.profile.tools
 
+    def reads(self, tool: str) -> bool:
+        return any(spec.name == tool and spec.reads for spec in self._known())
+
     def repeatable(self, tool: str) -> bool:
         return any(spec.name == tool and spec.repeatable for spec in self._known())
 

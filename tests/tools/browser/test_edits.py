@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from browsing import Browse, new_view, opened
+from browsing import Browse, new_view, opened, ref_of
 from changing import Changing
 
 from statehold.tools.browser.service import BrowserService
@@ -99,6 +99,25 @@ async def test_what_the_site_has_newer_is_not_overwritten(
             found = "[sought.value, one.value, editor.innerText, other.innerText]"
             assert await resumed.value(found) == ["mine #sought", "newer", "newer", "newer"]
             assert "2 form fields of tab 0 (the site has something newer there)" in lost(resumed)
+
+
+async def test_a_field_of_a_frame_comes_back_when_other_text_of_the_frame_changed(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages |= {
+        "/": "<p>outer</p><iframe src=/inner></iframe>",
+        "/inner": "<p>inner <span id=said></span></p><input aria-label=note>"
+        "<button onclick=\"said.textContent = 'clicked'\">b</button>",
+    }
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        snapshot = await browse.text("snapshot")
+        await browse.text("click", target=ref_of(snapshot, 'button "b"'))
+        await browse.text("type", target=ref_of(snapshot, 'textbox "note"'), text="mine")
+        async with again(browse) as resumed:
+            field = "document.querySelector('iframe').contentDocument.querySelector('input').value"
+            assert await resumed.value(field) == "mine"
+            assert "form field" not in lost(resumed)
 
 
 @pytest.mark.parametrize("light", [False, True])

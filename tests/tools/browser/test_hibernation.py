@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hibernating import (
@@ -291,3 +292,24 @@ async def test_a_page_whose_site_fails_keeps_its_fields_as_long_as_nobody_goes_o
     async with resumed(browser, again) as after:
         typed = "as sent" if goes_on else "typed into #text"
         assert await page_of(after).input_value("#text") == typed
+
+
+async def test_what_a_light_reading_caught_up_with_is_not_said_to_be_missing(
+    browser: Browser,
+) -> None:
+    async with resumed(browser) as context:
+        origins, origin = context.origins, "http://127.0.0.1"
+        part: dict[str, Any] = {
+            "origin": origin,
+            "text": '{"items":[],"databases":[]}',
+            "other": [],
+        }
+        for _ in range(2):
+            origins.note({**part, "cut": ["databases"]}, whole=False)
+            assert origins.unsaved() == [f"databases of {origin}"]
+        origins.note({**part, "cut": []}, whole=False)
+        assert origins.unsaved() == []
+        origins.note({**part, "cut": ["databases"]}, whole=False)
+        assert origins.unsaved() == [f"the latest of databases of {origin}"]
+        origins.note({**part, "cut": [], "other": ["a cache"]}, whole=True)
+        assert origins.unsaved() == [f"a cache of {origin}"]

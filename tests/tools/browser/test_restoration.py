@@ -192,13 +192,18 @@ async def test_answers_to_forms_are_said_not_sent_again(browser: Browser, site: 
         assert not [hit for hit in site.hits if hit.startswith("POST")]
 
 
+@pytest.mark.parametrize("silent", [False, True])
 async def test_a_page_that_never_was_there_is_the_same_page_again(
-    browser: Browser, site: Keeping
+    browser: Browser, site: Keeping, silent: bool
 ) -> None:
     async with resumed(browser) as before:
         page = await before.context.new_page()
         await page.goto(site.at(1) + "/never")
         given = await save(before, page)
+        if silent:
+            await page.evaluate("() => { setTimeout(() => { for (;;); }) }")
+            given = await save(before, page)
+            assert "did not answer" in str(given)
     async with resumed(browser, given) as after:
         assert await page_of(after).title() == "Not found"
         assert "answers" not in after.report.lost

@@ -67,9 +67,18 @@ async def type_text(call: Call, given: Type) -> None:
     else:
         call.answer.code(f"await {code}.fill({given.text!r})")
         await _put(call, locator, given.text)
-    if given.submit:
+    if given.submit and not await _asks(call, "Enter was not pressed"):
         call.answer.code(f"await {code}.press('Enter')")
         await call.act(lambda: locator.press("Enter", timeout=call.timeout))
+
+
+async def _asks(call: Call, undone: str) -> bool:
+    """Whether the page asks something, so that it can only be told what was not done."""
+    tab = await call.tab()
+    if tab.modal_text is None:
+        return False
+    tab.news.append(f"{undone}, because the page asks something first.")
+    return True
 
 
 async def _put(call: Call, locator: Locator, text: str) -> None:
@@ -112,7 +121,19 @@ async def press_key(call: Call, given: PressKey) -> None:
 
     async def press() -> None:
         async with clipboard.turn() if clipboard is not None else nullcontext():
-            await keyboard.press(given.key)
+            try:
+                await keyboard.press(given.key)
+            except Error as error:
+                # The others are held down before the last one is looked up.
+                for held in given.key.split("+")[:-1]:
+                    with suppress(Error):
+                        await keyboard.up(held)
+                if "Unknown key" not in error.message:
+                    raise
+                raise ToolFailed(
+                    f"{first_line(error)}. Keys are named such as Enter, ArrowLeft, a or Control+a; for text there is "
+                    "browser_type."
+                ) from None
         if given.key.rpartition("+")[2] in SCROLLING:
             # The key may as well lead elsewhere.
             with suppress(Error):
@@ -149,6 +170,10 @@ async def _choose(
             lambda: locator.select_option(values, timeout=call.timeout), snapshot=snapshot
         )
     except Error as error:
+        if "not a <select> element" in str(error):
+            raise ToolFailed(
+                "It is no <select> element; click on it, and then on the option that it shows."
+            ) from None
         if "option being selected is not enabled" in str(error):
             raise ToolFailed(f"Not all of {values!r} can be chosen: one is disabled.") from None
         if "did not find some options" not in str(error):
@@ -170,7 +195,7 @@ class FormField(Arguments):
 
 
 class FillForm(Arguments):
-    fields: list[FormField]
+    fields: Annotated[list[FormField], Field(min_length=1)]
 
 
 @tool("browser_fill_form", title="Fill form", patience="wait")
@@ -185,10 +210,10 @@ async def fill_form(call: Call, given: FillForm) -> None:
             call.shows_snapshot = True
             done = ", ".join(field.name for field in given.fields[:number])
             raise ToolFailed(
-                f"{field.name}: {first_line(error)} Filled in before it: {done or 'nothing'}."
+                f"{field.name}: {first_line(error).rstrip('.')}. Filled in before it: {done or 'nothing'}."
             ) from None
-        tab = call.session.tabs.current
-        if tab is not None and tab.modal_text is not None:
+        left = ", ".join(field.name for field in given.fields[number + 1 :])
+        if left and await _asks(call, f"Not filled in: {left}"):
             break
 
 
@@ -212,6 +237,10 @@ async def _fill(call: Call, field: FormField) -> None:
     else:
         await _put(call, locator, value)
         call.answer.code(f"await {code}.fill({value!r})")
+        if field.type == "slider" and (await call.tab()).modal_text is None:
+            made = await locator.input_value(timeout=call.timeout)
+            if made != value.strip():
+                (await call.tab()).news.append(f"{field.name}: the field made {made} of {value}.")
 
 
 TOOLS: list[BrowserTool] = [type_text, press_key, select_option, fill_form]

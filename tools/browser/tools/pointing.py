@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from contextlib import suppress
+from typing import Annotated, Any, Final, Literal
 
+import anyio
 from pydantic import Field
 
 from ..call import Call, ToolFailed
 from ..tool import Arguments, BrowserTool, Element, Target, tool
 from ..uploads import allowed_paths
+
+RELEASE_SECONDS: Final = 1.0
 
 
 class Click(Arguments):
@@ -55,10 +59,24 @@ class Drag(Arguments):
 @tool("browser_drag", title="Drag mouse")
 async def drag(call: Call, given: Drag) -> None:
     """Drag one element onto another."""
+    from playwright.async_api import Error
+
     start = await call.locate(given.start_target, given.start_element)
     start_code = call.answer_code
     end = await call.locate(given.end_target, given.end_element)
-    await call.act(lambda: start.drag_to(end, timeout=call.timeout))
+    mouse = (await call.tab()).page.mouse
+
+    async def pull() -> None:
+        try:
+            await start.drag_to(end, timeout=call.timeout)
+        except Error:
+            # It may still be pressed. Where it is let go, nothing is clicked or dropped.
+            with anyio.move_on_after(RELEASE_SECONDS), suppress(Error):
+                await mouse.move(0, 0)
+                await mouse.up()
+            raise
+
+    await call.act(pull)
     call.answer.code(f"await {start_code}.drag_to({call.answer_code})")
 
 

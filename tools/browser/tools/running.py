@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Annotated, Final, TypeAlias
 
 from pydantic import Field
 
+from ....sessions.exact import well_formed
 from ..answer import as_json
 from ..call import Call, ToolFailed
 from ..node import run_code
 from ..tool import Arguments, BrowserTool, Element, Filename, Target, tool
 
+Script: TypeAlias = Callable[[], Awaitable[object]]
+
+LATE: Final = 2000
+"""How many characters are shown of what a script returned after a dialog had held it up."""
 _CAUSES: Final = re.compile(
     r"click|submit|location|history|dispatch|fetch|reload|navigat|open\(|set(?:Timeout|Interval)|await"
 )
@@ -31,19 +38,30 @@ class Evaluate(Arguments):
 async def evaluate(call: Call, given: Evaluate) -> None:
     """Run a JavaScript function in the page, or on one element, and return what it returns."""
     quiet = _CAUSES.search(given.function) is not None
+    tab = await call.tab()
     if given.target is None:
-        code, page = "page", (await call.tab()).page
-        found = await call.act(lambda: page.evaluate(given.function), quiet=quiet, snapshot=False)
+        code = "page"
+        script: Script = partial(tab.page.evaluate, given.function)
     else:
         locator = await call.locate(given.target, given.element)
         code = call.answer_code
-        found = await call.act(
-            lambda: locator.evaluate(given.function, timeout=call.timeout),
-            quiet=quiet,
-            snapshot=False,
-        )
+        script = partial(locator.evaluate, given.function, timeout=call.timeout)
+    values, left = list[object](), False
+
+    async def run() -> None:
+        values.append(await script())
+        if left:
+            text = well_formed(as_json(values[0]))
+            more = "" if len(text) <= LATE else f"... ({len(text)} characters)"
+            tab.news.append(f"The script that had waited returned {text[:LATE]}{more}")
+
+    await call.act(run, quiet=quiet, snapshot=False)
     call.answer.code(f"await {code}.evaluate({given.function!r})")
-    await call.put(as_json(found), given.filename, label="Evaluation result")
+    if values:
+        await call.put(as_json(values[0]), given.filename, label="Evaluation result")
+    else:
+        left = True
+        tab.news.append("The script has not returned yet: it goes on when the page was answered.")
 
 
 class RunCode(Arguments):

@@ -1,0 +1,304 @@
+"""What was done after a connection had been saved, and is gone with it: it is told, once, and nothing else is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import anyio
+import pytest
+from counting import Counter, Counting, Nobody
+from house import Build, House
+
+from statehold.sessions import links, saving
+from statehold.sessions.errors import InvalidArgument, ServiceUnavailable, StoreUnavailable
+from statehold.sessions.records import LOCAL
+from statehold.sessions.router import Answer, Request
+from statehold.sessions.services import CallResult, Snapshot
+from statehold.sessions.session import Session
+
+SECONDS = 5.0
+WHAT = "what was done after it was last saved"
+BEHIND = f"Lost: {WHAT}."
+NOTHING = "Lost: nothing that is known."
+
+
+def counting(**options: Any) -> Counting:
+    return Counting(pause="snapshot", checkpoint_seconds=SECONDS, **options)
+
+
+async def settled(house: House, seconds: float = 0.0) -> None:
+    """Move the clock and let everything that is due happen."""
+    house.clock.advance(seconds)
+    await anyio.wait_all_tasks_blocked()
+    await house.store.flush()
+    await anyio.wait_all_tasks_blocked()
+
+
+async def counted(house: House) -> tuple[Session, Counter]:
+    """Return a session whose count, 1, is saved long enough ago for the next checkpoint to be taken at once."""
+    session = await house.create(idle=600.0)
+    await house.count(session.id)
+    await settled(house)
+    await settled(house, SECONDS)
+    return session, house.counter.live[0]
+
+
+async def refuse() -> Snapshot | None:
+    raise ServiceUnavailable("The counter does not answer.")
+
+
+async def unsaved(house: House, tool: str = "inc") -> tuple[Session, Counter]:
+    """Return a session with a call that no checkpoint can save."""
+    session, counter = await counted(house)
+    counter.checkpoint = refuse
+    house.clock.advance(0.1)
+    await house.call(session.id, tool)
+    return session, counter
+
+
+async def noticed(house: House, session: Session) -> str:
+    """Return what the first result says."""
+    notice = (await house.call(session.id, "get")).notice
+    assert notice is not None
+    return notice
+
+
+async def died(house: House, session: Session) -> None:
+    """Kill the connection of a session, and wait until it is there again."""
+    house.counter.live[0].die("killed")
+    await house.until(lambda: session.status == "error")
+    await house.pass_time(lambda: session.status == "idle")
+
+
+async def killed(house: House, session: Session) -> str:
+    """Kill the connection of a session, and return what the first result says when it is there again."""
+    await died(house, session)
+    return await noticed(house, session)
+
+
+async def copied(house: House, folder: Path) -> Path:
+    """Return what a kill of the process would leave of its data."""
+    await house.store.flush()
+    return Path(copytree(folder, folder.with_name("copy")))
+
+
+@pytest.mark.parametrize("tool", ["inc", "fail"])
+async def test_what_was_done_after_the_last_checkpoint_is_told_as_lost(build: Build, tool: str):
+    async with build(counting()) as house:
+        session, _ = await unsaved(house, tool)
+        notice = await killed(house, session)
+        assert "Restored: the count." in notice
+        assert BEHIND in notice
+        assert (await house.call(session.id, "get")).notice is None
+
+
+async def test_what_was_told_as_lost_is_not_told_with_the_next_connection(build: Build):
+    async with build(counting()) as house:
+        session, _ = await unsaved(house)
+        assert BEHIND in await killed(house, session)
+        assert NOTHING in await killed(house, session)
+
+
+async def test_nothing_is_lost_when_only_looking_came_after_the_last_checkpoint(build: Build):
+    async with build(counting()) as house:
+        session, _ = await counted(house)
+        house.clock.advance(0.1)
+        await house.call(session.id, "get")
+        assert NOTHING in await killed(house, session)
+
+
+async def test_looking_often_hides_nothing(build: Build, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(saving, "PAGE", 3)
+    async with build(counting()) as house:
+        session, _ = await unsaved(house)
+        for _ in range(10):
+            house.clock.advance(0.01)
+            await house.call(session.id, "get")
+        assert BEHIND in await killed(house, session)
+
+
+async def test_what_may_be_repeated_is_lost_as_well(build: Build, monkeypatch: pytest.MonkeyPatch):
+    def repeatable(_: str) -> bool:
+        """Such as writing a file: twice does no harm, but once it has to be."""
+        return True
+
+    async with build(counting()) as house:
+        monkeypatch.setattr(house.counter, "repeatable", repeatable)
+        session, _ = await unsaved(house)
+        assert BEHIND in await killed(house, session)
+
+
+async def test_a_call_that_was_refused_or_not_sent_lost_nothing(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+):
+    async with build(counting()) as house:
+        session, counter = await counted(house)
+        house.clock.advance(0.1)
+
+        async def call(*_: Any) -> CallResult:
+            raise InvalidArgument("There is no such tool.")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(counter, "call", call)
+            with pytest.raises(InvalidArgument):
+                await house.call(session.id)
+        assert NOTHING in await killed(house, session)
+        await house.registry.pause(LOCAL, session.id)
+        house.counter.refuse = 1
+        with pytest.raises(ServiceUnavailable):
+            await house.call(session.id)
+        house.clock.advance(0.1)
+        assert NOTHING in await noticed(house, session)
+
+
+async def test_a_call_that_waited_for_a_checkpoint_is_not_in_it(build: Build):
+    async with build(counting(concurrency=1)) as house, anyio.create_task_group() as tasks:
+        session, counter = await counted(house)
+        begun, go_on, whole = anyio.Event(), anyio.Event(), counter.checkpoint
+
+        async def checkpoint() -> Snapshot | None:
+            found = await whole()
+            begun.set()
+            await go_on.wait()
+            return found
+
+        counter.checkpoint = checkpoint
+        await house.count(session.id)
+        await begun.wait()
+        house.clock.advance(0.1)
+        tasks.start_soon(house.call, session.id)
+        await anyio.wait_all_tasks_blocked()
+        house.clock.advance(0.1)
+        counter.checkpoint = refuse
+        go_on.set()
+        await house.until(lambda: counter.count == 3)
+        await settled(house)
+        assert BEHIND in await killed(house, session)
+
+
+async def test_a_call_that_a_checkpoint_waited_for_is_in_it(build: Build):
+    async with build(counting(concurrency=1)) as house, anyio.create_task_group() as tasks:
+        session, _ = await counted(house)
+        await house.count(session.id)
+        tasks.start_soon(house.call, session.id, "hold")
+        await house.counter.holding.wait()
+        await settled(house, SECONDS)
+        house.counter.let_go.set()
+        await settled(house)
+        assert house.counter.checkpoints == 2
+        assert NOTHING in await killed(house, session)
+
+
+async def test_a_call_that_went_on_beside_a_checkpoint_may_not_be_in_it(build: Build):
+    async with build(counting()) as house, anyio.create_task_group() as tasks:
+        session, counter = await counted(house)
+        tasks.start_soon(house.call, session.id, "hold")
+        await house.counter.holding.wait()
+        await house.count(session.id)
+        await settled(house, SECONDS)
+        counter.checkpoint = refuse
+        house.clock.advance(0.1)
+        house.counter.let_go.set()
+        await settled(house)
+        assert BEHIND in await killed(house, session)
+
+
+@pytest.mark.parametrize("operation", [None, "an operation"])
+@pytest.mark.parametrize("saved", [True, False])
+async def test_what_another_process_had_not_saved_is_told_as_lost(
+    build: Build, tmp_path: Path, operation: str | None, saved: bool
+):
+    folder = tmp_path / "data"
+    async with build(counting(), folder=folder) as house:
+        session, _ = await (counted if saved else unsaved)(house)
+        left, now = await copied(house, folder), house.clock.now()
+    async with build(counting(), folder=left) as other:
+        other.clock.advance(now - other.clock.now() + 1.0)
+        request = Request(LOCAL, session.id, "counter", "inc", {}, operation_id=operation)
+        answer: Answer = await other.router.call(request, Nobody())
+        assert answer.notice is not None
+        assert "the server was restarted" in answer.notice
+        assert (NOTHING if saved else BEHIND) in answer.notice
+
+
+@pytest.mark.parametrize("then", ["a pause", "another process", "another death"])
+async def test_what_nobody_was_told_is_told_with_what_is_lost_next(
+    build: Build, tmp_path: Path, then: str
+):
+    folder = tmp_path / "data"
+    async with build(counting(), folder=folder) as house:
+        session, _ = await unsaved(house)
+        await died(house, session)
+        # It is saved as it is now, so that nothing else says that it was more.
+        if then == "another death":
+            await house.registry.forking.fork(LOCAL, session.id)
+            await died(house, session)
+        else:
+            await house.registry.pause(LOCAL, session.id)
+        if then != "another process":
+            session = await house.registry.find(LOCAL, session.id)
+            notice = await noticed(house, session)
+            assert f"{NOTHING} Lost before that: {WHAT}." in notice
+            assert (await house.call(session.id, "get")).notice is None
+            assert WHAT not in await killed(house, session)
+    if then == "another process":
+        async with build(counting(), folder=folder) as other:
+            assert f"Lost before that: {WHAT}." in await noticed(other, session)
+            assert WHAT not in await killed(other, await other.registry.find(LOCAL, session.id))
+
+
+@pytest.mark.parametrize("what", ["flush", "history"])
+async def test_a_store_that_does_not_say_what_was_done_keeps_nothing_from_recovering(
+    build: Build, monkeypatch: pytest.MonkeyPatch, what: str
+):
+    async def fail(*_: Any) -> None:
+        raise StoreUnavailable("The disk is full.")
+
+    async with build(counting()) as house:
+        session, _ = await unsaved(house)
+        with monkeypatch.context() as patched:
+            patched.setattr(house.store, what, fail)
+            await died(house, session)
+        assert "Restored: the count." in await noticed(house, session)
+
+
+@pytest.mark.parametrize("why", ["the server was restarted", "does not answer"])
+async def test_a_fork_of_what_was_not_all_saved_says_so(build: Build, tmp_path: Path, why: str):
+    folder = tmp_path / "data"
+    async with build(counting(), folder=folder) as house:
+        session, counter = await unsaved(house)
+        counter.snapshot = refuse
+        left = await copied(house, folder)
+        await house.registry.pause(LOCAL, session.id)
+    folder = left if "restarted" in why else folder
+    async with build(counting(), folder=folder) as other:
+        made = await other.registry.forking.fork(LOCAL, session.id)
+        assert made.services[0].copied
+        assert made.services[0].note is not None
+        assert "not what was done since: " in made.services[0].note
+        assert why in made.services[0].note
+
+
+async def test_a_restart_on_request_saves_first_what_was_done(build: Build):
+    async with build(counting()) as house:
+        session, _ = await counted(house)
+        house.clock.advance(0.1)
+        await house.count(session.id)
+        await house.registry.restart(LOCAL, session.id)
+        assert NOTHING in await noticed(house, session)
+        assert await house.count(session.id) == 3
+
+
+async def test_a_restart_on_request_does_not_wait_for_what_is_stuck(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(links, "RESTART_SECONDS", 0.01)
+    async with build(counting()) as house:
+        session, counter = await unsaved(house)
+        monkeypatch.setattr(counter, "snapshot", anyio.sleep_forever)
+        with anyio.fail_after(5):
+            await house.registry.restart(LOCAL, session.id)
+        assert BEHIND in await noticed(house, session)
+        assert await house.count(session.id) == 2
