@@ -362,19 +362,28 @@ class BrowserSession:
         self.spawn(self._keep_download, tab, download)
 
     async def _keep_download(self, tab: Tab, download: Download) -> None:
-        name = download.suggested_filename[:200]
+        name, kept = download.suggested_filename[:200], False
         self.news.append(f"Downloading {name} ...")
         try:
-            await self.files.keep_download(download)
-            return
-        except Exception as error:
-            self.news.append(f"The download of {name} failed: {reason(error)}")
+            try:
+                await self.files.keep_download(download)
+                kept = True
+            except Exception as error:
+                self.news.append(f"The download of {name} failed: {reason(error)}")
+            await self._close_empty()
         finally:
             self.downloads -= 1
             if not self.downloads:
                 self._downloads_over.set()
                 self._downloads_over = anyio.Event()
-        await self.files.swept(download)
+        if not kept:
+            await self.files.swept(download)
+
+    async def _close_empty(self) -> None:
+        """Close tabs that pages opened for a download, and that got no document, as a browser with a window does."""
+        for tab in [tab for tab in self.tabs if tab is not self.tabs.current and not tab.page.url]:
+            await self.tabs.close(tab)
+            self.news.append("A tab that had opened for a download was closed.")
 
 
 async def _dismiss(dialog: Dialog) -> None:

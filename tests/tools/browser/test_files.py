@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import anyio
 import pytest
-from browsing import Browse
+from browsing import Browse, section
+from changing import Changing
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser import files as module
@@ -133,3 +134,25 @@ async def test_a_download_with_a_long_name_is_kept(browse: Browse, lab: str) -> 
     (name,) = await browse.connection.session.files.names()
     assert name.endswith("漢.txt")
     assert f"Downloaded {name} (4 bytes)" in texts[-1]
+
+
+@pytest.mark.parametrize(
+    "opens",
+    [
+        "<a href=/file target=_blank>get</a>",
+        "<button onclick=\"window.open('/file')\">get</button>",
+        "<form action=/file target=_blank><button>get</button></form>",
+    ],
+)
+async def test_a_tab_that_opens_for_a_download_is_closed_when_it_is_over(
+    browse: Browse, opens: str
+) -> None:
+    with Changing() as site:
+        site.pages |= {"/": opens, "/file": "a,b"}
+        site.headers["/file"] = {"Content-Disposition": "attachment; filename=report.csv"}
+        await browse.text("navigate", url=site.url)
+        text = await browse.text("click", target="text=get")
+        assert "Downloaded report.csv" in section(text, "Events")
+        assert "A tab that had opened for a download was closed." in section(text, "Events")
+        assert "### Open tabs" not in text
+        assert len(browse.connection.session.tabs) == 1
