@@ -164,14 +164,12 @@ class Forking:
         """Return what the children get of a connection, and what is to be said of it."""
         if binding.service.pause != "snapshot":
             return None, "It saves nothing: the children get fresh connections."
-        record = await self._links.saving.take(parent, binding)
+        # It counts as saved from now on, so the parent needs it as well.
+        record = await self._links.saving.save(parent, binding)
         if record is not None:
-            # It counts as saved from now on, so the parent needs it as well.
-            await self._links.saving.keep(parent, record)
             return record.data, None
-        if not (binding.record.generation or parent.record.parent):
-            return None, "It was not opened yet: there is nothing to copy."
-        record = await self._store.snapshot(parent.id, binding.service.name)
+        if binding.record.generation or parent.record.parent:
+            record = await self._store.snapshot(parent.id, binding.service.name)
         if record is None:
             return None, _nothing_saved(binding)
         behind = await self._links.saving.is_behind(parent, binding, record)

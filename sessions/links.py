@@ -24,7 +24,6 @@ from .store.base import Store
 
 logger = logging.getLogger("statehold.sessions")
 
-
 RESTART_SECONDS: Final = 5.0
 """How long a connection that is to be replaced may take to be saved."""
 UNTOLD: Final = 1000
@@ -250,20 +249,15 @@ class Links:
                 # It is everybody's: one session may not take it from the others.
                 continue
             if binding.live is not None:
-                await self._save_in_time(session, binding)
+                # Being stuck may be why it is to be replaced.
+                with anyio.move_on_after(RESTART_SECONDS):
+                    await self.saving.save(session, binding)
             live, binding.live = binding.live, None
             if live is not None:
                 await live.aclose()
             if binding.record.generation:
                 binding.changed(status=BindingStatus.LOST, last_error="restarted on request")
             await self.connect(session, binding)
-
-    async def _save_in_time(self, session: Session, binding: Binding) -> None:
-        """Save a connection before it is replaced, if it answers: being stuck may be why it is."""
-        with anyio.move_on_after(RESTART_SECONDS):
-            record = await self.saving.take(session, binding)
-            if record is not None:
-                await self.saving.keep(session, record)
 
     def save_soon(self, session: Session, binding: Binding) -> None:
         """Make what a binding's record says durable, without keeping anybody waiting."""

@@ -237,14 +237,14 @@ class Router:
             return await self._send(session, binding, request, ctx)
         except ConnectionLost:
             # Nothing was sent: sending it over the next connection repeats nothing.
-            request.sent = False
+            request.sent, request.ended_at = False, None
         except OutcomeUnknown:
             if request.operation_id is not None or not binding.service.repeatable(request.tool):
                 raise
         try:
             return await self._send(session, binding, request, ctx)
         except ConnectionLost:
-            request.sent = False
+            request.sent, request.ended_at = False, None
             raise
 
     async def _send(
@@ -262,8 +262,8 @@ class Router:
                         result = await live.connection.call(request.tool, request.arguments, timed)
                     finally:
                         # Whatever became of it: what it did until then was done.
-                        request.ended_at = self._registry.clock.now()
                         self._registry.links.saving.called(session, binding, live)
+                        request.ended_at = live.called_at
         except TimeoutError:
             raise self._timed_out(session, binding, request.tool) from None
         if not live.recorded.is_set():

@@ -187,6 +187,13 @@ class Saving:
         binding.save_error = error
         return None
 
+    async def save(self, session: Session, binding: Binding) -> SnapshotRecord | None:
+        """Take a snapshot and keep it: take() and keep() in one."""
+        record = await self.take(session, binding)
+        if record is not None:
+            await self.keep(session, record)
+        return record
+
     def called(self, session: Session, binding: Binding, live: LiveConnection) -> None:
         """Note that a call over a connection ended, in whatever way, and have saved what it did."""
         live.called_at = self._clock.now()
@@ -251,7 +258,7 @@ async def save_quietly(
 ) -> bool:
     """Make records durable and return whether they are; when they cannot be, that is logged."""
     try:
-        await session.save(bindings=bindings, snapshots=snapshots, status=durable(session.status))
+        await session.save(bindings=bindings, snapshots=snapshots, status=_durable(session.status))
     except (SessionError, StoreUnavailable) as error:
         logger.warning("session %s not recorded: %s", session.id, error)
         return False
@@ -270,7 +277,7 @@ def _unsaved(binding: Binding, live: LiveConnection) -> bool:
     return live.connection.unsaved or binding.save_error is not None
 
 
-def durable(status: Status) -> Status:
+def _durable(status: Status) -> Status:
     """Return the status as the store holds it: `active` is for the owner alone."""
     return Status.IDLE if status is Status.ACTIVE else status
 
@@ -302,4 +309,4 @@ def _parts(data: bytes) -> tuple[Snapshot, str]:
     return Snapshot(found["data"], blobs), found.get("untold", "")
 
 
-__all__ = ["Saving", "durable", "packed", "save_quietly", "unpacked"]
+__all__ = ["Saving", "packed", "save_quietly", "unpacked"]

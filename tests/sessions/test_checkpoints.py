@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import anyio
 import pytest
-from counting import Counter, Counting
+from checkpointed import SECONDS, counted, saving, settled
+from counting import Counter
 from house import Build, House
 
 from statehold.sessions import saving as kept
@@ -22,12 +22,6 @@ from statehold.sessions.errors import (
 from statehold.sessions.records import LOCAL
 from statehold.sessions.services import CallResult, Snapshot
 from statehold.sessions.session import Session
-
-SECONDS = 5.0
-
-
-def saving(**options: Any) -> Counting:
-    return Counting(pause="snapshot", checkpoint_seconds=SECONDS, **options)
 
 
 def untold() -> None:
@@ -51,28 +45,9 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("counting.Counter", Restless)
 
 
-async def settled(house: House, seconds: float = 0.0) -> None:
-    """Move the clock and let everything that is due happen."""
-    house.clock.advance(seconds)
-    await anyio.wait_all_tasks_blocked()
-    await house.store.flush()
-    await anyio.wait_all_tasks_blocked()
-
-
 async def saved_count(house: House, session: Session) -> int | None:
     found = await house.store.snapshot(session.id, "counter")
     return None if found is None else kept.unpacked(found.data).data["count"]
-
-
-async def counted(house: House) -> tuple[Session, Counter]:
-    """Return a session whose count, 1, is saved long enough ago for the next checkpoint to be taken at once."""
-    session = await house.create(idle=600.0)
-    await house.count(session.id)
-    await settled(house)
-    await settled(house, SECONDS)
-    counter = house.counter.live[0]
-    assert not counter.unsaved
-    return session, counter
 
 
 def failing(counter: Counter, times: int) -> list[None]:

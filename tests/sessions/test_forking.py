@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from counting import Counting
+from counting import Counting, refuse
 from house import Build, House, house
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +18,6 @@ from statehold.sessions.branches import merged
 from statehold.sessions.errors import (
     InvalidArgument,
     NameTaken,
-    ServiceUnavailable,
     SessionClosed,
     SessionLimit,
     SessionNotFound,
@@ -28,7 +27,6 @@ from statehold.sessions.errors import (
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.saving import unpacked
-from statehold.sessions.services import Snapshot
 from statehold.sessions.session import Session
 
 JSON = dict[str, Any]
@@ -46,10 +44,6 @@ async def forked(house: House, session: Session, count: int = 1) -> list[str]:
 
 async def value(house: House, session: str) -> object:
     return (await house.registry.states.read(LOCAL, session)).value
-
-
-async def refuse() -> Snapshot | None:
-    raise ServiceUnavailable("The counter does not answer.\nNor does anybody.")
 
 
 async def test_children_of_what_could_not_be_saved_get_what_was_saved_before_and_that_is_said(

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import anyio
 import pytest
-from counting import Counter, Counting
+from counting import Counter, Counting, refuse
 from house import Build, House
 
-from statehold.sessions.errors import ServiceUnavailable, StoreUnavailable
+from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.lifecycle import Event
 from statehold.sessions.records import LOCAL, BindingStatus
 from statehold.sessions.services import Snapshot
@@ -18,10 +18,6 @@ from statehold.sessions.session import Session
 
 def saving(**options: float) -> Counting:
     return Counting(pause="snapshot", **options)  # pyright: ignore[reportArgumentType]
-
-
-async def refuse() -> Snapshot | None:
-    raise ServiceUnavailable("The counter does not answer.\nNor does anybody.")
 
 
 async def burst() -> Snapshot | None:

@@ -8,45 +8,21 @@ from typing import Any
 
 import anyio
 import pytest
-from counting import Counter, Counting, Nobody
+from checkpointed import SECONDS, counted, saving, settled
+from counting import Counter, Nobody, refuse
 from house import Build, House
 
-from statehold.sessions import links, saving
+from statehold.sessions import links
+from statehold.sessions import saving as kept
 from statehold.sessions.errors import InvalidArgument, ServiceUnavailable, StoreUnavailable
 from statehold.sessions.records import LOCAL
 from statehold.sessions.router import Answer, Request
 from statehold.sessions.services import CallResult, Snapshot
 from statehold.sessions.session import Session
 
-SECONDS = 5.0
 WHAT = "what was done after it was last saved"
 BEHIND = f"Lost: {WHAT}."
 NOTHING = "Lost: nothing that is known."
-
-
-def counting(**options: Any) -> Counting:
-    return Counting(pause="snapshot", checkpoint_seconds=SECONDS, **options)
-
-
-async def settled(house: House, seconds: float = 0.0) -> None:
-    """Move the clock and let everything that is due happen."""
-    house.clock.advance(seconds)
-    await anyio.wait_all_tasks_blocked()
-    await house.store.flush()
-    await anyio.wait_all_tasks_blocked()
-
-
-async def counted(house: House) -> tuple[Session, Counter]:
-    """Return a session whose count, 1, is saved long enough ago for the next checkpoint to be taken at once."""
-    session = await house.create(idle=600.0)
-    await house.count(session.id)
-    await settled(house)
-    await settled(house, SECONDS)
-    return session, house.counter.live[0]
-
-
-async def refuse() -> Snapshot | None:
-    raise ServiceUnavailable("The counter does not answer.")
 
 
 async def unsaved(house: House, tool: str = "inc") -> tuple[Session, Counter]:
@@ -86,7 +62,7 @@ async def copied(house: House, folder: Path) -> Path:
 
 @pytest.mark.parametrize("tool", ["inc", "fail"])
 async def test_what_was_done_after_the_last_checkpoint_is_told_as_lost(build: Build, tool: str):
-    async with build(counting()) as house:
+    async with build(saving()) as house:
         session, _ = await unsaved(house, tool)
         notice = await killed(house, session)
         assert "Restored: the count." in notice
@@ -95,14 +71,14 @@ async def test_what_was_done_after_the_last_checkpoint_is_told_as_lost(build: Bu
 
 
 async def test_what_was_told_as_lost_is_not_told_with_the_next_connection(build: Build):
-    async with build(counting()) as house:
+    async with build(saving()) as house:
         session, _ = await unsaved(house)
         assert BEHIND in await killed(house, session)
         assert NOTHING in await killed(house, session)
 
 
 async def test_nothing_is_lost_when_only_looking_came_after_the_last_checkpoint(build: Build):
-    async with build(counting()) as house:
+    async with build(saving()) as house:
         session, _ = await counted(house)
         house.clock.advance(0.1)
         await house.call(session.id, "get")
@@ -110,8 +86,8 @@ async def test_nothing_is_lost_when_only_looking_came_after_the_last_checkpoint(
 
 
 async def test_looking_often_hides_nothing(build: Build, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(saving, "PAGE", 3)
-    async with build(counting()) as house:
+    monkeypatch.setattr(kept, "PAGE", 3)
+    async with build(saving()) as house:
         session, _ = await unsaved(house)
         for _ in range(10):
             house.clock.advance(0.01)
@@ -124,7 +100,7 @@ async def test_what_may_be_repeated_is_lost_as_well(build: Build, monkeypatch: p
         """Such as writing a file: twice does no harm, but once it has to be."""
         return True
 
-    async with build(counting()) as house:
+    async with build(saving()) as house:
         monkeypatch.setattr(house.counter, "repeatable", repeatable)
         session, _ = await unsaved(house)
         assert BEHIND in await killed(house, session)
@@ -133,7 +109,7 @@ async def test_what_may_be_repeated_is_lost_as_well(build: Build, monkeypatch: p
 async def test_a_call_that_was_refused_or_not_sent_lost_nothing(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
-    async with build(counting()) as house:
+    async with build(saving()) as house:
         session, counter = await counted(house)
         house.clock.advance(0.1)
 
@@ -154,7 +130,7 @@ async def test_a_call_that_was_refused_or_not_sent_lost_nothing(
 
 
 async def test_a_call_that_waited_for_a_checkpoint_is_not_in_it(build: Build):
-    async with build(counting(concurrency=1)) as house, anyio.create_task_group() as tasks:
+    async with build(saving(concurrency=1)) as house, anyio.create_task_group() as tasks:
         session, counter = await counted(house)
         begun, go_on, whole = anyio.Event(), anyio.Event(), counter.checkpoint
 
@@ -179,7 +155,7 @@ async def test_a_call_that_waited_for_a_checkpoint_is_not_in_it(build: Build):
 
 
 async def test_a_call_that_a_checkpoint_waited_for_is_in_it(build: Build):
-    async with build(counting(concurrency=1)) as house, anyio.create_task_group() as tasks:
+    async with build(saving(concurrency=1)) as house, anyio.create_task_group() as tasks:
         session, _ = await counted(house)
         await house.count(session.id)
         tasks.start_soon(house.call, session.id, "hold")
@@ -192,7 +168,7 @@ async def test_a_call_that_a_checkpoint_waited_for_is_in_it(build: Build):
 
 
 async def test_a_call_that_went_on_beside_a_checkpoint_may_not_be_in_it(build: Build):
-    async with build(counting()) as house, anyio.create_task_group() as tasks:
+    async with build(saving()) as house, anyio.create_task_group() as tasks:
         session, counter = await counted(house)
         tasks.start_soon(house.call, session.id, "hold")
         await house.counter.holding.wait()
@@ -211,10 +187,10 @@ async def test_what_another_process_had_not_saved_is_told_as_lost(
     build: Build, tmp_path: Path, operation: str | None, saved: bool
 ):
     folder = tmp_path / "data"
-    async with build(counting(), folder=folder) as house:
+    async with build(saving(), folder=folder) as house:
         session, _ = await (counted if saved else unsaved)(house)
         left, now = await copied(house, folder), house.clock.now()
-    async with build(counting(), folder=left) as other:
+    async with build(saving(), folder=left) as other:
         other.clock.advance(now - other.clock.now() + 1.0)
         request = Request(LOCAL, session.id, "counter", "inc", {}, operation_id=operation)
         answer: Answer = await other.router.call(request, Nobody())
@@ -228,7 +204,7 @@ async def test_what_nobody_was_told_is_told_with_what_is_lost_next(
     build: Build, tmp_path: Path, then: str
 ):
     folder = tmp_path / "data"
-    async with build(counting(), folder=folder) as house:
+    async with build(saving(), folder=folder) as house:
         session, _ = await unsaved(house)
         await died(house, session)
         # It is saved as it is now, so that nothing else says that it was more.
@@ -244,7 +220,7 @@ async def test_what_nobody_was_told_is_told_with_what_is_lost_next(
             assert (await house.call(session.id, "get")).notice is None
             assert WHAT not in await killed(house, session)
     if then == "another process":
-        async with build(counting(), folder=folder) as other:
+        async with build(saving(), folder=folder) as other:
             assert f"Lost before that: {WHAT}." in await noticed(other, session)
             assert WHAT not in await killed(other, await other.registry.find(LOCAL, session.id))
 
@@ -256,7 +232,7 @@ async def test_a_store_that_does_not_say_what_was_done_keeps_nothing_from_recove
     async def fail(*_: Any) -> None:
         raise StoreUnavailable("The disk is full.")
 
-    async with build(counting()) as house:
+    async with build(saving()) as house:
         session, _ = await unsaved(house)
         with monkeypatch.context() as patched:
             patched.setattr(house.store, what, fail)
@@ -267,13 +243,13 @@ async def test_a_store_that_does_not_say_what_was_done_keeps_nothing_from_recove
 @pytest.mark.parametrize("why", ["the server was restarted", "does not answer"])
 async def test_a_fork_of_what_was_not_all_saved_says_so(build: Build, tmp_path: Path, why: str):
     folder = tmp_path / "data"
-    async with build(counting(), folder=folder) as house:
+    async with build(saving(), folder=folder) as house:
         session, counter = await unsaved(house)
         counter.snapshot = refuse
         left = await copied(house, folder)
         await house.registry.pause(LOCAL, session.id)
     folder = left if "restarted" in why else folder
-    async with build(counting(), folder=folder) as other:
+    async with build(saving(), folder=folder) as other:
         made = await other.registry.forking.fork(LOCAL, session.id)
         assert made.services[0].copied
         assert made.services[0].note is not None
@@ -282,7 +258,7 @@ async def test_a_fork_of_what_was_not_all_saved_says_so(build: Build, tmp_path: 
 
 
 async def test_a_restart_on_request_saves_first_what_was_done(build: Build):
-    async with build(counting()) as house:
+    async with build(saving()) as house:
         session, _ = await counted(house)
         house.clock.advance(0.1)
         await house.count(session.id)
@@ -295,7 +271,7 @@ async def test_a_restart_on_request_does_not_wait_for_what_is_stuck(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(links, "RESTART_SECONDS", 0.01)
-    async with build(counting()) as house:
+    async with build(saving()) as house:
         session, counter = await unsaved(house)
         monkeypatch.setattr(counter, "snapshot", anyio.sleep_forever)
         with anyio.fail_after(5):

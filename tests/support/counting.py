@@ -41,6 +41,11 @@ class Nobody:
         raise AssertionError("nobody is asked")
 
 
+async def refuse() -> Snapshot | None:
+    """What takes the place of a connection's snapshot() or checkpoint() when it cannot be saved."""
+    raise ServiceUnavailable("The counter does not answer.\nNor does anybody.")
+
+
 @dataclass(eq=False)
 class Counter:
     """One connection: a number."""
@@ -163,4 +168,4 @@ class Counting:
         return tool == "get"
 
 
-__all__ = ["Counter", "Counting", "Nobody"]
+__all__ = ["Counter", "Counting", "Nobody", "refuse"]

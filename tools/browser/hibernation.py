@@ -265,8 +265,9 @@ class _Reading:
             before = self._origins.read.get(page)
             if before is not None and before.url == tab.url:
                 lost = ["what happened on it last (it did not answer)"]
-                kept = {"status": before.status, "page": before.page, "entry": before.entry}
-                return replace(tab, lost=lost, **kept)
+                return replace(
+                    tab, status=before.status, page=before.page, entry=before.entry, lost=lost
+                )
             return replace(tab, lost=["what was on it (it did not answer)"])
         if found["storage"] is not None:
             self._origins.note(found["storage"], whole=bool(self.limits["whole"]))

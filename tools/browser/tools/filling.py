@@ -237,10 +237,11 @@ async def _fill(call: Call, field: FormField) -> None:
     else:
         await _put(call, locator, value)
         call.answer.code(f"await {code}.fill({value!r})")
-        if field.type == "slider" and (await call.tab()).modal_text is None:
+        tab = await call.tab()
+        if field.type == "slider" and tab.modal_text is None:
             made = await locator.input_value(timeout=call.timeout)
             if made != value.strip():
-                (await call.tab()).news.append(f"{field.name}: the field made {made} of {value}.")
+                tab.news.append(f"{field.name}: the field made {made} of {value}.")
 
 
 TOOLS: list[BrowserTool] = [type_text, press_key, select_option, fill_form]

@@ -9,7 +9,6 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import Field
 
-from ....sessions.exact import well_formed
 from ..answer import as_json
 from ..call import Call, ToolFailed
 from ..node import run_code
@@ -51,7 +50,7 @@ async def evaluate(call: Call, given: Evaluate) -> None:
     async def run() -> None:
         values.append(await script())
         if left:
-            text = well_formed(as_json(values[0]))
+            text = as_json(values[0])
             more = "" if len(text) <= LATE else f"... ({len(text)} characters)"
             tab.news.append(f"The script that had waited returned {text[:LATE]}{more}")
 

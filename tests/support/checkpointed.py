@@ -1,0 +1,39 @@
+"""A session whose connection takes checkpoints, and the time that passes until one is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+from counting import Counter, Counting
+from house import House
+
+from statehold.sessions.session import Session
+
+SECONDS = 5.0
+
+
+def saving(**options: Any) -> Counting:
+    return Counting(pause="snapshot", checkpoint_seconds=SECONDS, **options)
+
+
+async def settled(house: House, seconds: float = 0.0) -> None:
+    """Move the clock and let everything that is due happen."""
+    house.clock.advance(seconds)
+    await anyio.wait_all_tasks_blocked()
+    await house.store.flush()
+    await anyio.wait_all_tasks_blocked()
+
+
+async def counted(house: House) -> tuple[Session, Counter]:
+    """Return a session whose count, 1, is saved long enough ago for the next checkpoint to be taken at once."""
+    session = await house.create(idle=600.0)
+    await house.count(session.id)
+    await settled(house)
+    await settled(house, SECONDS)
+    counter = house.counter.live[0]
+    assert not counter.unsaved
+    return session, counter
+
+
+__all__ = ["SECONDS", "counted", "saving", "settled"]
