@@ -239,7 +239,8 @@ class Router:
             # Nothing was sent: sending it over the next connection repeats nothing.
             request.sent, request.ended_at = False, None
         except OutcomeUnknown:
-            if request.operation_id is not None or not binding.service.repeatable(request.tool):
+            spec = binding.service.tool(request.tool)
+            if request.operation_id is not None or spec is None or not spec.repeatable:
                 raise
         try:
             return await self._send(session, binding, request, ctx)

@@ -283,13 +283,15 @@ def _durable(status: Status) -> Status:
 
 
 def _may_have_changed(binding: Binding, entry: JournalRecord) -> bool:
-    return (
-        entry.service == binding.service.name
-        and entry.generation >= max(binding.record.told_generation, 1)
-        and entry.status in SENT
-        and entry.tool is not None
-        and not binding.service.reads(entry.tool)
-    )
+    if (
+        entry.service != binding.service.name
+        or entry.generation < max(binding.record.told_generation, 1)
+        or entry.status not in SENT
+        or entry.tool is None
+    ):
+        return False
+    spec = binding.service.tool(entry.tool)
+    return spec is None or not spec.reads
 
 
 def packed(snapshot: Snapshot, untold: str = "") -> bytes:

@@ -265,12 +265,8 @@ class Service(Protocol):
         """
         ...
 
-    def reads(self, tool: str) -> bool:
-        """Whether a tool changes nothing (ToolSpec.reads). One that is not known may change everything."""
-        ...
-
-    def repeatable(self, tool: str) -> bool:
-        """Whether a call whose outcome is unknown may be sent again (ToolSpec.repeatable)."""
+    def tool(self, name: str) -> ToolSpec | None:
+        """Return what is known of a tool, without asking for it; None may change everything."""
         ...
 
 

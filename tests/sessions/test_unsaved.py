@@ -17,7 +17,7 @@ from statehold.sessions import saving as kept
 from statehold.sessions.errors import InvalidArgument, ServiceUnavailable, StoreUnavailable
 from statehold.sessions.records import LOCAL
 from statehold.sessions.router import Answer, Request
-from statehold.sessions.services import CallResult, Snapshot
+from statehold.sessions.services import CallResult, Snapshot, ToolSpec
 from statehold.sessions.session import Session
 
 WHAT = "what was done after it was last saved"
@@ -96,12 +96,12 @@ async def test_looking_often_hides_nothing(build: Build, monkeypatch: pytest.Mon
 
 
 async def test_what_may_be_repeated_is_lost_as_well(build: Build, monkeypatch: pytest.MonkeyPatch):
-    def repeatable(_: str) -> bool:
+    def writing(name: str) -> ToolSpec:
         """Such as writing a file: twice does no harm, but once it has to be."""
-        return True
+        return ToolSpec(name, {"name": name, "annotations": {"idempotentHint": True}})
 
     async with build(saving()) as house:
-        monkeypatch.setattr(house.counter, "repeatable", repeatable)
+        monkeypatch.setattr(house.counter, "tool", writing)
         session, _ = await unsaved(house)
         assert BEHIND in await killed(house, session)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import anyio
 import anyio.lowlevel
@@ -137,13 +137,20 @@ class Counting:
     calls: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     holding: anyio.Event = field(default_factory=anyio.Event)
     let_go: anyio.Event = field(default_factory=anyio.Event)
+    specs: ClassVar = tuple(
+        ToolSpec(
+            name,
+            {
+                "name": name,
+                "inputSchema": {"type": "object", "properties": {}},
+                "annotations": {"readOnlyHint": name == "get"},
+            },
+        )
+        for name in ("inc", "get", "hold", "die", "fail")
+    )
 
     async def tools(self) -> Sequence[ToolSpec]:
-        schema: JSON = {"type": "object", "properties": {}}
-        return [
-            ToolSpec(name, {"name": name, "inputSchema": schema})
-            for name in ("inc", "get", "hold", "die", "fail")
-        ]
+        return self.specs
 
     async def open(self, session: SessionView, snapshot: Snapshot | None) -> Counter:
         await anyio.lowlevel.checkpoint()
@@ -161,11 +168,8 @@ class Counting:
         self.live.append(counter)
         return counter
 
-    def reads(self, tool: str) -> bool:
-        return tool == "get"
-
-    def repeatable(self, tool: str) -> bool:
-        return tool == "get"
+    def tool(self, name: str) -> ToolSpec | None:
+        return next((spec for spec in self.specs if spec.name == name), None)
 
 
 __all__ = ["Counter", "Counting", "Nobody", "refuse"]

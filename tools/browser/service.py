@@ -73,9 +73,7 @@ class BrowserService:
         self.call_seconds = config.call_seconds or call_seconds
         self.checkpoint_seconds = config.checkpoint or None
         self._tools = {tool.name: tool for tool in toolset(config)}
-        self._specs = tuple(tool.spec() for tool in self._tools.values())
-        self._reads = {spec.name for spec in self._specs if spec.reads}
-        self._repeatable = {spec.name for spec in self._specs if spec.repeatable}
+        self._specs = {name: tool.spec() for name, tool in self._tools.items()}
         self._private = alone if config.private is None else config.private
         self._data = data
         self._folder = Path() if data is None else data / "browser"
@@ -126,13 +124,10 @@ class BrowserService:
     # What it offers.
 
     async def tools(self) -> Sequence[ToolSpec]:
-        return self._specs
+        return tuple(self._specs.values())
 
-    def reads(self, tool: str) -> bool:
-        return tool in self._reads
-
-    def repeatable(self, tool: str) -> bool:
-        return tool in self._repeatable
+    def tool(self, name: str) -> ToolSpec | None:
+        return self._specs.get(name)
 
     async def check(self) -> Check:
         """Start a browser, end it, and report, without raising."""

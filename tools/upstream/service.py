@@ -150,11 +150,8 @@ class UpstreamService:
             await self._probe()
             return before is None or self.profile is None or before.tools != self.profile.tools
 
-    def reads(self, tool: str) -> bool:
-        return any(spec.name == tool and spec.reads for spec in self._known())
-
-    def repeatable(self, tool: str) -> bool:
-        return any(spec.name == tool and spec.repeatable for spec in self._known())
+    def tool(self, name: str) -> ToolSpec | None:
+        return next((spec for spec in self._known() if spec.name == name), None)
 
     async def check(self) -> Check:
         """Probe and report, without raising."""

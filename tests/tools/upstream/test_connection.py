@@ -75,7 +75,8 @@ async def test_everything_passes_over_every_transport_in_both_eras(
     tools = {spec.name: spec for spec in await counter.tools()}
     assert tools["get"].repeatable
     assert not tools["inc"].repeatable
-    assert counter.repeatable("get")
+    assert counter.tool("get") == tools["get"]
+    assert counter.tool("none") is None
     connection = await counter.open(view(), None)
     try:
         assert connection.peer.era == era
