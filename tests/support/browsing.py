@@ -13,6 +13,7 @@ from typing import Any
 from statehold.sessions.services import CallResult, SessionView, Snapshot
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.connection import BrowserConnection
+from statehold.tools.browser.pool import BrowserProcess
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.upstream.recipe import Quiet
 
@@ -53,6 +54,17 @@ class Browse:
     async def ref(self, name: str) -> str:
         """Return the ref of the element that the snapshot shows with this name or text."""
         return ref_of(await self.text("snapshot"), name)
+
+
+def process_of(browse: Browse) -> BrowserProcess:
+    return browse.connection._process  # pyright: ignore[reportPrivateUsage]
+
+
+def pid_of(process: BrowserProcess, which: str) -> int:
+    """Return the pid of a browser, or of its driver."""
+    pid = process.pid if which == "browser" else process.driver.pid
+    assert pid is not None
+    return pid
 
 
 def text_of(result: CallResult) -> str:
@@ -99,4 +111,24 @@ async def opened(
         await connection.aclose()
 
 
-__all__ = ["Browse", "new_view", "opened", "ref_of", "running", "section", "text_of"]
+async def saved(service: BrowserService, url: str) -> tuple[Snapshot, BrowserProcess]:
+    """Return what was saved of a session on a page, and the process, which nobody uses now."""
+    async with opened(service) as browse:
+        await browse.text("navigate", url=url)
+        found = await browse.connection.snapshot()
+        assert found is not None
+        return found, process_of(browse)
+
+
+__all__ = [
+    "Browse",
+    "new_view",
+    "opened",
+    "pid_of",
+    "process_of",
+    "ref_of",
+    "running",
+    "saved",
+    "section",
+    "text_of",
+]

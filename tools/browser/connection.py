@@ -279,6 +279,8 @@ class BrowserConnection:
             return snapshot
         except BaseException as error:
             self.unsaved = True
+            if isinstance(error, ConnectionLost):
+                self._process.doubt()
             if not isinstance(error, Error):
                 raise
             if self.lost.is_set():
@@ -300,6 +302,7 @@ class BrowserConnection:
                     await self.session.context.close()
             if scope.cancelled_caught and not self._process.lost.is_set():
                 logger.warning("a context did not close within %g seconds", CLOSE_SECONDS)
+                self._process.doubt()
         finally:
             for give_back in reversed(self.on_closed):
                 give_back()

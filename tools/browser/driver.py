@@ -28,6 +28,8 @@ logger = logging.getLogger("statehold.browser")
 CONTEXTS: Final = 2000
 """A driver keeps a little of every context: after so many, new sessions get a fresh one with a fresh browser."""
 START_SECONDS: Final = 20.0
+CHECK_SECONDS: Final = 10.0
+"""How long it may take to answer before it counts as hung; on a machine that is too busy all take long."""
 STOP_SECONDS: Final = 3.0
 
 LEAN: Final = ("--max-semi-space-size=4",)
@@ -161,6 +163,19 @@ class Driver:
 
     def _over(self, _: object) -> None:
         self.exited.set()
+
+    async def check(self) -> bool:
+        """Kill it when it no longer answers. Returns whether it does."""
+        if self.exited.is_set():
+            return False
+        with suppress(Exception), anyio.move_on_after(CHECK_SECONDS):
+            # It answers this alone.
+            await (await self.playwright.request.new_context()).dispose()
+            return True
+        if not self.exited.is_set():
+            logger.warning("a Playwright driver hangs and is killed")
+            self.kill()
+        return False
 
     def kill(self) -> None:
         """Kill it and with it its browsers; for a driver that no longer answers."""

@@ -20,7 +20,9 @@ from .failures import first_line
 from .files import Files
 from .gate import Gate
 from .hibernation import Hibernated, saved
+from .living import Gone, while_living
 from .outlet import Outlet, refuse_schemes
+from .pool import BrowserDied
 from .restoration import Resumed, restored
 from .sealing import Seal
 from .session import BrowserSession
@@ -45,10 +47,6 @@ NEWS: Final = 50
 """How much may wait to be told with the next result."""
 
 NEVER_SAVED: Final = "the tabs and logins (nothing had been saved yet)"
-
-
-class BrowserDied(ServiceUnavailable):
-    """Raised when the browser ended while a session was opened in it; another one may do better."""
 
 
 class Opening:
@@ -95,18 +93,24 @@ class Opening:
         if grant is not None:
             self._files.hold = grant.bandwidth.hold
         try:
-            resumed = await restored(
-                process.browser,
-                hibernated,
-                context_options=self._options(process, grant),
-                prepare=partial(self._prepare, process, grant),
-                seconds=min(RESTORE_SECONDS, self._config.connect_seconds / 3),
+            resumed = await while_living(
+                partial(
+                    restored,
+                    process.browser,
+                    hibernated,
+                    context_options=self._options(process, grant),
+                    prepare=partial(self._prepare, process, grant),
+                    seconds=min(RESTORE_SECONDS, self._config.connect_seconds / 3),
+                ),
+                process.lost,
+                process.check,
+                self._spawn,
             )
         except BaseException as error:
             if grant is not None:
                 grant.revoke()
             try:
-                if isinstance(error, Error):
+                if isinstance(error, Error | Gone):
                     raise await _unavailable(error, process) from error
                 raise
             finally:
@@ -203,7 +207,7 @@ def _leave(grant: Grant, process: BrowserProcess) -> None:
         grant.free()
 
 
-async def _unavailable(error: Error, process: BrowserProcess) -> ServiceUnavailable:
+async def _unavailable(error: Error | Gone, process: BrowserProcess) -> ServiceUnavailable:
     if not await process.check():
         # Until that is told, whoever wants a browser would get this one again.
         with anyio.move_on_after(DEATH_SECONDS):
@@ -235,4 +239,4 @@ class _Saver:
         return replace(found, on=session.on()).snapshot(self._seal)
 
 
-__all__ = ["BrowserDied", "Opening"]
+__all__ = ["Opening"]

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,8 @@ from ...sessions.errors import ServiceUnavailable
 from ..upstream import proc
 from ..upstream.ledger import Ledger
 from .clipboard import Turns
-from .driver import Driver
+from .driver import CHECK_SECONDS, Driver
+from .living import while_living
 from .parts import BROWSER, HOLDERS, Parts
 from .popups import Popups
 
@@ -29,12 +31,13 @@ logger = logging.getLogger("statehold.browser")
 Launch = Callable[["Playwright"], Awaitable["Browser"]]
 
 CLOSE_SECONDS: Final = 5.0
-CHECK_SECONDS: Final = 10.0
-"""How long a browser or driver may take to answer before it counts as hung; on a machine that is too busy all take long."""
-
 ENDING_SECONDS: Final = 0.3
 GUARD_SECONDS: Final = 1.0
 """How long it may take to say which processes it has; what it does not say is asked again."""
+
+
+class BrowserDied(ServiceUnavailable):
+    """Raised when the browser or its driver ended while a session was opened in it; another one may do better."""
 
 
 class BrowserProcess:
@@ -51,6 +54,7 @@ class BrowserProcess:
         self.whole = True
         """Whether it has all its processes that hold what pages have stored; what it says is stored is wrong otherwise."""
         self._guarded: set[int] = set()
+        self._checking = anyio.Lock()
         self.driver = driver
         self.sessions = 0
         self.lost = anyio.Event()
@@ -80,17 +84,21 @@ class BrowserProcess:
         """Kill what no longer answers: the driver with all its browsers, or this browser alone. Returns whether both do."""
         if self.lost.is_set() or self.closing:
             return False
-        if not await _in_time(self._ask_driver):
-            if not self.driver.exited.is_set():
-                logger.warning("a Playwright driver hangs and is killed")
-                self.driver.kill()
+        async with self._checking:
+            if not await self.driver.check():
+                return False
+            with suppress(Exception), anyio.move_on_after(CHECK_SECONDS):
+                await (await self.browser.new_browser_cdp_session()).detach()
+                return True
+            if self.pid is not None and not self.lost.is_set():
+                logger.warning("a browser hangs and is killed")
+                self._kill(self.pid)
             return False
-        if await _in_time(self._ask_browser):
-            return True
-        if self.pid is not None:
-            logger.warning("a browser hangs and is killed")
-            self._kill(self.pid)
-        return False
+
+    def doubt(self) -> None:
+        """Have it checked, so that what hangs does not wait for the next one who needs it."""
+        if not (self.lost.is_set() or self.closing):
+            self._spawn(self.check)
 
     async def identify(self) -> None:
         """Find out which process it is."""
@@ -124,13 +132,6 @@ class BrowserProcess:
     def _kill(self, pid: int) -> None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-
-    async def _ask_driver(self) -> None:
-        # The driver answers this alone.
-        await (await self.driver.playwright.request.new_context()).dispose()
-
-    async def _ask_browser(self) -> None:
-        await (await self.browser.new_browser_cdp_session()).detach()
 
     async def aclose(self) -> None:
         """Close it within a bound; a driver that does not answer is killed, and the browser with it."""
@@ -204,6 +205,7 @@ class Pool:
         """Return the process of a trust domain, started when there is none. Give it back with release().
 
         Raises:
+            BrowserDied: the driver ended meanwhile.
             ServiceUnavailable: no browser starts.
         """
         lock = self._locks.setdefault(domain, anyio.Lock())
@@ -248,22 +250,30 @@ class Pool:
         await self._leave(process.driver)
 
     async def _started(self, domain: str) -> BrowserProcess:
+        assert self._tasks is not None
         driver = await self._current_driver()
         try:
-            browser = await self._launch(driver.playwright)
+            browser = await while_living(
+                partial(self._launch, driver.playwright),
+                driver.exited,
+                driver.check,
+                self._tasks.start_soon,
+            )
             # The number of a process elsewhere means nothing here.
-            assert self._tasks is not None
             parts = None if self._remote else Parts(browser)
             process = BrowserProcess(browser, driver, parts, self._tasks.start_soon)
             await process.identify()
         except BaseException as error:
-            with anyio.CancelScope(shield=True):
-                await self._leave(driver)
-            if not isinstance(error, Exception) or isinstance(error, ServiceUnavailable):
-                raise
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise ServiceUnavailable(f"The browser did not start: {reason}.") from error
-        assert self._tasks is not None
+            try:
+                if not isinstance(error, Exception) or isinstance(error, ServiceUnavailable):
+                    raise
+                if not await driver.check():
+                    raise BrowserDied("The browser did not start: its driver ended.") from error
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                raise ServiceUnavailable(f"The browser did not start: {reason}.") from error
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._leave(driver)
         self._tasks.start_soon(self._watch, process)
         logger.info("a browser started (%s)", process.browser.version)
         return process
@@ -293,11 +303,4 @@ class Pool:
         await driver.aclose()
 
 
-async def _in_time(question: Callable[[], Awaitable[None]]) -> bool:
-    with suppress(Exception), anyio.move_on_after(CHECK_SECONDS):
-        await question()
-        return True
-    return False
-
-
-__all__ = ["BrowserProcess", "Launch", "Pool"]
+__all__ = ["BrowserDied", "BrowserProcess", "Launch", "Pool"]

@@ -28,9 +28,9 @@ from .connection import BrowserConnection
 from .files import Files
 from .hibernation import Hibernated
 from .launching import Launcher
-from .opening import BrowserDied, Opening
+from .opening import Opening
 from .outlet import Outlet
-from .pool import BrowserProcess, Pool
+from .pool import BrowserDied, BrowserProcess, Pool
 from .sealing import Seal
 from .tools import toolset
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import anyio
 import pytest
-from browsing import Browse, new_view, opened, running
+from browsing import Browse, new_view, opened, pid_of, process_of, running, saved
 from playwright.async_api import Browser, Error
 
 from statehold.sessions.errors import OutcomeUnknown, ServiceUnavailable
-from statehold.sessions.services import Snapshot
 from statehold.tools.browser import opening
 from statehold.tools.browser.call import Call
 from statehold.tools.browser.egress.grant import Grant
@@ -22,14 +21,8 @@ from statehold.tools.browser.pool import BrowserProcess
 from statehold.tools.browser.service import BrowserService
 
 
-def process_of(browse: Browse) -> BrowserProcess:
-    return browse.connection._process  # pyright: ignore[reportPrivateUsage]
-
-
 def kill(process: BrowserProcess, which: str = "browser") -> None:
-    pid = process.pid if which == "browser" else process.driver.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
+    os.kill(pid_of(process, which), signal.SIGKILL)
 
 
 @dataclass
@@ -41,15 +34,6 @@ class Deadly:
     which: str = "browser"
     grants: list[Grant] = field(default_factory=list[Grant])
     """The ways out of all that was opened."""
-
-
-async def saved(service: BrowserService, url: str) -> tuple[Snapshot, BrowserProcess]:
-    """Return what was saved of a session on a page, and the process, which nobody uses now."""
-    async with opened(service) as browse:
-        await browse.text("navigate", url=url)
-        found = await browse.connection.snapshot()
-        assert found is not None
-        return found, process_of(browse)
 
 
 @pytest.fixture

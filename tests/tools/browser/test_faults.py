@@ -12,14 +12,13 @@ import anyio
 import anyio.lowlevel
 import psutil
 import pytest
-from browsing import Browse, new_view, opened, running, section, text_of
+from browsing import Browse, new_view, opened, pid_of, process_of, running, section, text_of
 from departed import until_gone
 from playwright.async_api import Error
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
 from statehold.tools.browser import connection as connections
 from statehold.tools.browser import driver
-from statehold.tools.browser import pool as pools
 from statehold.tools.browser import session as sessions
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.tab import DIALOGS, Tab
@@ -32,15 +31,11 @@ ENDLESS = "() => { while (true) {} }"
 
 
 def browser_pid(browse: Browse) -> int:
-    process = browse.connection._process  # pyright: ignore[reportPrivateUsage]
-    assert process.pid is not None
-    return process.pid
+    return pid_of(process_of(browse), "browser")
 
 
 def driver_pid(browse: Browse) -> int:
-    pid = browse.connection._process.driver.pid  # pyright: ignore[reportPrivateUsage]
-    assert pid is not None
-    return pid
+    return pid_of(process_of(browse), "driver")
 
 
 def part_of(browse: Browse, kind: str) -> psutil.Process:
@@ -77,7 +72,7 @@ async def test_a_call_in_flight_is_answered_when_what_it_needs_is_killed(
         async with opened(service) as browse:
             await browse.text("navigate", url="about:blank")
             driver = driver_pid(browse)
-            pid = browser_pid(browse) if which == "browser" else driver
+            pid = pid_of(process_of(browse), which)
             raised = await in_flight(browse, lambda: os.kill(pid, signal.SIGKILL))
             assert isinstance(raised, OutcomeUnknown)
             assert browse.connection.lost.is_set()
@@ -134,32 +129,8 @@ async def test_what_dies_while_it_is_saved_is_not_saved_in_part(
                 await anyio.lowlevel.checkpoint()
                 # Answers come in order: the cookies that are saved were read before these.
                 await browse.connection.session.context.cookies()
-                pid = browser_pid(browse) if which == "browser" else driver_pid(browse)
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid_of(process_of(browse), which), signal.SIGKILL)
         assert refused
-
-
-@pytest.mark.parametrize("which", ["browser", "driver"])
-async def test_what_hangs_is_killed(
-    data: Path, shell: str, which: str, monkeypatch: pytest.MonkeyPatch, leaks: Any
-) -> None:
-    for module, name in ((connections, "PROBE"), (connections, "WATCH"), (pools, "CHECK")):
-        monkeypatch.setattr(module, f"{name}_SECONDS", 0.5)
-    async with (
-        running(data, shell) as service,
-        opened(service, new_view("ann")) as browse,
-        opened(service, new_view("ben")) as other,
-    ):
-        await browse.text("navigate", url="about:blank")
-        pid = browser_pid(browse) if which == "browser" else driver_pid(browse)
-        os.kill(pid, signal.SIGSTOP)
-        with anyio.fail_after(20), pytest.raises(OutcomeUnknown):
-            await browse.call("evaluate", function=FOREVER)
-        assert browse.connection.lost.is_set()
-        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
-        # The driver is everybody's, a browser is not.
-        assert other.connection.lost.is_set() == (which == "driver")
-    await leaks.check()
 
 
 async def test_a_crashed_page_is_told_and_the_session_goes_on(data: Path, shell: str) -> None:

@@ -1,0 +1,126 @@
+"""Browsers and drivers that stop without ending: they are killed by whoever needs them, and replaced."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+from browsing import new_view, opened, pid_of, process_of, running, saved
+
+from statehold.sessions.errors import ConnectionLost, OutcomeUnknown
+from statehold.tools.browser import connection, driver, hibernation, living, pool
+from statehold.tools.browser.pool import BrowserProcess
+
+FOREVER = "() => new Promise(() => {})"
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in (
+        (connection, "CLOSE"),
+        (connection, "PROBE"),
+        (connection, "WATCH"),
+        (hibernation, "PROBE"),
+        (living, "DOUBT"),
+        (driver, "CHECK"),
+        (pool, "CHECK"),
+    ):
+        monkeypatch.setattr(module, f"{name}_SECONDS", 0.5)
+
+
+@contextmanager
+def stopped(process: BrowserProcess, which: str) -> Generator[int]:
+    """Stop the browser or the driver, which nothing tells; whatever becomes of it, it is stopped no longer afterwards."""
+    pid = pid_of(process, which)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield pid
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def ended(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
+
+
+WHICH = pytest.mark.parametrize("which", ["browser", "driver"])
+
+
+@WHICH
+async def test_what_hangs_is_killed(data: Path, shell: str, which: str, leaks: Any) -> None:
+    async with (
+        running(data, shell) as service,
+        opened(service, new_view("ann")) as browse,
+        opened(service, new_view("ben")) as other,
+    ):
+        await browse.text("navigate", url="about:blank")
+        with stopped(process_of(browse), which) as pid:
+            with anyio.fail_after(20), pytest.raises(OutcomeUnknown):
+                await browse.call("evaluate", function=FOREVER)
+            assert browse.connection.lost.is_set()
+            assert ended(pid)
+        # The driver is everybody's, a browser is not.
+        assert other.connection.lost.is_set() == (which == "driver")
+    await leaks.check()
+
+
+@WHICH
+@pytest.mark.parametrize("owner", ["owner", "somebody else"])
+async def test_what_hangs_while_nobody_calls_is_replaced_for_the_next_one(
+    data: Path, shell: str, lab: str, which: str, owner: str, leaks: Any
+) -> None:
+    async with running(data, shell, keep_seconds=60) as service:
+        given, process = await saved(service, f"{lab}/counter")
+        with stopped(process, which) as pid, anyio.fail_after(20):
+            async with opened(service, new_view(owner, generation=2), given) as browse:
+                assert "Counter" in await browse.text("snapshot")
+                # Whose browser does not hang has no need of another one.
+                assert ended(pid) is (which == "driver" or owner == "owner")
+    await leaks.check()
+
+
+@WHICH
+async def test_who_gives_up_waiting_for_what_hangs_has_it_killed_all_the_same(
+    data: Path, shell: str, lab: str, which: str
+) -> None:
+    """Else nobody who asks again in time would ever get anything."""
+    async with running(data, shell, keep_seconds=60) as service:
+        given, process = await saved(service, f"{lab}/counter")
+        with stopped(process, which):
+            with anyio.move_on_after(0.6) as scope:
+                await service.open(new_view(generation=2), given)
+            assert scope.cancelled_caught
+            with anyio.fail_after(10):
+                await process.lost.wait()
+
+
+@WHICH
+async def test_a_session_that_cannot_be_saved_has_what_hangs_killed(
+    data: Path, shell: str, which: str
+) -> None:
+    async with running(data, shell, keep_seconds=60) as service, opened(service) as browse:
+        await browse.text("navigate", url="about:blank")
+        process = process_of(browse)
+        with stopped(process, which), anyio.fail_after(20):
+            with pytest.raises(ConnectionLost):
+                await browse.connection.snapshot()
+            await process.lost.wait()
+
+
+@WHICH
+async def test_a_session_that_cannot_be_closed_has_what_hangs_killed(
+    data: Path, shell: str, which: str
+) -> None:
+    async with running(data, shell, keep_seconds=60) as service, opened(service) as browse:
+        process = process_of(browse)
+        with stopped(process, which), anyio.fail_after(20):
+            await browse.connection.aclose()
+            await process.lost.wait()
