@@ -297,7 +297,7 @@ def replaced(before: BindingRecord, generation: int, opened: Restored, earlier: 
     """
     why = "it was paused"
     if before.status in (BindingStatus.LOST, BindingStatus.FAILED):
-        why = (before.last_error or "it was lost").splitlines()[0][:200]
+        why = (before.last_error or "it was lost").splitlines()[0][:200].rstrip(".")
     found = (
         f"Note from Statehold: the connection to {before.service} was replaced "
         f"(generation {max(before.told_generation, 1)} to {generation}; {why})."

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_REF: Final = re.compile(r"(?:g(\d+))?((?:f\d+)?e\d+)")
+_REF: Final = re.compile(r"(?:g(\d+))?(?:t(\d+))?((?:f\d+)?e\d+)")
 _SHOWN_REF: Final = re.compile(r"\[ref=(?=(?:f\d+)?e\d+\])")
 LEAVE_SECONDS: Final = 2.0
 NEWS: Final = 50
@@ -93,11 +93,16 @@ class Call:
             raise ToolFailed(
                 f"Ref {target} is of a snapshot from before the page was restored; use a ref of the one below."
             )
-        locator = tab.page.get_by_ref(match[2])
+        if int(match[2] or 1) != tab.number:
+            self.shows_snapshot = True
+            raise ToolFailed(
+                f"Ref {target}{name} is of another tab; use a ref of the snapshot below, or select that tab first."
+            )
+        locator = tab.page.get_by_ref(match[3])
         try:
             # A click on a ref that is gone would wait for its whole timeout.
             there = await locator.count() == 1
-            code = code_of(tab.seen or "", match[2]) if there else None
+            code = code_of(tab.seen or "", target) if there else None
             if there and code is None:
                 code = str(await locator.normalize())
         except Error:
@@ -349,14 +354,20 @@ class Call:
                 await self.session.unstick()
             waits = f" ({tab.waits_for} did not answer yet)" if tab.waits_for else ""
             raise ToolFailed(f"No snapshot: {first_line(error)}{waits}") from None
-        return self._shown(tab if locator is None and not options else None, text)
+        return self._shown(tab, text, whole=locator is None and not options)
 
-    def _shown(self, whole: Tab | None, text: str) -> str:
-        """Return a snapshot as it is shown; of a whole page it is kept, for the difference to the next one."""
-        if self.session.generation > 1:
-            text = _SHOWN_REF.sub(f"[ref=g{self.session.generation}", text)
-        if whole is not None:
-            whole.seen = text
+    def _shown(self, tab: Tab, text: str, *, whole: bool = True) -> str:
+        """Return a snapshot as it is shown; of a whole page it is kept, for the difference to the next one.
+
+        Each page numbers its elements from 1: a ref says which restoration and which tab it is of, but for the first.
+        """
+        generation = self.session.generation
+        mark = f"g{generation}" if generation > 1 else ""
+        mark += f"t{tab.number}" if tab.number > 1 else ""
+        if mark:
+            text = _SHOWN_REF.sub(f"[ref={mark}", text)
+        if whole:
+            tab.seen = text
         return text
 
 

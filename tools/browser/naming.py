@@ -17,11 +17,11 @@ _NAMED: Final = re.compile(r'- (\w+) ("(?:[^"\\]|\\.)*")')
 
 def code_of(snapshot: str, ref: str) -> str | None:
     """Return Playwright's Python for the element of a ref, None when role and name do not tell it from all others."""
-    shown = re.search(rf"\[ref=(?:g\d+)?{re.escape(ref)}\]", snapshot)
-    if shown is None:
+    shown = snapshot.find(f"[ref={ref}]")
+    if shown < 0:
         return None
-    start = snapshot.rfind("\n", 0, shown.start()) + 1
-    match = _NAMED.match(snapshot[start : shown.start()].lstrip(" "))
+    start = snapshot.rfind("\n", 0, shown) + 1
+    match = _NAMED.match(snapshot[start:shown].lstrip(" "))
     if match is None:
         return None
     role, written = match.groups()

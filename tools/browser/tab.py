@@ -80,8 +80,12 @@ class Tab:
     Everything here happens on the event loop, so nothing is locked. Handlers never wait.
     """
 
-    def __init__(self, page: Page, *, on_download: Callable[[Tab, Download], None]) -> None:
+    def __init__(
+        self, page: Page, number: int = 1, *, on_download: Callable[[Tab, Download], None]
+    ) -> None:
         self.page = page
+        self.number = number
+        """Which tab of its context it is, counted from 1; unlike its index it never changes, and is no other tab's later."""
         self.closed = False
         self.crashed = False
         self.console: deque[ConsoleLine] = deque(maxlen=KEPT)

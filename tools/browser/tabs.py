@@ -54,6 +54,8 @@ class Tabs:
         self._opening = 0
         self._hidden = hidden
         self._entries: list[Entry] = []
+        self._count = 0
+        """How many there have been."""
         self._next: SleepingTab | None = None
         """What becomes the current tab when there is none."""
         self._coming: set[Request] = set()
@@ -165,7 +167,8 @@ class Tabs:
     def _of(self, page: Page) -> Tab:
         found = next((tab for tab in self if tab.page == page), None)
         if found is None:
-            found = Tab(page, on_download=self._on_download)
+            self._count += 1
+            found = Tab(page, self._count, on_download=self._on_download)
             self._entries.append(found)
             page.on("close", lambda _: self._gone(found))
         return found

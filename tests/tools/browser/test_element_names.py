@@ -17,7 +17,7 @@ SNAPSHOT = """\
     - /url: /more
   - link "More" [ref=e5]
   - generic [ref=e6]: Nothing
-  - textbox "Say \\"hi\\"" [active] [ref=g3e7]
+  - textbox "Say \\"hi\\"" [active] [ref=g2t3e7]
   - 'button "a: b" [ref=e8]'
   - iframe [ref=e9]:
     - generic [ref=f1e1]:
@@ -30,7 +30,7 @@ SNAPSHOT = """\
     [
         ("e2", 'get_by_role("button", name="Save", exact=True)'),
         ("e14", 'get_by_role("button", name="Save as")'),
-        ("e7", 'get_by_role("textbox", name="Say \\"hi\\"")'),
+        ("g2t3e7", 'get_by_role("textbox", name="Say \\"hi\\"")'),
         ("e10", 'get_by_role("checkbox", name="Pay")'),
     ],
 )

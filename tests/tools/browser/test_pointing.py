@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+import anyio
 import pytest
-from browsing import Browse, section
+from browsing import Browse, ref_of, section
+from playwright.async_api import Error
 
 pytestmark = pytest.mark.peer
 
@@ -105,3 +109,31 @@ async def test_frames_and_shadow_roots_are_within_reach(browse: Browse, lab: str
     assert "heard hi" in await browse.text("click", target=await browse.ref("Tell"))
     await browse.text("navigate", url=f"{lab}/shadow")
     assert "deeper" in await browse.text("click", target=await browse.ref("Press deeper"))
+
+
+async def test_a_ref_of_another_tab_is_refused(browse: Browse, lab: str) -> None:
+    """Each page numbers its elements anew: it may name something else there."""
+    await browse.text("navigate", url=f"{lab}/counter")
+    first = await browse.ref("Increment")
+    await browse.text("tabs", action="new", url=f"{lab}/counter")
+    text = await browse.error("click", target=first, element="the counter")
+    assert f"Ref {first} (the counter) is of another tab" in section(text, "Error")
+    second = ref_of(section(text, "Snapshot"), "Increment")
+    assert second.startswith("t2")
+    assert 'get_by_role("button", name="Increment")' in await browse.text("click", target=second)
+    await browse.text("tabs", action="select", index=0)
+    assert "is of another tab" in await browse.error("click", target=second)
+    await browse.text("click", target=first)
+
+
+async def test_a_ref_of_a_page_that_crashed_is_refused(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    old = await browse.ref("Increment")
+    tab = browse.connection.session.tabs.current
+    assert tab is not None
+    with suppress(Error):
+        await tab.page.goto("chrome://crash")
+    with anyio.fail_after(5):
+        await tab.modal.wait()
+    await browse.text("navigate", url=f"{lab}/counter")
+    assert "is of another tab" in await browse.error("click", target=old)
