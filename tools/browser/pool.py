@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
@@ -30,6 +30,9 @@ logger = logging.getLogger("statehold.browser")
 
 Launch = Callable[["Playwright"], Awaitable["Browser"]]
 
+Domain: TypeAlias = tuple[str, str]
+"""Who shares a browser process: an owner, and one session of the owner's where it has one to itself."""
+
 CLOSE_SECONDS: Final = 5.0
 ENDING_SECONDS: Final = 0.3
 GUARD_SECONDS: Final = 1.0
@@ -44,9 +47,15 @@ class BrowserProcess:
     """One browser and the driver it runs under. `lost` is set, with a reason, when either of them died."""
 
     def __init__(
-        self, browser: Browser, driver: Driver, parts: Parts | None, spawn: Callable[..., object]
+        self,
+        browser: Browser,
+        driver: Driver,
+        parts: Parts | None,
+        spawn: Callable[..., object],
+        domain: Domain,
     ) -> None:
         self.browser = browser
+        self.domain = domain
         self.pid: int | None = None
         """Its process, None for a browser elsewhere."""
         self._parts = parts
@@ -148,7 +157,8 @@ class BrowserProcess:
 class Pool:
     """Hands out browser processes by trust domain. `async with` opens it; leaving it closes every browser and driver.
 
-    Contexts of one process share the clipboard, so callers who do not trust each other never share one.
+    Contexts of one process share the clipboard, and a page can keep a driver so busy that it answers nobody: callers who do
+    not trust each other share neither.
     """
 
     def __init__(
@@ -165,14 +175,15 @@ class Pool:
         self._folder = folder
         self._ledger = ledger
         self._keep_seconds = keep_seconds
-        self._driver: Driver | None = None
+        self._current: dict[str, Driver] = {}
+        """Which new browsers of an owner run under."""
         self._drivers: set[Driver] = set()
-        self._processes: dict[str, BrowserProcess] = {}
+        self._processes: dict[Domain, BrowserProcess] = {}
         """Which new sessions of a domain get."""
         self._retired: set[BrowserProcess] = set()
         """Which get no new ones, but have some."""
-        self._starting = anyio.Lock()
-        self._locks: dict[str, anyio.Lock] = {}
+        self._starting: dict[str, anyio.Lock] = {}
+        self._locks: dict[Domain, anyio.Lock] = {}
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Pool:
@@ -201,13 +212,16 @@ class Pool:
             "sessions": sum(process.sessions for process in self._running()),
         }
 
-    async def acquire(self, domain: str) -> BrowserProcess:
-        """Return the process of a trust domain, started when there is none. Give it back with release().
+    async def acquire(self, owner: str, alone: str = "") -> BrowserProcess:
+        """Return the process of an owner, started when there is none. Give it back with release().
+
+        `alone` names one that shares nothing but the driver with the owner's others.
 
         Raises:
             BrowserDied: the driver ended meanwhile.
             ServiceUnavailable: no browser starts.
         """
+        domain = (owner, alone)
         lock = self._locks.setdefault(domain, anyio.Lock())
         async with lock:
             process = self._processes.get(domain)
@@ -224,23 +238,23 @@ class Pool:
             self._tasks.start_soon(process.guard)
             return process
 
-    def release(self, domain: str, process: BrowserProcess) -> None:
+    def release(self, process: BrowserProcess) -> None:
         """Give a process back; one that nobody uses is closed a while later."""
         process.sessions -= 1
         if process.sessions == 0:
             process.unused.set()
             if self._tasks is not None:
-                self._tasks.start_soon(self._close_later, domain, process)
+                self._tasks.start_soon(self._close_later, process)
 
-    async def _close_later(self, domain: str, process: BrowserProcess) -> None:
+    async def _close_later(self, process: BrowserProcess) -> None:
         unused = process.unused
         if not process.lost.is_set():
             await anyio.sleep(self._keep_seconds)
-        async with self._locks[domain]:
+        async with self._locks[process.domain]:
             if process.sessions or process.unused is not unused:
                 return
-            if self._processes.get(domain) is process:
-                del self._processes[domain]
+            if self._processes.get(process.domain) is process:
+                del self._processes[process.domain]
             self._retired.discard(process)
             await process.aclose()
         if process.lost.is_set():
@@ -249,9 +263,9 @@ class Pool:
                 await process.driver.exited.wait()
         await self._leave(process.driver)
 
-    async def _started(self, domain: str) -> BrowserProcess:
+    async def _started(self, domain: Domain) -> BrowserProcess:
         assert self._tasks is not None
-        driver = await self._current_driver()
+        driver = await self._driver_of(domain[0])
         try:
             browser = await while_living(
                 partial(self._launch, driver.playwright),
@@ -261,7 +275,7 @@ class Pool:
             )
             # The number of a process elsewhere means nothing here.
             parts = None if self._remote else Parts(browser)
-            process = BrowserProcess(browser, driver, parts, self._tasks.start_soon)
+            process = BrowserProcess(browser, driver, parts, self._tasks.start_soon, domain)
             await process.identify()
         except BaseException as error:
             try:
@@ -283,11 +297,11 @@ class Pool:
         await process.driver.exited.wait()
         process.die("the Playwright driver ended")
 
-    async def _current_driver(self) -> Driver:
-        async with self._starting:
-            driver = self._driver
+    async def _driver_of(self, owner: str) -> Driver:
+        async with self._starting.setdefault(owner, anyio.Lock()):
+            driver = self._current.get(owner)
             if driver is None or driver.exited.is_set() or driver.worn:
-                driver = self._driver = await Driver.start(self._folder, self._ledger)
+                driver = self._current[owner] = await Driver.start(self._folder, self._ledger)
                 self._drivers.add(driver)
             driver.browsers += 1
             return driver
@@ -297,8 +311,7 @@ class Pool:
         driver.browsers -= 1
         if driver.browsers:
             return
-        if self._driver is driver:
-            self._driver = None
+        self._current = {owner: one for owner, one in self._current.items() if one is not driver}
         self._drivers.discard(driver)
         await driver.aclose()
 

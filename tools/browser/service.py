@@ -151,7 +151,7 @@ class BrowserService:
         try:
             return {"name": "Chromium", "version": process.browser.version}
         finally:
-            self._pool.release("check", process)
+            self._pool.release(process)
 
     async def forget(self, session_id: str) -> None:
         """Remove the files of a session that was purged."""
@@ -193,10 +193,8 @@ class BrowserService:
     ) -> BrowserConnection:
         if self._pool is None or self._outlet is None:
             raise ServiceUnavailable("The browser service is not running.")
-        domain = session.owner
-        if owns_browser(self.config):
-            domain = f"{session.owner} {session.id}"
-        process = await self._pool.acquire(domain)
+        alone = session.id if owns_browser(self.config) else ""
+        process = await self._pool.acquire(session.owner, alone)
         opening = Opening(self.config, session, self._files_of(session.id), spawn=self._spawn)
         try:
             connection = await opening.connection(
@@ -208,11 +206,11 @@ class BrowserService:
                 was_on=self._was_on.get(session.id),
             )
         except BaseException:
-            self._pool.release(domain, process)
+            self._pool.release(process)
             raise
         self._was_on.pop(session.id, None)
         self._remember(session.id, connection, process)
-        connection.on_closed.append(partial(self._pool.release, domain, process))
+        connection.on_closed.append(partial(self._pool.release, process))
         return connection
 
     def _remember(

@@ -323,8 +323,20 @@ async def test_callers_who_are_not_the_same_have_browsers_of_their_own(
         opened(service, new_view("ann")) as two,
         opened(service, new_view("ben")) as three,
     ):
-        pids = [browser_pid(browse) for browse in (one, two, three)]
-        assert pids[0] == pids[1] != pids[2]
+        for pid in (browser_pid, driver_pid):
+            assert pid(one) == pid(two) != pid(three)
+
+
+async def test_sessions_with_a_browser_each_share_the_driver_of_their_owner(
+    data: Path, shell: str
+) -> None:
+    async with (
+        running(data, shell, permissions=["clipboard-read"]) as service,
+        opened(service) as one,
+        opened(service) as two,
+    ):
+        assert browser_pid(one) != browser_pid(two)
+        assert driver_pid(one) == driver_pid(two)
 
 
 async def test_a_driver_that_had_many_sessions_is_replaced_and_ends_with_its_last(
