@@ -79,8 +79,9 @@ class Answer:
         self._add("Snapshot", f"```yaml\n{text}\n```")
 
     def events(self, lines: list[str]) -> None:
+        """Add what happened, each in one line: what pages say in it must not look like another section."""
         if lines:
-            self._add("Events", "\n".join(f"- {line}" for line in lines))
+            self._add("Events", "\n".join("- " + re.sub(r"\s+", " ", line) for line in lines))
 
     def image(self, data: bytes, mime: str) -> None:
         encoded = base64.b64encode(data).decode()

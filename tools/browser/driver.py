@@ -19,6 +19,7 @@ from ..upstream import proc
 from ..upstream.launch import find_setpriv
 from ..upstream.ledger import Ledger
 from .scratch import Scratch
+from .wire import Input, received
 
 if TYPE_CHECKING:
     from playwright.async_api import Playwright
@@ -123,9 +124,10 @@ class Driver:
             transport._stopped_future = asyncio.get_running_loop().create_future()
             transport._proc = self._process
             stdin = cast("asyncio.subprocess.Process", self._process).stdin
-            transport._output = _Input(cast("asyncio.StreamWriter", stdin))
+            transport._output = Input(cast("asyncio.StreamWriter", stdin))
 
         transport.connect = connect
+        transport.deserialize_message = received
         # Read, so that asyncio does not report as forgotten what `exited` says.
         failed: asyncio.Future[None] = transport.on_error_future
         failed.add_done_callback(lambda future: future.exception())
@@ -198,24 +200,6 @@ class Driver:
         if self._scratch is not None:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(self._scratch.remove)
-
-
-class _Input:
-    """The driver's stdin, which drops what is written after its end, as asyncio's own pipes do.
-
-    uvloop raises RuntimeError, which Playwright passes on to whoever calls it; so does it its own error a moment later, when
-    it reads the end of stdout.
-    """
-
-    def __init__(self, stream: asyncio.StreamWriter) -> None:
-        self._stream = stream
-
-    def write(self, data: bytes) -> None:
-        with suppress(RuntimeError):
-            self._stream.write(data)
-
-    def close(self) -> None:
-        self._stream.close()
 
 
 def _of_driver(error: BaseException) -> bool:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from .glob import Glob
 from .held import Held
 
 if TYPE_CHECKING:
@@ -91,37 +92,38 @@ class Mocks:
     ) -> None:
         self._context = context
         self.held = Held(HELD, holds, spawn=spawn, expire=self._expire)
-        self._mocks: list[tuple[Mock, Callable[[Route], Awaitable[None]]]] = []
+        self._mocks: list[tuple[Mock, Glob, Callable[[Route], Awaitable[None]]]] = []
 
     def __len__(self) -> int:
         return len(self._mocks)
 
     def __iter__(self) -> Iterator[Mock]:
-        return (mock for mock, _ in self._mocks)
+        return (mock for mock, *_ in self._mocks)
 
     async def add(self, mock: Mock) -> None:
         """Mock requests from now on.
 
         Raises:
             IndexError: there may be no more.
-            playwright.async_api.Error: the pattern is none.
+            ValueError: the pattern is none.
         """
         if len(self._mocks) >= LARGEST:
             raise IndexError(f"there may be at most {LARGEST} routes; remove one first")
+        glob = Glob(mock.pattern)
 
         # Playwright notes its own things on the object of a bound method, which a frozen one refuses.
         async def handle(route: Route) -> None:
             await mock.handle(route)
 
-        await self._context.route(mock.pattern, handle)
-        self._mocks.append((mock, handle))
+        await self._context.route(glob, handle)
+        self._mocks.append((mock, glob, handle))
         self.held.begin()
 
     async def remove(self, pattern: str | None = None) -> int:
         """Remove the routes of a pattern, or all, and return how many they were."""
         gone = [entry for entry in self._mocks if pattern is None or entry[0].pattern == pattern]
         for entry in gone:
-            await self._context.unroute(entry[0].pattern, entry[1])
+            await self._context.unroute(entry[1], entry[2])
             self._mocks.remove(entry)
         if not self._mocks:
             self.held.end()

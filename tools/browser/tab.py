@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -32,6 +33,12 @@ NEWS: Final = 1000
 DIALOGS: Final = 20
 """How many dialogs a page may open between two calls; a page that opens more gets them dismissed unseen."""
 
+FLOOD: Final = 5000
+"""How many requests and console messages a page may have within FLOOD_SECONDS: more would keep us from all else."""
+FLOOD_SECONDS: Final = 10.0
+FLOOD_SIZE: Final = 256 * 2**20
+"""How many characters FLOOD of them may have altogether: Playwright and its driver keep those of some thousand."""
+
 LEAVE_SECONDS: Final = 1.0
 """How long the error page of a navigation that failed may take to be there."""
 
@@ -56,10 +63,12 @@ class ConsoleLine:
     place: str
 
     def __str__(self) -> str:
+        # So that what a page says does not look like another section.
+        text = re.sub(r"(?:\r\n?|\n)(?=\S)", "\n  ", self.text)
         if self.kind == "uncaught":
-            return self.text
+            return text
         at = f" @ {self.place}" if self.place else ""
-        return f"[{self.kind.upper()}] {self.text}{at}"
+        return f"[{self.kind.upper()}] {text}{at}"
 
 
 class News(list[str]):
@@ -81,7 +90,12 @@ class Tab:
     """
 
     def __init__(
-        self, page: Page, number: int = 1, *, on_download: Callable[[Tab, Download], None]
+        self,
+        page: Page,
+        number: int = 1,
+        *,
+        on_download: Callable[[Tab, Download], None],
+        on_flood: Callable[[Tab], None],
     ) -> None:
         self.page = page
         self.number = number
@@ -116,6 +130,11 @@ class Tab:
         """Set, and replaced, when a request ends or the page goes elsewhere or is loaded."""
         self._dialogs = self._dialogs_before = 0
         self._on_download = on_download
+        self._on_flood = on_flood
+        self.flooded = False
+        """Whether it did more at once than a page may, and is closed for that."""
+        self._flowed = self._flowed_size = 0
+        self._flowing = time.monotonic()
         self._listen()
 
     def __repr__(self) -> str:
@@ -205,8 +224,10 @@ class Tab:
     def _console(self, message: ConsoleMessage) -> None:
         level = _LEVEL.get(message.type, "info")
         location = message.location
-        place = f"{location['url']}:{location['lineNumber']}" if location.get("url") else ""
-        line = ConsoleLine(level, message.type, message.text[:10_000], place)
+        place = f"{location['url'][:500]}:{location['lineNumber']}" if location.get("url") else ""
+        text = message.text
+        line = ConsoleLine(level, message.type, text[:10_000], place)
+        self._flow(len(text))
         self._say(line)
         if level == "error":
             self.news.append(f"New console error: {line}"[:500])
@@ -235,7 +256,21 @@ class Tab:
         self._say(ConsoleLine("error", "uncaught", text, ""))
         self.news.append(f"New uncaught error: {error}"[:500])
 
+    def _flow(self, size: int) -> None:
+        """Note that the page did something that costs us time, and memory of some characters."""
+        self._flowed += 1
+        self._flowed_size += size
+        too_much = self._flowed_size > FLOOD_SIZE
+        if self._flowed >= FLOOD:
+            now = time.monotonic()
+            too_much = too_much or now - self._flowing < FLOOD_SECONDS
+            self._flowed, self._flowed_size, self._flowing = 0, 0, now
+        if too_much and not self.flooded:
+            self.flooded = True
+            self._on_flood(self)
+
     def _request(self, request: Request) -> None:
+        self._flow(len(request.url) + len(request.post_data_buffer or b""))
         self.requests.append(request)
         self._asked += 1
         self.pending.add(request)

@@ -164,11 +164,17 @@ class Tabs:
         with suppress(Exception):
             await page.close()
 
+    def _flooded(self, tab: Tab) -> None:
+        self.news.append(
+            f"The page {tab.url[:500]} did more at once than a page may (requests, console messages), and was closed."
+        )
+        self._spawn(self.close, tab)
+
     def _of(self, page: Page) -> Tab:
         found = next((tab for tab in self if tab.page == page), None)
         if found is None:
             self._count += 1
-            found = Tab(page, self._count, on_download=self._on_download)
+            found = Tab(page, self._count, on_download=self._on_download, on_flood=self._flooded)
             self._entries.append(found)
             page.on("close", lambda _: self._gone(found))
         return found

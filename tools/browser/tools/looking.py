@@ -169,7 +169,7 @@ async def clip_of(page: Page, scale: str) -> Any:
     """Return the part of a page that a picture can hold, None for all of it."""
     width, height, ratio = await page.evaluate(
         "() => { const e = document.documentElement;"
-        " return [e.scrollWidth, Math.max(e.scrollHeight, innerHeight), devicePixelRatio]; }"
+        " return [+e.scrollWidth, +Math.max(e.scrollHeight, innerHeight), +devicePixelRatio]; }"
     )
     longest = math.floor(LONGEST / (ratio if scale == "device" else 1))
     if width <= longest and height <= longest:

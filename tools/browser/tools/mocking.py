@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from ..call import Call, ToolFailed, first_line
+from ..call import Call, ToolFailed
 from ..mocks import Mock, is_ours
 from ..tool import Arguments, BrowserTool, Whole, tool
 
@@ -51,7 +51,6 @@ async def route(call: Call, given: AddRoute) -> None:
     Stays until browser_unroute, and keeps the session from being paused for half an hour; then a pause may end it, and the
     next result says so.
     """
-    from playwright.async_api import Error
 
     removed = [name.strip() for name in (given.remove_headers or "").split(",")]
     mock = Mock(
@@ -67,8 +66,8 @@ async def route(call: Call, given: AddRoute) -> None:
         await call.session.mocks.add(mock)
     except IndexError as error:
         raise ToolFailed(f"No route was added: {error}.") from None
-    except (Error, ValueError, re.error) as error:
-        raise ToolFailed(f"{given.pattern!r} is no URL pattern: {first_line(error)}") from None
+    except ValueError as error:
+        raise ToolFailed(f"{given.pattern!r} is no URL pattern: {error}.") from None
     call.answer.result(f"Route added for pattern: {given.pattern}")
     call.answer.code(f"await page.context.route({given.pattern!r}, handle)")
 
