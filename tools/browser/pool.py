@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -314,6 +315,8 @@ class Pool:
         self._current = {owner: one for owner, one in self._current.items() if one is not driver}
         self._drivers.discard(driver)
         await driver.aclose()
+        # All that Playwright kept of it is one cycle, which Python would find only when it has as much of other things.
+        gc.collect()
 
 
 __all__ = ["BrowserDied", "BrowserProcess", "Launch", "Pool"]
