@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -32,6 +33,11 @@ ADDRESS: Final = 32 * 2**10
 KIB: Final = 2**10
 MIB: Final = 2**20
 SNAPSHOT_BYTES: Final = 64 * MIB
+
+_QUESTION: Final = f"statehold-{secrets.token_hex(8)}"
+_ANSWER_ONCE: Final = f"""document.addEventListener("{_QUESTION}", () =>
+  document.dispatchEvent(new CustomEvent("{_QUESTION}!", {{ detail: window.history.state }})), {{ once: true }})"""
+"""Lets a page tell our script once what only it may look at."""
 
 TAB_LIMITS: Final[Mapping[str, Any]] = {
     "fields": 2000,
@@ -250,12 +256,16 @@ class _Reading:
         self.claimed.add(origin)
         limits = {
             **TAB_LIMITS,
+            "question": _QUESTION,
             "sent": self._origins.watch.sent(page),
             "storage": dict(self.limits) if ours else None,
         }
         found: JSON | None = None
         with anyio.move_on_after(self._probe), suppress(Error, WorldError):
-            found = await (await self._origins.watch.world(page)).run("savedTab", limits)
+            world = await self._origins.watch.world(page)
+            with suppress(Error, WorldError):
+                await world.ask(_ANSWER_ONCE)
+            found = await world.run("savedTab", limits)
         if found is None:
             self.silent = True
             if ours:

@@ -267,9 +267,19 @@
 
   // Tabs.
 
-  function savedEntry(bytes) {
+  // Chromium renews history.state only in the world that looks first after it changed, so that a look from here would leave
+  // the page an old one, and the other way round. Therefore the page's own world is asked.
+  function shownState(question) {
+    let state;
+    document.addEventListener(`${question}!`, ({ detail }) => { state = detail; }, { once: true });
+    document.dispatchEvent(new Event(question));
+    if (state === undefined) throw new Unsaveable("nobody answered");
+    return state;
+  }
+
+  function savedEntry(bytes, question) {
     try {
-      const state = JSON.stringify(encode(history.state));
+      const state = JSON.stringify(encode(shownState(question)));
       return state.length <= bytes ? state : null;
     } catch { return null; }
   }
@@ -285,7 +295,7 @@
     try { session = savedItems(sessionStorage, limits.sessionBytes); } catch (error) {
       if (error instanceof TooLarge) cut.push("session storage");
     }
-    const state = savedEntry(limits.sessionBytes);
+    const state = savedEntry(limits.sessionBytes, limits.question);
     if (state === null) cut.push("history state");
     const { fields, scrolled, withheld, done, files } = survey;
     const [loaded] = performance.getEntriesByType("navigation");

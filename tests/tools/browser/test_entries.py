@@ -1,0 +1,53 @@
+"""What a tab has beside its page comes back, and saving it changes nothing for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+
+import pytest
+from browsing import Browse, opened
+from changing import Changing
+
+from statehold.sessions.services import Snapshot
+from statehold.tools.browser.service import BrowserService
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def site() -> Generator[Changing]:
+    with Changing() as site:
+        site.pages["/"] = "<p>hello</p>"
+        yield site
+
+
+async def saved(browse: Browse) -> Snapshot:
+    found = await browse.connection.snapshot()
+    assert found is not None
+    return found
+
+
+async def test_the_state_of_an_entry_comes_back_that_the_page_itself_saw_last(
+    service: BrowserService, site: Changing
+) -> None:
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.value("history.replaceState({at: new Date(1)}, '')")
+        await browse.connection.checkpoint()
+        await browse.value("history.pushState({at: new Date(2)}, '', '?step=2'); history.state")
+        given = await saved(browse)
+    async with opened(service, replace(browse.view, generation=2), given) as resumed:
+        assert await resumed.value("[location.search, +history.state.at]") == ["?step=2", 2]
+
+
+async def test_a_page_sees_the_state_of_its_entry_after_it_was_saved(
+    service: BrowserService, site: Changing
+) -> None:
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        for step in range(3):
+            state = await browse.value("history.state")
+            assert state == ({"step": step - 1} if step else None)
+            await browse.value(f"history.pushState({{step: {step}}}, '', '?step={step}')")
+            await browse.connection.checkpoint()
