@@ -98,8 +98,13 @@
     if (event.type === "change") { notes.chosenAt.set(field, Date.now()); return; }
     if (!event.isTrusted) return;
     if (event.type === "input") notes.edited.add(field);
-    else if (!notes.before.has(field)) notes.before.set(field, digest(contents(field)));
+    else noteBefore(field);
     if (field.type === "password") notes.secret.add(field);
+  }
+
+  // What a field had before it was edited, and what the site had sent: between the two came a script, or the browser itself.
+  function noteBefore(field) {
+    if (!notes.before.has(field)) notes.before.set(field, [digest(contents(field)), original(field)]);
   }
 
   function listenIn(root) {
@@ -129,7 +134,27 @@
     return `${text.length}.${(one >>> 0).toString(36)}.${(other >>> 0).toString(36)}`;
   }
 
+  const original = field => typeof field.defaultValue === "string" ? digest(initial(field)) : null;
+
+  // Whether the site has something else than when the field was edited. What it had sent then is as good in the end, but not
+  // sooner: its scripts may be about to fill in the rest. Snapshots of before have no `wasOriginal`.
+  function isNewer(field, before, wasOriginal, last) {
+    const now = digest(contents(field));
+    if (now === before) return false;
+    return !last || !wasOriginal || now !== wasOriginal || original(field) !== wasOriginal;
+  }
+
   // Form fields.
+
+  // What a field shows that nobody touched: types such as range and color make a value of none.
+  function initial(field) {
+    if (field.localName !== "input" || field.value === field.defaultValue) return field.defaultValue;
+    const like = field.ownerDocument.createElement("input");
+    // The type comes last: a range would keep the middle of what it was before its other attributes.
+    for (const name of ["min", "max", "step", "multiple", "alpha", "colorspace", "value", "type"])
+      if (field.hasAttribute(name)) like.setAttribute(name, field.getAttribute(name));
+    return like.value;
+  }
 
   function isSecret(field) {
     if (field.type === "password" || notes.secret.has(field)) return true;
@@ -155,7 +180,8 @@
   // What nobody edited must not overwrite what the site sends next time.
   function isEdited(element) {
     if (notes.edited.has(element)) return true;
-    return !isListenedTo(element) && (isFocused(element) || element.ownerDocument.queryCommandEnabled("undo"));
+    if (isListenedTo(element) || !element.textContent) return false;
+    return isFocused(element) || element.ownerDocument.queryCommandEnabled("undo");
   }
 
   function chosen(select) {
@@ -165,19 +191,21 @@
       ? options.some(({ selected, defaultSelected }) => selected !== defaultSelected)
       : select.selectedIndex !== first;
     if (!changed && !isTouched(select)) return null;
-    return ["chosen", options.filter(({ selected }) => selected).map(({ value }) => encodeString(value))];
+    // Options may share a value, so that it takes their numbers as well.
+    return ["chosen", Array.from(select.selectedOptions, each => [encodeString(each.value), each.index])];
   }
 
   // Returns [kind, value] when there is something to save.
   function content(element) {
     if (element.localName === "select") return chosen(element);
     if (element.localName !== "input" && element.localName !== "textarea")
-      return element.textContent && isEdited(element) ? ["html", encodeString(element.innerHTML)] : null;
+      return isEdited(element) ? ["html", encodeString(element.innerHTML)] : null;
     if (isTick(element)) {
       const changed = element.checked !== element.defaultChecked || isTouched(element);
-      return changed && (element.checked || element.type === "checkbox") ? ["checked", element.checked] : null;
+      const kind = element.indeterminate ? "mixed" : "checked";
+      return changed && (element.checked || element.type === "checkbox") ? [kind, element.checked] : null;
     }
-    return element.value !== element.defaultValue || isTouched(element) ? ["value", encodeString(element.value)] : null;
+    return element.value !== initial(element) || isTouched(element) ? ["value", encodeString(element.value)] : null;
   }
 
   const isField = element =>
@@ -217,7 +245,7 @@
       const most = this.fields.length < this.mostFields ? Math.min(this.fieldBytes, this.pageBytes) : 0;
       if (size > most) { this.cut = true; return; }
       this.pageBytes -= size;
-      const known = [about(element), notes.before.get(element)];
+      const known = [about(element), ...notes.before.get(element) ?? []];
       this.fields.push([place(element), element.localName, element.type ?? "", element.name ?? "", ...taken, ...known]);
     }
 
@@ -232,19 +260,26 @@
     for (const type of ["input", "change"]) element.dispatchEvent(new Event(type, { bubbles: true, composed: true }));
   }
 
+  // Snapshots of before have values without numbers.
+  function optionOf(options, saved) {
+    const [value, index] = [saved].flat();
+    return options[index]?.value === value ? options[index] : options.find(option => option.value === value);
+  }
+
   function setField(element, kind, value) {
-    if (kind === "checked") {
+    if (kind === "checked" || kind === "mixed") {
       if (element.checked !== value) element.click();
       if (element.checked !== value) { element.checked = value; tell(element); }
+      if (kind === "mixed") element.indeterminate = true;
       return element.checked === value;
     }
     if (kind === "chosen") {
-      const wanted = new Set(value);
       const options = Array.from(element.options);
-      if (value.some(each => !options.some(option => option.value === each))) return false;
-      if (options.every(option => option.selected === wanted.has(option.value))) return true;
-      if (element.multiple) for (const option of options) option.selected = wanted.has(option.value);
-      else element.value = value[0];
+      const wanted = new Set(value.map(each => optionOf(options, each)));
+      if (wanted.has(undefined)) return false;
+      if (options.every(option => option.selected === wanted.has(option))) return true;
+      if (element.multiple) for (const option of options) option.selected = wanted.has(option);
+      else element.selectedIndex = options.findIndex(option => wanted.has(option));
     } else if (kind === "html") {
       if (element.innerHTML === value) return true;
       try { element.innerHTML = value; } catch { return false; }
@@ -278,14 +313,13 @@
   }
 
   // Returns whether it is done: "newer" when the site has something else by now than it had when the field was edited.
-  function putBack(field, elsewhere) {
-    const [, , , , kind, saved, , before] = field;
+  function putBack(field, elsewhere, last = false) {
+    const [, , , , kind, saved, , before, wasOriginal] = field;
     const element = again(field, elsewhere);
     if (!element) return false;
     const value = decode(saved);
-    const now = digest(contents(element));
-    if (before && contents(element) !== value && now !== before) return "newer";
-    if (!notes.before.has(element)) notes.before.set(element, now);
+    if (before && contents(element) !== value && isNewer(element, before, wasOriginal, last)) return "newer";
+    noteBefore(element);
     if (!setField(element, kind, value)) return false;
     // Otherwise nothing would tell the next time that it was edited.
     notes.edited.add(element);
@@ -324,7 +358,7 @@
     const moved = pending.length ? fieldsByKey() : null;
     const late = await until(pending.filter(field => putBack(field, moved) !== true), putBack, fieldMilliseconds);
     const by = late.length ? fieldsByKey() : null;
-    const last = late.map(field => putBack(field, by));
+    const last = late.map(field => putBack(field, by, true));
     const [newer, missing] = ["newer", false].map(result => last.filter(each => each === result).length);
     const unscrolled = (await until(scrolled, scrollBack, scrollMilliseconds)).length;
     return {

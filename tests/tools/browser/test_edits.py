@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,6 +11,8 @@ import pytest
 from browsing import Browse, new_view, opened, ref_of
 from changing import Changing
 
+from statehold.tools.browser import restoration
+from statehold.tools.browser.hibernation import Hibernated, SavedTab
 from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.anyio
@@ -101,6 +104,98 @@ async def test_what_the_site_has_newer_is_not_overwritten(
             assert "2 form fields of tab 0 (the site has something newer there)" in lost(resumed)
 
 
+@pytest.mark.parametrize("filled", ["by the browser", "by a script"])
+async def test_what_the_site_did_not_send_is_not_newer_than_what_was_typed_over_it(
+    service: BrowserService, site: Changing, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restoration, "PATIENCE", {**restoration.PATIENCE, "fieldMilliseconds": 200})
+    site.pages |= {"/": "<input id=field>", "/next": "<p>next</p>"}
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        if filled == "by a script":
+            await browse.value("field.value = 'one'")
+        else:
+            await browse.text("type", target="#field", text="one")
+            await browse.text("navigate", url=site.url + "/next")
+            await browse.text("navigate_back")
+            assert await browse.value("field.value") == "one"
+        await browse.text("type", target="#field", text="two")
+        async with again(browse) as resumed:
+            assert await resumed.value("field.value") == "two"
+            assert "form field" not in lost(resumed)
+            site.pages["/"] = "<input id=field><script>field.value = 'newer'</script>"
+            async with again(resumed) as later:
+                assert await later.value("field.value") == "newer"
+                assert "1 form field of tab 0 (the site has something newer" in lost(later)
+
+
+async def test_what_a_page_fills_in_late_is_not_newer_and_does_not_replace_what_was_typed(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages |= {
+        "/sent": "one",
+        "/": "<input id=field><p></p><script>onload = () => setTimeout(async () => {"
+        "field.value = await (await fetch('/sent')).text();"
+        "document.querySelector('p').textContent = 'filled' }, 100)</script>",
+    }
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("wait_for", text="filled")
+        await browse.text("type", target="#field", text="two")
+        async with again(browse) as resumed:
+            await resumed.text("wait_for", text="filled")
+            assert await resumed.value("field.value") == "two"
+
+
+async def test_editors_come_back_that_were_emptied_or_have_a_picture_only(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/"] = "<div id=a contenteditable>old text</div><div id=b contenteditable></div>"
+    picture = '<img src="data:," alt="x">'
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("type", target="#a", text="")
+        await browse.text("click", target="#b")
+        await browse.value(f"document.execCommand('insertHTML', false, '{picture}')")
+        async with again(browse) as resumed:
+            assert await resumed.value("[a.innerText.trim(), b.innerHTML]") == ["", picture]
+
+
+async def test_fields_that_show_something_where_the_site_sent_nothing_are_not_edited(
+    service: BrowserService, site: Changing
+) -> None:
+    field = "<input type={} id=range{}><input type={} id=color{}>".format
+    site.pages["/"] = field("range", " max=10", "color", "")
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        site.pages["/"] = field("range", " value=80", "color", " value=#ff0000")
+        async with again(browse) as resumed:
+            assert "form field" not in resumed.connection.opened.restored
+            assert await resumed.value("[range.value, color.value]") == ["80", "#ff0000"]
+            await resumed.value("range.value = 30")
+            async with again(resumed) as later:
+                assert await later.value("[range.value, color.value]") == ["30", "#ff0000"]
+
+
+async def test_choices_and_ticks_come_back_that_their_values_do_not_tell(
+    service: BrowserService, site: Changing
+) -> None:
+    options = "<option value=0>None<option value=0>A<option value=0>B<option value=1>C"
+    site.pages["/"] = (
+        f"<select id=one>{options}</select><select id=many multiple>{options}</select>"
+        "<input type=checkbox id=tick><script>tick.onclick = () =>"
+        "setTimeout(() => { tick.checked = false; tick.indeterminate = true })</script>"
+    )
+    shown = "[one, many].map(s => [...s.selectedOptions].map(o => o.label)), tick.indeterminate"
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("select_option", target="#one", values=["B"])
+        await browse.text("select_option", target="#many", values=["A", "C"])
+        await browse.text("click", target="#tick")
+        async with again(browse) as resumed:
+            assert await resumed.value(f"[{shown}]") == [[["B"], ["A", "C"]], True]
+
+
 async def test_a_field_of_a_frame_comes_back_when_other_text_of_the_frame_changed(
     service: BrowserService, site: Changing
 ) -> None:
@@ -171,6 +266,26 @@ async def test_a_login_in_an_address_is_not_saved(service: BrowserService, site:
     assert saved is not None
     assert saved.data["tabs"][0]["url"] == site.url + "/"
     assert "hunter2" not in str(saved.data)
+
+
+async def test_fields_come_back_from_what_was_saved_without_numbers_and_originals(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/"] = (
+        "<select id=one><option>a<option>b<option>c</select><input id=typed><input id=newer value=b>"
+    )
+    before = "1.0.0"
+    fields = [
+        [[["one"]], "select", "select-one", "", "chosen", ["c"], "", None],
+        [[["typed"]], "input", "text", "", "value", "mine", "", None],
+        [[["newer"]], "input", "text", "", "value", "mine", "", before],
+    ]
+    page = json.dumps({"fields": fields, "scrolled": []})
+    tab = SavedTab(site.url + "/", page=page, entry='{"session":[],"state":"{\\"at\\":1}"}')
+    async with opened(service, new_view(generation=2), Hibernated(tabs=[tab]).snapshot()) as browse:
+        found = await browse.value("[one.value, typed.value, newer.value, history.state.at]")
+        assert found == ["c", "mine", "b", 1]
+        assert "1 form field of tab 0 (the site has something newer there)" in lost(browse)
 
 
 async def test_a_form_is_not_filled_into_another_page(
