@@ -78,7 +78,7 @@ class SavedTab:
     page: str | None = None
     """Fields and scroll positions, as page_state.js wrote them."""
     entry: str | None = None
-    """Session storage and history state, as page_state.js wrote them."""
+    """Session storage, history state and the window's name, as page_state.js wrote them."""
     lost: list[str] = field(default_factory=list[str])
     """What of it could not be saved, in words."""
 

@@ -297,21 +297,25 @@
     }
     const state = savedEntry(limits.sessionBytes, limits.question);
     if (state === null) cut.push("history state");
+    const name = window.name.length <= limits.sessionBytes ? window.name : "";
+    if (name !== window.name) cut.push("the name of the window");
     const { fields, scrolled, withheld, done, files } = survey;
     const [loaded] = performance.getEntriesByType("navigation");
     return {
       origin, url: location.href, status: loaded?.responseStatus ?? 0, fields: fields.length, withheld, done, files, cut,
       page: fields.length || scrolled.length ? JSON.stringify({ fields, scrolled }) : null,
-      entry: session.length || (state ?? "null") !== "null" ? JSON.stringify({ session, state: state ?? "null" }) : null,
+      entry: session.length || name || (state ?? "null") !== "null"
+        ? JSON.stringify({ session, state: state ?? "null", name: encodeString(name) }) : null,
       storage: limits.storage ? await savedStorage(limits.storage) : null,
     };
   }
 
-  // Puts session storage and history state back, before the page itself is loaded.
+  // Puts session storage, history state and the window's name back, before the page itself is loaded.
   function restoreEntry(expected, text) {
     insist(expected);
-    const { session, state } = JSON.parse(text);
+    const { session, state, name } = JSON.parse(text);
     const cut = [];
+    if (name) window.name = decode(name);
     try { restoreItems(sessionStorage, session); } catch { cut.push("session storage"); }
     try { history.replaceState(decode(JSON.parse(state)), ""); } catch { cut.push("history state"); }
     return cut;

@@ -51,3 +51,18 @@ async def test_a_page_sees_the_state_of_its_entry_after_it_was_saved(
             assert state == ({"step": step - 1} if step else None)
             await browse.value(f"history.pushState({{step: {step}}}, '', '?step={step}')")
             await browse.connection.checkpoint()
+
+
+async def test_the_name_of_a_window_is_there_before_the_scripts_of_its_page(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/"] = "<script>document.title = `named ${name}`</script>"
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.value("name = 'kept'")
+        given = await saved(browse)
+    async with opened(service, replace(browse.view, generation=2), given) as resumed:
+        assert await resumed.value("[name, document.title]") == ["kept", "named kept"]
+        await resumed.value("name = 'x'.repeat(2 ** 21)")
+        tab = (await saved(resumed)).data["tabs"][0]
+        assert (tab["entry"], tab["lost"]) == (None, ["the name of the window (too much)"])
