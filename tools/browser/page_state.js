@@ -1,6 +1,7 @@
   // What a page and its origin store, and how it is put back.
 
   const BATCH = 50;
+  const NUMBER_MILLISECONDS = 50;
   class Unsaveable extends Error {}
   class TooLarge extends Error {}
 
@@ -159,6 +160,19 @@
     return { name, keyPath, autoIncrement, indexes, records, skipped };
   }
 
+  // The number that a store would give its next record. Only adding one tells it, which is taken back at once.
+  function nextNumber(database, name) {
+    return new Promise(resolve => {
+      const transaction = database.transaction(name, "readwrite");
+      let number;
+      transaction.onabort = () => resolve(number);
+      transaction.objectStore(name).add({}).onsuccess = ({ target }) => {
+        number = target.result;
+        transaction.abort();
+      };
+    });
+  }
+
   async function savedDatabase(name, budget) {
     const opening = indexedDB.open(name);
     opening.onupgradeneeded = () => opening.transaction.abort(); // deleted since it was listed
@@ -170,6 +184,8 @@
       const names = Array.from(database.objectStoreNames);
       const transaction = names.length ? database.transaction(names, "readonly") : null;
       for (const each of names) stores.push(await savedStore(transaction.objectStore(each), budget, files));
+      for (const store of stores.filter(({ autoIncrement }) => autoIncrement))
+        store.next = await within(nextNumber(database, store.name), NUMBER_MILLISECONDS).catch(() => undefined);
       for (const [made, file] of files) {
         if ((budget.bytes -= file.size * 4 / 3) < 0) throw new TooLarge();
         made.v = base64(await file.arrayBuffer());
@@ -226,13 +242,23 @@
     return { origin, text, cut, other: whole ? await otherStorage() : [] };
   }
 
+  // Numbers of records that were deleted are not given again.
+  function restoreNumber(store, next) {
+    const value = {};
+    const steps = store.keyPath?.split(".") ?? [];
+    steps.reduce((into, step, at) => into[step] = at === steps.length - 1 ? next - 1 : {}, value);
+    const adding = steps.length ? store.add(value) : store.add(value, next - 1);
+    adding.onsuccess = () => store.delete(next - 1);
+    adding.onerror = event => event.preventDefault(); // a record has that number
+  }
+
   function restoreDatabase({ name, version, stores }) {
     return new Promise((resolve, reject) => {
       const opening = indexedDB.open(name, version);
       let skipped = 0;
       opening.onupgradeneeded = ({ oldVersion }) => {
         if (oldVersion) return;
-        for (const { name, keyPath, autoIncrement, indexes, records } of stores) {
+        for (const { name, keyPath, autoIncrement, indexes, records, next } of stores) {
           const store = opening.result.createObjectStore(name, { keyPath, autoIncrement });
           for (const { name, keyPath, ...options } of indexes) store.createIndex(name, keyPath, options);
           for (const record of records) {
@@ -240,6 +266,7 @@
               store.put(...record.map(decode)).onerror = event => { event.preventDefault(); skipped++; };
             } catch { skipped++; }
           }
+          if (next > 1) restoreNumber(store, next);
         }
       };
       opening.onsuccess = () => { opening.result.close(); resolve(skipped); };

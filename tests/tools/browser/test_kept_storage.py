@@ -70,6 +70,39 @@ async def test_a_checkpoint_has_the_latest_items_beside_a_large_database(
         assert "the latest of" not in str((await saved(resumed)).data["lost"])
 
 
+NUMBERED = """n => new Promise(done => {
+  const open = indexedDB.open("numbered", 1);
+  open.onupgradeneeded = () => {
+    open.result.createObjectStore("inline", {autoIncrement: true, keyPath: "its.id"});
+    open.result.createObjectStore("apart", {autoIncrement: true});
+  };
+  open.onsuccess = () => {
+    const transaction = open.result.transaction(["inline", "apart"], "readwrite");
+    const [inline, apart] = ["inline", "apart"].map(name => transaction.objectStore(name));
+    const found = [];
+    for (const store of [inline, apart]) {
+      for (let at = 0; at < n; at++) store.add({at}).onsuccess = event => found.push(event.target.result);
+      store.getAllKeys().onsuccess = event => found.push(event.target.result);
+    }
+    if (n > 1) inline.delete(n).onsuccess = () => apart.delete(1);
+    transaction.oncomplete = () => { open.result.close(); done(found); };
+  };
+})"""
+
+
+@pytest.mark.parametrize("light", [False, True])
+async def test_numbers_of_records_that_were_deleted_are_not_given_again(
+    service: BrowserService, site: Changing, light: bool
+) -> None:
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.value(f"({NUMBERED})(3)")
+        await saved(browse, light=light)
+        found = await saved(browse, light=light)
+    async with opened(service, later(browse).view, found) as resumed:
+        assert await resumed.value(f"({NUMBERED})(1)") == [4, [1, 2, 4], 4, [2, 3, 4]]
+
+
 async def test_a_checkpoint_has_what_a_site_stored_that_was_left_at_once(
     service: BrowserService, site: Changing
 ) -> None:
