@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import types
 import typing
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic.json_schema import GenerateJsonSchema
 
 from ...sessions.services import JSON, ToolSpec
@@ -28,9 +36,40 @@ WAIT_SECONDS = 60.0
 
 
 class Arguments(BaseModel):
-    """The arguments of a tool. What is not among them is refused, with the name that was probably meant."""
+    """The arguments of a tool. What is not among them is refused, with the name that was probably meant.
+
+    An empty text is taken for left out where it may be: some models fill in every argument.
+    """
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    may_be_empty: ClassVar[Collection[str]] = ()
+    """Which of those that may be left out are something else when they are empty."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _left_out(cls, value: Any, info: ValidationInfo) -> Any:
+        name = info.field_name or ""
+        if value != "" or name in cls.may_be_empty:
+            return value
+        field = cls.model_fields[name]
+        return None if field.default is None and _is_text(field.annotation) else value
+
+
+def _is_text(kind: Any) -> bool:
+    """Whether a type takes texts, perhaps beside None."""
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        return any(map(_is_text, typing.get_args(kind)))
+    if origin is Annotated:
+        return _is_text(typing.get_args(kind)[0])
+    return kind is str or origin is Literal
+
+
+class _Number:
+    """Calls a whole number a number in the schema, which keeps its bounds."""
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> JSON:
+        return handler(core) | {"type": "number"}
 
 
 Target = Annotated[
@@ -42,7 +81,7 @@ Filename = Annotated[
     str | None,
     Field(description="Put the output into a file of the session, under this name"),
 ]
-Whole = Annotated[int, WithJsonSchema({"type": "number"})]
+Whole = Annotated[int, _Number()]
 """A number without a fraction, which schemas that callers know call a number."""
 
 
@@ -140,7 +179,7 @@ def tool(
     def make(run: Callable[[Call, Any], Awaitable[None]]) -> BrowserTool:
         hints = typing.get_type_hints(run)
         parameters = list(inspect.signature(run).parameters)
-        text = inspect.cleandoc(description or run.__doc__ or "").replace("\n", " ")
+        text = " ".join((description or run.__doc__ or "").split())
         return BrowserTool(
             name, cap, title, text, hints[parameters[1]], kind, answers, patience, run
         )

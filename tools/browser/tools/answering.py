@@ -12,7 +12,9 @@ from ..uploads import allowed_paths
 
 
 class HandleDialog(Arguments):
-    accept: bool
+    may_be_empty = ("prompt_text",)
+
+    accept: Annotated[bool, Field(description="As with OK; false as with Cancel")]
     prompt_text: Annotated[
         str | None, Field(alias="promptText", description="What to enter into a prompt")
     ] = None

@@ -28,13 +28,19 @@ async def network_state_set(call: Call, given: NetworkState) -> None:
 
 
 class AddRoute(Arguments):
+    may_be_empty = ("body",)
+
     pattern: Annotated[
         str,
         Field(min_length=1, description="URLs, such as **/api/users or **/*.{png,jpg}"),
     ]
-    status: Annotated[Whole | None, Field(ge=200, le=599)] = None
-    body: str | None = None
-    content_type: Annotated[str | None, Field(alias="contentType")] = None
+    status: Annotated[
+        Whole | None, Field(ge=200, le=599, description="Of the answer; 200 when left out")
+    ] = None
+    body: Annotated[str | None, Field(description="Of the answer, in place of the server's")] = None
+    content_type: Annotated[
+        str | None, Field(alias="contentType", description="Of the body, such as application/json")
+    ] = None
     headers: Annotated[
         list[str] | None,
         Field(description="Name: Value, of the answer, or of the request when nothing is answered"),

@@ -28,7 +28,7 @@ ARRIVE_SECONDS: Final = 0.5
 
 
 class Navigate(Arguments):
-    url: str
+    url: Annotated[str, Field(description="https:// when it is left out, http:// for this machine")]
 
 
 @tool("browser_navigate", title="Navigate to a URL", patience="navigation")

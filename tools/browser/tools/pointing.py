@@ -18,9 +18,16 @@ RELEASE_SECONDS: Final = 1.0
 class Click(Arguments):
     target: Target
     element: Element = None
-    double_click: Annotated[bool | None, Field(alias="doubleClick")] = None
-    button: Literal["left", "right", "middle"] | None = None
-    modifiers: list[Literal["Alt", "Control", "ControlOrMeta", "Meta", "Shift"]] | None = None
+    double_click: Annotated[
+        bool | None, Field(alias="doubleClick", description="Twice instead of once")
+    ] = None
+    button: Annotated[
+        Literal["left", "right", "middle"] | None, Field(description="left when left out")
+    ] = None
+    modifiers: Annotated[
+        list[Literal["Alt", "Control", "ControlOrMeta", "Meta", "Shift"]] | None,
+        Field(description="Keys that are held down meanwhile"),
+    ] = None
 
 
 @tool("browser_click", title="Click")

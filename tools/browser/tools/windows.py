@@ -99,16 +99,20 @@ def _null() -> None:
 
 class EmulateMedia(Arguments):
     color_scheme: Literal["light", "dark"] | None = Field(
-        default_factory=_null, alias="colorScheme"
+        default_factory=_null, alias="colorScheme", description="prefers-color-scheme"
     )
     reduced_motion: Literal["reduce", "no-preference"] | None = Field(
-        default_factory=_null, alias="reducedMotion"
+        default_factory=_null, alias="reducedMotion", description="prefers-reduced-motion"
     )
     forced_colors: Literal["active", "none"] | None = Field(
-        default_factory=_null, alias="forcedColors"
+        default_factory=_null, alias="forcedColors", description="forced-colors"
     )
-    contrast: Literal["more", "no-preference"] | None = Field(default_factory=_null)
-    media: Literal["screen", "print"] | None = Field(default_factory=_null)
+    contrast: Literal["more", "no-preference"] | None = Field(
+        default_factory=_null, description="prefers-contrast"
+    )
+    media: Literal["screen", "print"] | None = Field(
+        default_factory=_null, description="As on a screen, or as it is printed"
+    )
 
 
 @tool("browser_emulate_media", title="Emulate media features")
