@@ -19,6 +19,7 @@ from .answer import Answer, difference
 from .failures import ToolFailed, first_line, was_done
 from .files import mime_of
 from .glimpse import Glimpse
+from .locator import is_locator, located
 from .naming import code_of
 from .policy import scheme_allowed
 from .settle import settle
@@ -75,7 +76,7 @@ class Call:
         return tab
 
     async def locate(self, target: str, element: str | None = None) -> Locator:
-        """Return the one element that a ref of the last snapshot, or a selector, stands for.
+        """Return the one element that a ref of the last snapshot, a selector, or a locator as in code stands for.
 
         Raises:
             ToolFailed: there is none, or more than one. A ref that is no longer valid is refused at once.
@@ -118,7 +119,14 @@ class Call:
     async def _selected(self, tab: Tab, selector: str, name: str) -> Locator:
         from playwright.async_api import Error
 
-        locator = tab.page.locator(selector)
+        if not selector.strip():
+            raise ToolFailed("The target is empty; give a ref, a selector or a locator.")
+        if is_locator(selector):
+            locator, code = located(tab.page, selector)
+            one = "`.first`"
+        else:
+            locator, code = tab.page.locator(selector), f"page.locator({selector!r})"
+            one = "`>> nth=0`"
         try:
             with anyio.fail_after(self.config.action_seconds):
                 count = await locator.count()
@@ -133,9 +141,9 @@ class Call:
         if count != 1:
             found = "no element" if count == 0 else f"{count} elements"
             self.shows_snapshot = True
-            way = "" if count == 0 else " Use a ref, or add `>> nth=0` for the first."
+            way = "" if count == 0 else f" Use a ref, or add {one} for the first."
             raise ToolFailed(f"{selector!r} matches {found}{name}; it has to match one.{way}")
-        self.answer_code = f"page.locator({selector!r})"
+        self.answer_code = code
         return locator
 
     answer_code = ""

@@ -74,7 +74,10 @@ class _Number:
 
 Target = Annotated[
     str,
-    Field(description="A ref of the latest snapshot, such as e12, or a selector of one element"),
+    Field(
+        description="One element: a ref of the latest snapshot, such as e12, a selector, or a Playwright locator such as"
+        " getByRole('button', { name: 'Send' })"
+    ),
 ]
 Element = Annotated[str | None, Field(description="What the element is, in words")]
 Filename = Annotated[

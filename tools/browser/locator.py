@@ -1,0 +1,218 @@
+"""A locator as people and models write it: in Playwright's Python or JavaScript, read here and never run."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+from .failures import ToolFailed, first_line
+
+if TYPE_CHECKING:
+    from playwright.async_api import FrameLocator, Locator, Page
+
+    Place: TypeAlias = Page | Locator | FrameLocator
+
+LONGEST: Final = 2000
+"""The longest one that is read, in characters."""
+
+TAKEN: Final = (
+    "getByRole(), getByText(), getByLabel(), getByPlaceholder(), getByAltText(), getByTitle(), getByTestId(), locator(),"
+    " frameLocator(), contentFrame(), filter(), and(), or(), nth(), first() and last(), also as in Python"
+)
+
+_WRITTEN: Final = re.compile(
+    r"\s*(?:page\s*\.\s*\w+|get_?by\w+|(?:frame_?)?locator)\s*\(", re.IGNORECASE
+)
+"""How a locator begins, and no selector does."""
+
+_TOKEN: Final = re.compile(
+    r"""(?P<text>r?'(?:[^'\\]|\\.)*'|r?"(?:[^"\\]|\\.)*")"""
+    r"|`(?P<template>[^`\\$]*)`"
+    r"|/(?P<pattern>(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+)/(?P<flags>[a-z]*)"
+    r"|\.\s*(?P<property>first|last|contentFrame)\s*\(\s*\)"
+    r"|\.\s*(?P<keyword>and|or)\b"
+    r"|(?P<word>[A-Za-z_]\w*)"
+    r"|(?P<mark>[{}:])",
+    re.DOTALL,
+)
+"""What of JavaScript is written otherwise in Python, and the texts in which nothing is."""
+
+_WORDS: Final = {"true": "True", "false": "False", "null": "None", "undefined": "None"}
+_MARKS: Final = {"{": "", "}": "", ":": "="}
+_FLAGS: Final = {"i": "re.I", "m": "re.M", "s": "re.S"}
+_PYTHON_FLAGS: Final = {
+    "I": re.IGNORECASE,
+    "IGNORECASE": re.IGNORECASE,
+    "M": re.MULTILINE,
+    "MULTILINE": re.MULTILINE,
+    "S": re.DOTALL,
+    "DOTALL": re.DOTALL,
+}
+_KNOWN_FLAGS: Final = re.UNICODE | re.IGNORECASE | re.MULTILINE | re.DOTALL
+
+_METHODS: Final = {
+    "get_by_role": "text",
+    "get_by_text": "words",
+    "get_by_label": "words",
+    "get_by_placeholder": "words",
+    "get_by_alt_text": "words",
+    "get_by_title": "words",
+    "get_by_test_id": "words",
+    "locator": "selector",
+    "frame_locator": "text",
+    "filter": None,
+    "and_": "locator",
+    "or_": "locator",
+    "nth": "number",
+}
+"""What each method takes first."""
+
+_PROPERTIES: Final = frozenset({"first", "last", "content_frame"})
+
+_OPTIONS: Final = {
+    "name": "words",
+    "description": "words",
+    "has_text": "words",
+    "has_not_text": "words",
+    "has": "locator",
+    "has_not": "locator",
+    "level": "number",
+}
+"""What named arguments are, the others being true or false."""
+
+
+class _Unknown(Exception):
+    """Raised for what is no part of a locator."""
+
+
+def is_locator(target: str) -> bool:
+    """Whether somebody means a locator, be it a right one or not."""
+    return _WRITTEN.match(target) is not None
+
+
+def located(page: Page, written: str) -> tuple[Locator, str]:
+    """Return the locator that is written, and how that is written in Playwright's Python.
+
+    Raises:
+        ToolFailed: it is none, or more than a locator.
+    """
+    from playwright.async_api import Error, Locator
+
+    if len(written) > LONGEST:
+        raise ToolFailed(f"A locator of more than {LONGEST} characters is not read.")
+    try:
+        tree = _parsed(written)
+        found = _place(page, tree)
+        if not isinstance(found, Locator):
+            raise _Unknown("it ends in a frame; go on to an element in it")
+    except (_Unknown, SyntaxError, TypeError, ValueError, MemoryError, RecursionError) as error:
+        reason = str(error) if isinstance(error, _Unknown) else "it cannot be read"
+        raise ToolFailed(
+            f"{written!r} is no locator that is taken: {reason}. Taken are {TAKEN}; or a ref or a selector."
+        ) from None
+    except Error as error:
+        raise ToolFailed(f"{written!r} is no locator: {first_line(error)}") from None
+    return found, ast.unparse(tree)
+
+
+def _parsed(written: str) -> ast.expr:
+    text = _TOKEN.sub(_as_python, written.strip().removesuffix(";"))
+    with warnings.catch_warnings():
+        # JavaScript takes an escape that is none.
+        warnings.simplefilter("ignore")
+        return ast.parse(f"({text})", mode="eval").body
+
+
+def _as_python(match: re.Match[str]) -> str:
+    kind, text = match.lastgroup, match[0]
+    if kind == "template":
+        return repr(match["template"])
+    if kind == "flags":
+        flags = "|".join(_FLAGS[flag] for flag in match["flags"] if flag in _FLAGS)
+        return f"re.compile({match['pattern']!r}, {flags or 0})"
+    if kind == "property":
+        return f".{_snake(match['property'])}"
+    if kind == "keyword":
+        return f".{match['keyword']}_"
+    if kind == "word":
+        return _WORDS.get(text) or _snake(text)
+    return _MARKS.get(text, text)
+
+
+def _snake(word: str) -> str:
+    return re.sub(r"(?<=[a-z])[A-Z]", lambda letter: f"_{letter[0].lower()}", word)
+
+
+def _place(page: Page, node: ast.expr) -> Place:
+    """Return what an expression stands for: the page, a locator, or a frame. What leaves out the page gets it."""
+    match node:
+        case ast.Name(id="page"):
+            return page
+        case ast.Attribute(value=inner, attr=name) if name in _PROPERTIES:
+            return _attribute(_place(page, inner), name)
+        case ast.Call(func=ast.Attribute(value=inner, attr=name)):
+            place: Place = _place(page, inner)
+        case ast.Call(func=ast.Name(id=name)):
+            place = page
+            node.func = ast.Attribute(ast.Name("page"), name)
+        case _:
+            raise _Unknown(f"{ast.unparse(node)[:100]} is no part of one")
+    if name not in _METHODS:
+        raise _Unknown(f"{name}() is no part of one")
+    kind = _METHODS[name]
+    if len(node.args) != (kind is not None):
+        raise _Unknown(f"{name}() takes {'one argument' if kind else 'named arguments only'}")
+    given = [_value(page, kind, argument) for argument in node.args if kind]
+    options: dict[str, Any] = {}
+    for option in node.keywords:
+        if option.arg is None:
+            raise _Unknown("** is no part of one")
+        options[option.arg] = _value(page, _OPTIONS.get(option.arg, "truth"), option.value)
+    return _attribute(place, name)(*given, **options)
+
+
+def _attribute(place: Place, name: str) -> Any:
+    found = getattr(place, name, None)
+    if found is None:
+        raise _Unknown(f"a {type(place).__name__} has no {name}")
+    return found
+
+
+def _value(page: Page, kind: str, node: ast.expr) -> Any:
+    """Return the value of an argument: a text, a number, a regular expression, or another locator."""
+    from playwright.async_api import Locator
+
+    if kind == "locator" or (kind == "selector" and not isinstance(node, ast.Constant)):
+        found = _place(page, node)
+        if isinstance(found, Locator):
+            return found
+        raise _Unknown(f"{ast.unparse(node)[:100]} is no element")
+    if kind == "words" and isinstance(node, ast.Call):
+        return _pattern(node)
+    value: object = ast.literal_eval(node)
+    wanted = {"number": int, "truth": bool}.get(kind, str)
+    if type(value) is wanted or (value is None and kind == "truth"):
+        return value
+    raise _Unknown(f"{ast.unparse(node)[:100]} is not what is taken there")
+
+
+def _pattern(node: ast.Call) -> re.Pattern[str]:
+    if ast.unparse(node.func) != "re.compile" or not 1 <= len(node.args) <= 2 or node.keywords:
+        raise _Unknown(f"{ast.unparse(node)[:100]} is no part of one")
+    source = ast.literal_eval(node.args[0])
+    flags = re.NOFLAG
+    for part in ast.walk(node.args[-1]):
+        if isinstance(part, ast.Attribute):
+            flags |= _PYTHON_FLAGS.get(part.attr, re.NOFLAG)
+    try:
+        found = re.compile(cast("str", source), flags)
+    except (re.error, OverflowError) as error:
+        raise _Unknown(f"{source!r:.100} is no regular expression: {error}") from None
+    if found.flags & ~_KNOWN_FLAGS:
+        raise _Unknown(f"{source!r:.100} has flags that pages do not know")
+    return found
+
+
+__all__ = ["is_locator", "located"]
