@@ -36,6 +36,12 @@ def code_of(snapshot: str, ref: str) -> str | None:
     return f"get_by_role({json.dumps(role)}, name={json.dumps(name, ensure_ascii=False)}{exact})"
 
 
+def role_of(snapshot: str, ref: str) -> str | None:
+    """Return the role of the element of a ref, None when the snapshot has it not."""
+    found = re.search(rf"^ *- '?(\w+)\b.*\[ref={re.escape(ref)}\]", snapshot, re.MULTILINE)
+    return found[1] if found else None
+
+
 def _text(written: str) -> str:
     try:
         return str(json.loads(written))
@@ -60,4 +66,4 @@ def _depth(line: str) -> int:
     return next((at for at, letter in enumerate(line) if letter != " "), 0)
 
 
-__all__ = ["code_of"]
+__all__ = ["code_of", "role_of"]

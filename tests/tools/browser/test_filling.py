@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+import anyio
 import pytest
 from browsing import Browse, section
 
@@ -75,6 +78,32 @@ async def test_a_field_that_does_not_take_a_text_says_what_it_takes(
     assert wanted in text
 
 
+@pytest.mark.parametrize("slowly", [False, True])
+@pytest.mark.parametrize("by_ref", [False, True])
+async def test_a_slider_says_what_it_made_of_a_number_and_takes_nothing_else(
+    browse: Browse, lab: str, by_ref: bool, slowly: bool
+) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    field = "<input type=range min=0 max=10 step=2 value=4 aria-label=Level>"
+    await browse.value(f"() => {{ document.body.innerHTML = {field!r}; }}")
+    target = await browse.ref('slider "Level"') if by_ref else "input"
+    given = {"target": target, "slowly": slowly}
+    text = section(await browse.error("type", text="loud", **given), "Error")
+    assert "a number from 0 to 10, not 'loud'" in text
+    made = "4" if slowly else "6"
+    text = section(await browse.text("type", text="5", **given), "Events")
+    assert text == f"- The field made {made} of 5."
+    assert "Events" not in await browse.text("type", text=made, **given)
+
+
+async def test_a_field_that_leads_elsewhere_is_not_asked_any_more(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    field = "<input oninput=\"location.href = '/counter'\">"
+    await browse.value(f"() => {{ document.body.innerHTML = {field!r}; }}")
+    with anyio.fail_after(4):
+        assert "/counter" in section(await browse.text("type", target="input", text="x"), "Page")
+
+
 async def test_submitting_a_form_answers_with_where_it_led(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/form")
     await browse.text("click", target=await browse.ref("I accept the terms"))
@@ -127,6 +156,18 @@ async def test_options_are_chosen_by_label_or_value(browse: Browse, lab: str) ->
     assert "select_option(['Rowing', 'Chess'])" in text
     found = "() => [...document.querySelector('[name=sports]').selectedOptions].map(o => o.text)"
     assert await browse.value(found) == ["Rowing", "Chess"]
+
+
+async def test_who_names_an_option_means_the_list_that_it_is_in(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    chess = await browse.ref('option "Chess"')
+    text = await browse.text("select_option", target=chess, values=["Rowing", "Chess"])
+    assert re.search(r"page\.get_by_label\(.*\)\.select_option\(\['Rowing', 'Chess'\]\)", text)
+    field = {"name": "Sports", "type": "combobox", "target": chess, "value": "Rowing"}
+    text = await browse.text("fill_form", fields=[field])
+    assert re.search(r"page\.get_by_label\(.*\)\.select_option\('Rowing'\)", text)
+    found = "() => [...document.querySelector('[name=sports]').selectedOptions].map(o => o.text)"
+    assert await browse.value(found) == ["Rowing"]
 
 
 async def test_a_missing_option_is_answered_with_those_there_are(browse: Browse, lab: str) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from contextlib import nullcontext, suppress
 from itertools import takewhile
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
+import anyio
 from pydantic import Field
 
 from ..call import Call, ToolFailed, first_line
 from ..clipboard import uses_clipboard
+from ..naming import role_of
 from ..tool import Arguments, BrowserTool, Element, Target, tool
 
 if TYPE_CHECKING:
@@ -36,9 +38,16 @@ _REFUSED: Final = 'The specified value "'
 _IS_REFUSED: Final = "(e, text) => e.type === 'color' ? !CSS.supports('color', text) : !e.value"
 """The browser complains of every color that is not six digits, and takes it."""
 
-_SINGLE = "e => e.tagName === 'SELECT' && !e.multiple"
+_RANGE: Final = """(found, text) => {
+  const [e] = [found].flat(), field = e?.control ?? e, number = text.trim() !== '' && isFinite(text);
+  if (field?.type !== 'range' || number && Number(text) === Number(field.value)) return null;
+  return [field.value, number, field.min || '0', field.max || '100'];
+}"""
+"""What a slider made of a text where that is something else."""
 
-_OPTIONS = "e => e.tagName === 'SELECT' ? [...e.options].map(o => o.label) : null"
+_SINGLE = "e => e.closest('select')?.multiple === false"
+
+_OPTIONS = "e => { const s = e.closest('select'); return s && [...s.options].map(o => o.label); }"
 
 
 class Type(Arguments):
@@ -64,9 +73,10 @@ async def type_text(call: Call, given: Type) -> None:
 
         call.answer.code(f"await {code}.press_sequentially({given.text!r})")
         await call.act(press)
+        await _check_range(call, locator, given.target, given.text)
     else:
         call.answer.code(f"await {code}.fill({given.text!r})")
-        await _put(call, locator, given.text)
+        await _put(call, locator, given.target, given.text)
     if given.submit and not await _asks(call, "Enter was not pressed"):
         call.answer.code(f"await {code}.press('Enter')")
         await call.act(lambda: locator.press("Enter", timeout=call.timeout))
@@ -81,8 +91,10 @@ async def _asks(call: Call, undone: str) -> bool:
     return True
 
 
-async def _put(call: Call, locator: Locator, text: str) -> None:
-    """Put a text into a field.
+async def _put(
+    call: Call, locator: Locator, target: str, text: str, *, name: str = "The field"
+) -> None:
+    """Put a text into a field, and tell what a slider made of it.
 
     Raises:
         ToolFailed: it is none that the field takes.
@@ -96,6 +108,37 @@ async def _put(call: Call, locator: Locator, text: str) -> None:
         told = given and line.text.startswith(f"{_REFUSED}{given[:100]}")
         if told and await locator.evaluate(_IS_REFUSED, given, timeout=call.timeout):
             raise ToolFailed(f"The field did not take it: {line.text}")
+    await _check_range(call, locator, target, text, name=name)
+
+
+async def _check_range(
+    call: Call, locator: Locator, target: str, text: str, *, name: str = "The field"
+) -> None:
+    """Tell what a slider made of a text.
+
+    Raises:
+        ToolFailed: it is no number.
+    """
+    from playwright.async_api import Error
+
+    tab = await call.tab()
+    # What a ref of the last snapshot is, nobody has to be asked.
+    role = role_of(tab.seen or "", target)
+    if tab.modal_text is not None or role not in (None, "slider"):
+        return
+    found: list[Any] | None = None
+    # The page may be another one by now, and what is not there any more is waited for; but all of them include no ref.
+    with suppress(Error), anyio.move_on_after(call.config.action_seconds):
+        ask = locator.evaluate if role else locator.evaluate_all
+        found = await ask(_RANGE, text)
+    if found is None:
+        return
+    made, is_number, least, most = found
+    if not is_number:
+        raise ToolFailed(
+            f"The field takes a number from {least} to {most}, not {text!r}; it is at {made} now."
+        )
+    tab.news.append(f"{name} made {made} of {text}.")
 
 
 def _typing(call: Call, given: Type) -> float:
@@ -170,6 +213,11 @@ async def _choose(
             lambda: locator.select_option(values, timeout=call.timeout), snapshot=snapshot
         )
     except Error as error:
+        select = locator.locator("xpath=ancestor::select")
+        if "resolved to <option" in str(error) and await select.count() == 1:
+            call.answer_code = f"page.{await select.normalize()}"
+            await _choose(call, select, values, snapshot=snapshot)
+            return
         if "not a <select> element" in str(error):
             raise ToolFailed(
                 "It is no <select> element; click on it, and then on the option that it shows."
@@ -233,15 +281,10 @@ async def _fill(call: Call, field: FormField) -> None:
         and await locator.evaluate(_OPTIONS, timeout=call.timeout) is not None
     ):
         await _choose(call, locator, [value], snapshot=False)
-        call.answer.code(f"await {code}.select_option({value!r})")
+        call.answer.code(f"await {call.answer_code}.select_option({value!r})")
     else:
-        await _put(call, locator, value)
+        await _put(call, locator, field.target, value, name=f"{field.name}: the field")
         call.answer.code(f"await {code}.fill({value!r})")
-        tab = await call.tab()
-        if field.type == "slider" and tab.modal_text is None:
-            made = await locator.input_value(timeout=call.timeout)
-            if made != value.strip():
-                tab.news.append(f"{field.name}: the field made {made} of {value}.")
 
 
 TOOLS: list[BrowserTool] = [type_text, press_key, select_option, fill_form]
