@@ -30,8 +30,16 @@ async def test_an_element_is_seen_by_role_and_name(browse: Browse, lab: str) -> 
 
 async def test_an_element_in_a_frame_is_seen(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/iframes")
-    await browse.text("verify_element_visible", role="button", accessibleName="Tell")
-    await browse.text("verify_text_visible", text="Frame inner")
+    button = {"role": "Button", "accessibleName": "Tell"}
+    for tool, given, end in (
+        ("verify_element_visible", button, '.get_by_role("button", name="Tell")).to_be_visible()'),
+        ("verify_text_visible", {"text": "Frame inner"}, ".to_be_visible()"),
+        ("wait_for", {"text": "Frame inner"}, ".wait_for(state='visible')"),
+    ):
+        code = section(await browse.text(tool, **given), "Ran Playwright code")
+        assert "page.locator(" in code, tool
+        assert ".content_frame." in code, tool
+        assert end in code, tool
 
 
 async def test_a_role_is_a_word(browse: Browse) -> None:
@@ -88,7 +96,16 @@ async def test_a_choice_has_the_value_and_the_words_that_are_shown_for_it(browse
 
 
 async def test_a_field_that_is_no_input_has_a_value_too(browse: Browse) -> None:
-    page = "<p role=slider aria-valuenow=7>seven</p><div role=textbox contenteditable>free</div>"
+    page = """<b role=slider aria-valuenow=7>seven</b><div role=textbox contenteditable>free</div>
+<i role=combobox>red</i><p></p>"""
     await browse.text("navigate", url=f"data:text/html,{page}")
-    await browse.text("verify_value", type="slider", element="s", target="p", value="7")
-    await browse.text("verify_value", type="textbox", element="t", target="div", value="free")
+    for kind, target, value, said in (
+        ("slider", "b", "7", "to_have_attribute('aria-valuenow', '7')"),
+        ("textbox", "div", "free", "to_have_text('free')"),
+        ("combobox", "i", "red", "to_have_text('red')"),
+    ):
+        given = {"type": kind, "element": "field", "target": target}
+        code = f"await expect(page.locator({target!r})).{said}"
+        assert code in await browse.text("verify_value", value=value, **given)
+    text = await browse.error("verify_value", type="textbox", element="p", target="p", value="")
+    assert "It is no field" in section(text, "Error")

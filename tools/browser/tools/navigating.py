@@ -13,6 +13,7 @@ from pydantic import Field
 
 from ....sessions.services import JSON
 from ..call import Call, ToolFailed, first_line
+from ..frames import shown_as
 from ..glimpse import prepare
 from ..policy import scheme_allowed
 from ..tab import Tab
@@ -242,6 +243,8 @@ async def wait_for(call: Call, given: WaitFor) -> None:
 
 
 async def _wait(call: Call, text: str, seconds: float, *, gone: bool) -> None:
+    from playwright.async_api import Error as Failed
+
     tab = await call.tab()
     bound = call.config.action_seconds + seconds
 
@@ -260,11 +263,14 @@ async def _wait(call: Call, text: str, seconds: float, *, gone: bool) -> None:
         raise ToolFailed(
             f"{text!r} {still} after {bound:g} seconds; give a time to wait longer."
         ) from None
-    found, state = (
-        f"page.get_by_text({text!r}).filter(visible=True)",
-        "hidden" if gone else "visible",
-    )
-    call.answer.code(f"await {found}.first.wait_for(state={state!r})")
+    state = "hidden" if gone else "visible"
+    found = f"page.get_by_text({text!r}).filter(visible=True)"
+    framed: str | None = None
+    if not gone and len(tab.page.frames) > 1 and tab.modal_text is None:
+        # It may be gone by now.
+        with suppress(Failed):
+            framed = await shown_as(tab.page, lambda frame: frame.get_by_text(text), found)
+    call.answer.code(f"await {framed or f'{found}.first'}.wait_for(state={state!r})")
     if tab.modal_text is None:
         call.answer.result(f"Waited for {text}")
 

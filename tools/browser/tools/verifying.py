@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from ..call import Call, ToolFailed, first_line
+from ..frames import shown_as
 from ..tool import Arguments, BrowserTool, Element, Target, tool
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Locator
 
 _VALUE = """element => {
-  const said = element.getAttribute('aria-valuetext') ?? element.getAttribute('aria-valuenow');
-  return said ?? element.textContent.trim();
+  const name = ['aria-valuetext', 'aria-valuenow'].find(each => element.hasAttribute(each));
+  if (name) return [name, element.getAttribute(name)];
+  const roles = ['combobox', 'searchbox', 'spinbutton', 'textbox'];
+  const holds = element.isContentEditable || roles.includes(element.getAttribute('role'));
+  return holds ? ['', element.textContent.trim()] : null;
 }"""
-"""What an element that is no input of HTML says its value is."""
+"""What an element that is no input of HTML says its value is, and in which attribute; null of one that has none."""
 
 _CHOSEN = "e => e.tagName === 'SELECT' ? [...e.selectedOptions].map(o => o.label) : []"
 
@@ -43,7 +47,9 @@ async def generate_locator(call: Call, given: GenerateLocator) -> None:
 class VerifyElement(Arguments):
     role: Annotated[
         str,
-        Field(pattern=r"^[a-z]+$", description='As in the snapshot: `- button "Send"` has button'),
+        Field(
+            pattern=r"^[A-Za-z]+$", description='As in the snapshot: `- button "Send"` has button'
+        ),
     ]
     accessible_name: Annotated[
         str,
@@ -54,15 +60,13 @@ class VerifyElement(Arguments):
 @tool("browser_verify_element_visible", title="Verify element visible", cap="testing", kind="read")
 async def verify_element_visible(call: Call, given: VerifyElement) -> None:
     """Check that an element of a role and a name can be seen, in the page or in a frame of it."""
-    name = given.accessible_name
+    role, name = given.role.lower(), given.accessible_name
 
     def wanted(frame: Frame) -> Locator:
-        return frame.get_by_role(given.role, name=name)  # pyright: ignore[reportArgumentType]
+        return frame.get_by_role(role, name=name)  # pyright: ignore[reportArgumentType]
 
-    code = f"page.get_by_role({given.role!r}, name={name!r})"
-    await _visible(
-        call, wanted, code, f'Element with role "{given.role}" and accessible name "{name}"'
-    )
+    code = f"page.get_by_role({role!r}, name={name!r})"
+    await _visible(call, wanted, code, f'Element with role "{role}" and accessible name "{name}"')
 
 
 class VerifyText(Arguments):
@@ -77,22 +81,11 @@ async def verify_text_visible(call: Call, given: VerifyText) -> None:
 
 
 async def _visible(call: Call, wanted: Callable[[Frame], Locator], code: str, what: str) -> None:
-    from playwright.async_api import Error
-
-    tab = await call.tab()
-    for frame in tab.page.frames:
-        try:
-            if await wanted(frame).filter(visible=True).count() == 0:
-                continue
-        except Error:
-            # A frame that is being replaced shows nothing.
-            if frame is tab.page.main_frame:
-                raise
-            continue
-        call.answer.result("Done")
-        call.answer.code(f"await expect({code}.first).to_be_visible()")
-        return
-    raise ToolFailed(f"{what} not found")
+    found = await shown_as((await call.tab()).page, wanted, code)
+    if found is None:
+        raise ToolFailed(f"{what} not found")
+    call.answer.result("Done")
+    call.answer.code(f"await expect({found}).to_be_visible()")
 
 
 class VerifyList(Arguments):
@@ -133,23 +126,37 @@ async def verify_value(call: Call, given: VerifyValue) -> None:
         values = [json.dumps(await locator.is_checked(timeout=call.timeout))]
         code += ".to_be_checked()" if values == ["true"] else ".not_to_be_checked()"
     else:
-        values = await _values(call, locator)
-        code += f".to_have_value({values[0]!r})"
+        values, expected = await _values(call, locator)
+        code += expected
     if given.value not in values:
         raise ToolFailed(f'Expected value "{given.value}", but got "{values[-1]}"')
     call.answer.result("Done")
     call.answer.code(code)
 
 
-async def _values(call: Call, locator: Locator) -> list[str]:
-    """Return the value of a field, and the text that it shows for it where that is another."""
-    from playwright.async_api import Error
+async def _values(call: Call, locator: Locator) -> tuple[list[str], str]:
+    """Return the value of a field, and the text that it shows for it where that is another; and what a test would expect.
+
+    Raises:
+        ToolFailed: it is none.
+    """
+    from playwright.async_api import Error, TimeoutError
 
     try:
         value = await locator.input_value(timeout=call.timeout)
-        return [value, *await locator.evaluate(_CHOSEN, timeout=call.timeout)]
+        chosen = await locator.evaluate(_CHOSEN, timeout=call.timeout)
+        return [value, *chosen], f".to_have_value({value!r})"
+    except TimeoutError:
+        raise
     except Error:
-        return [await locator.evaluate(_VALUE, timeout=call.timeout)]
+        found = await locator.evaluate(_VALUE, timeout=call.timeout)
+    if found is None:
+        raise ToolFailed(
+            "It is no field, and has no value; browser_verify_text_visible is for texts."
+        )
+    attribute, value = found
+    expected = f"attribute({attribute!r}, {value!r})" if attribute else f"text({value!r})"
+    return [value], f".to_have_{expected}"
 
 
 TOOLS: list[BrowserTool] = [
