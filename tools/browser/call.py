@@ -17,7 +17,6 @@ from ...sessions.exact import well_formed
 from ...sessions.services import CallContext
 from .answer import Answer, difference
 from .failures import ToolFailed, first_line, was_done
-from .files import mime_of
 from .glimpse import Glimpse
 from .locator import is_locator, located
 from .naming import code_of
@@ -244,13 +243,13 @@ class Call:
         except OSError as error:
             reason = error.strerror or error
             raise ToolFailed(f"{name[:100]} was not written: {reason}.") from None
-        self.link(path.name, len(data), label=label)
+        await self.link(path.name, len(data), label=label)
 
-    def link(self, name: str, size: int, *, label: str) -> None:
+    async def link(self, name: str, size: int, *, label: str) -> None:
         """Link a file of the session in the result."""
         uri = self.session.files.uri(name)
         self.answer.result(f"- [{label}]({uri})")
-        self.answer.file(uri, name, mime_of(name), size)
+        self.answer.file(uri, name, await self.session.files.mime(name), size)
 
     # What every answer ends with.
 
@@ -276,7 +275,8 @@ class Call:
         news = [self.session.take_news(), tab.take_news() if tab is not None else News()]
         self.answer.events(summed(chain(*news), missed=sum(part.missed for part in news)))
         for name, size in self.session.files.take_kept():
-            self.answer.file(self.session.files.uri(name), name, mime_of(name), size)
+            mime = await self.session.files.mime(name)
+            self.answer.file(self.session.files.uri(name), name, mime, size)
 
     async def _look(self, tab: Tab) -> None:
         glimpse = self._glimpse

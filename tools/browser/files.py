@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import itertools
 import mimetypes
 import re
@@ -34,6 +35,8 @@ MOST: Final = 1000
 """How many files a session may have."""
 AT_ONCE: Final = 10
 """How many downloads may be under way in a session; more are ended at once."""
+HEAD_BYTES: Final = 4096
+"""How much of a file is read to see whether it is a text."""
 LOOK_SECONDS: Final = 0.05
 DELETE_SECONDS: Final = 2.0
 SWEEPS: Final = (0.1, 0.3, 0.6, 1.5)
@@ -128,12 +131,23 @@ class Files:
         if name not in await self.names():
             raise FileNotFoundError(name)
         data = await anyio.to_thread.run_sync((self.folder / name).read_bytes)
-        return data, mime_of(name)
+        return data, await self.mime(name)
+
+    async def mime(self, name: str) -> str:
+        """Return the MIME type of a file."""
+        return _mime_by_name(name) or await anyio.to_thread.run_sync(
+            _mime_by_content, self.folder / name
+        )
 
     async def resource(self, name: str) -> JSON:
         """Return the MCP resource that describes a file."""
         size = await anyio.to_thread.run_sync(_size_of, self.folder / name)
-        return {"uri": self.uri(name), "name": name, "mimeType": mime_of(name), "size": size}
+        return {
+            "uri": self.uri(name),
+            "name": name,
+            "mimeType": await self.mime(name),
+            "size": size,
+        }
 
     async def contents(self, uri: str) -> JSON:
         """Return a file as MCP resource contents: text where it is text, else base64.
@@ -269,7 +283,7 @@ def _named(wanted: str) -> str:
 
 
 def _contents(path: Path) -> JSON:
-    mime, size = mime_of(path.name), path.stat().st_size
+    mime, size = _mime_by_name(path.name) or _mime_by_content(path), path.stat().st_size
     if size > READ_BYTES:
         raise InvalidArgument(
             f"The file has {size} bytes; files of more than {READ_BYTES} bytes are not sent. Who has the machine finds it"
@@ -309,11 +323,23 @@ def _size_of(path: Path) -> int:
         return 0
 
 
-def mime_of(name: str) -> str:
+def _mime_by_name(name: str) -> str | None:
     if name.endswith((".yml", ".yaml")):
         # Known to Python only since 3.14.
         return "text/yaml"
-    return mimetypes.guess_type(name)[0] or "application/octet-stream"
+    return mimetypes.guess_type(name)[0]
 
 
-__all__ = ["READ_BYTES", "Files", "mime_of", "reason"]
+def _mime_by_content(path: Path) -> str:
+    """Return whether a file is a text, of which its name says nothing, such as console.log."""
+    with suppress(OSError, UnicodeDecodeError):
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+        # The last character may be cut in two.
+        text = codecs.getincrementaldecoder("utf-8")().decode(head)
+        if "\0" not in text:
+            return "text/plain"
+    return "application/octet-stream"
+
+
+__all__ = ["READ_BYTES", "Files", "reason"]

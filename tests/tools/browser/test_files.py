@@ -60,6 +60,29 @@ async def test_a_file_is_read_as_text_or_as_a_blob(files: Files) -> None:
         await files.answer("resources/read", {"uri": "files/c.txt"})
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "mime"),
+    [
+        ("console.log", "grün\n".encode(), "text/plain"),
+        ("notes", ("é" * 5000).encode(), "text/plain"),
+        ("odd", b"x" + ("é" * 5000).encode(), "text/plain"),
+        ("bytes", b"\xff\xfe", "application/octet-stream"),
+        ("zeros.log", b"a\0b", "application/octet-stream"),
+        ("some.bin", b"text", "application/octet-stream"),
+        ("page.json", b"{}", "application/json"),
+    ],
+)
+async def test_a_text_is_known_as_one_where_its_name_does_not_tell(
+    files: Files, name: str, data: bytes, mime: str
+) -> None:
+    await files.write(name, data)
+    contents = await files.contents(f"files/{name}")
+    assert contents["mimeType"] == mime
+    assert ("text" in contents) == (mime != "application/octet-stream")
+    assert (await files.resource(name))["mimeType"] == mime
+    assert (await files.read(f"files/{name}"))[1] == mime
+
+
 async def test_a_file_that_is_too_large_to_be_sent_says_where_it_is(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:

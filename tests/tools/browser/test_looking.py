@@ -104,6 +104,31 @@ async def test_pictures_of_other_kinds_and_parts(
     assert base64.b64decode(image["data"]).startswith(begins)
 
 
+async def test_a_picture_has_the_name_of_what_it_is(browse: Browse) -> None:
+    names = {
+        ("x", "png"): "x.png",
+        ("v1.2", "jpeg"): "v1.2.jpeg",
+        ("a.gif", None): "a.gif.png",
+        ("a.jpg", "png"): "a.jpg.png",
+        ("b.JPG", None): "b.JPG",
+        ("c.jpeg", "jpeg"): "c.jpeg",
+    }
+    for (wanted, kind), name in names.items():
+        given = {"filename": wanted} | ({"type": kind} if kind else {})
+        result = await browse.call("take_screenshot", **given)
+        _, link, image = result.payload["content"]
+        assert link["name"] == name
+        assert link["mimeType"] == image["mimeType"]
+
+
+async def test_a_text_in_a_file_is_text_whatever_its_name(browse: Browse) -> None:
+    result = await browse.call("console_messages", filename="console.log")
+    assert result.payload["content"][1]["mimeType"] == "text/plain"
+    uri = {"uri": "files/console.log"}
+    read = await browse.connection.request("resources/read", uri, browse.ctx)
+    assert read["contents"][0]["text"].startswith("Total messages: 0")
+
+
 async def test_a_page_longer_than_a_picture_may_be_is_cut_and_that_is_said(
     browse: Browse, lab: str
 ) -> None:

@@ -27,7 +27,7 @@ async def stop_tracing(call: Call, given: NoArguments) -> None:
     """End the trace and give it as a file, which `playwright show-trace` opens. It may hold passwords."""
     name, size = await call.session.trace.stop()
     call.answer.result("Trace recording stopped.")
-    call.link(name, size, label="Trace")
+    await call.link(name, size, label="Trace")
     call.answer.code(f"await page.context.tracing.stop(path={name!r})")
 
 
@@ -69,7 +69,7 @@ async def stop_video(call: Call, given: NoArguments) -> None:
         call.answer.result("No videos were recorded.")
         return
     for name, size in found:
-        call.link(name, size, label="Video")
+        await call.link(name, size, label="Video")
     call.answer.code("await page.screencast.stop()")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from functools import partial
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
@@ -22,6 +23,7 @@ AROUND: Final = 3
 LONGEST: Final = 8000
 """The longest side of a picture, in its pixels; models take no larger ones."""
 INLINE_BYTES: Final = 3 * 2**20
+_KINDS: Final = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp"}
 
 
 class TakeSnapshot(Arguments):
@@ -135,13 +137,15 @@ async def take_screenshot(call: Call, given: TakeScreenshot) -> None:
         raise ToolFailed(
             "A picture of an element is not one of the full page; leave out one of them."
         )
-    kind = given.type or _kind_of(given.filename)
+    kind = given.type or _KINDS.get(_ending(given.filename or ""), "png")
     options: Any = {"type": kind, "scale": given.scale, "timeout": call.timeout}
     if kind == "jpeg":
         options["quality"] = 90
     data, what, code = await _taken(call, given, options)
     call.answer.code(f"await {code}.screenshot({_written(options, given)})")
-    name = given.filename or f"{'element' if given.target else 'page'}.{kind}"
+    name = given.filename or ("element" if given.target else "page")
+    if _KINDS.get(_ending(name)) != kind:
+        name = f"{name}.{kind}"
     await call.keep(name, data, label=f"Screenshot of {what}")
     sides = _sides(data) if kind == "png" else ()
     if len(data) <= INLINE_BYTES and max(sides, default=0) <= LONGEST:
@@ -177,9 +181,8 @@ async def clip_of(page: Page, scale: str) -> Any:
     return {"x": 0, "y": 0, "width": min(width, longest), "height": min(height, longest)}
 
 
-def _kind_of(filename: str | None) -> str:
-    ending = (filename or "").rpartition(".")[2].lower()
-    return {"jpg": "jpeg", "jpeg": "jpeg", "webp": "webp"}.get(ending, "png")
+def _ending(filename: str) -> str:
+    return PurePath(filename).suffix.lower()
 
 
 def _written(options: Any, given: TakeScreenshot) -> str:
