@@ -85,6 +85,7 @@ async def test_files_of_a_session_are_resources_that_outlive_a_pause(
         result = await ada.call("browser_take_screenshot", filename="login.png")
         [link] = [b for b in result.content if isinstance(b, types.ResourceLink)]
         assert str(link.uri) == f"session://{ada.session}/browser/files/login.png"
+        assert f"({link.uri})" in text_of(result)
         structured(await ada.call("session_pause"))
         [content] = (await ada.client.read_resource(str(link.uri))).contents
         assert isinstance(content, types.BlobResourceContents)

@@ -247,9 +247,9 @@ class Call:
 
     async def link(self, name: str, size: int, *, label: str) -> None:
         """Link a file of the session in the result."""
-        uri = self.session.files.uri(name)
-        self.answer.result(f"- [{label}]({uri})")
-        self.answer.file(uri, name, await self.session.files.mime(name), size)
+        files = self.session.files
+        self.answer.result(f"- [{label}]({files.address(name)})")
+        self.answer.file(files.uri(name), name, await files.mime(name), size)
 
     # What every answer ends with.
 

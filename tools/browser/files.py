@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote
 
 import anyio
 import anyio.to_thread
@@ -48,13 +49,14 @@ _PLACES: Final = re.compile(r", \w+ '.*", re.DOTALL)
 
 
 class Files:
-    """The folder of a session's files, made at the first one. Their URIs are `files/NAME`.
+    """The folder of a session's files, made at the first one. Their URIs are `files/NAME`, which callers know below `root`.
 
     What is saved here outlives the browser, a pause and a restart, and is removed with the session.
     """
 
-    def __init__(self, folder: Path, *, largest: int) -> None:
+    def __init__(self, folder: Path, *, largest: int, root: str = "") -> None:
         self.folder = folder
+        self._root = root
         self._largest = largest
         self.hold: Callable[[], AbstractContextManager[None]] = nullcontext
         """Keeps more from arriving while a download is ended, which takes the browser a while."""
@@ -65,6 +67,16 @@ class Files:
 
     def uri(self, name: str) -> str:
         return f"files/{name}"
+
+    def address(self, name: str) -> str:
+        """Return the URI of a file as callers read it."""
+        return f"{self._root}{quote(self.uri(name))}"
+
+    def name_of(self, wanted: str) -> str:
+        """Return the name of the file that a caller means by a name, a URI or an address."""
+        if "://" in wanted:
+            return unquote(wanted.rpartition("/files/")[2])
+        return wanted.removeprefix("./").removeprefix("files/")
 
     async def names(self) -> list[str]:
         """Return the names of all files, sorted."""
@@ -224,7 +236,7 @@ class Files:
         except BaseException:
             _remove(path)
             raise
-        self._news.append(f"Downloaded {path.name} ({size} bytes): {self.uri(path.name)}")
+        self._news.append(f"Downloaded {path.name} ({size} bytes): {self.address(path.name)}")
         self._kept.append((path.name, size))
 
     async def _bound(self, download: Download, ended: list[str]) -> None:

@@ -123,7 +123,7 @@ class Films:
             self._tell(f"The video {path.name} is lost: {_why(error)}")
 
     async def _expire(self) -> None:
-        names = [self._files.uri(name) for name, _ in await self.stop()]
+        names = [self._files.address(name) for name, _ in await self.stop()]
         self._tell(
             f"The video ended by itself after {self.held.seconds:g} seconds: {', '.join(names)}"
         )

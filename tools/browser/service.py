@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
+from urllib.parse import quote
 
 import anyio
 import anyio.to_thread
@@ -168,7 +169,9 @@ class BrowserService:
 
     def _files_of(self, session_id: str) -> Files:
         folder = self._folder / "files" / plain(session_id)
-        return Files(folder, largest=self.config.download_bytes)
+        # As the core writes the links of results.
+        root = f"session://{session_id}/{quote(self.name, safe='')}/"
+        return Files(folder, largest=self.config.download_bytes, root=root)
 
     # Its connections.
 

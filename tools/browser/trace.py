@@ -66,7 +66,7 @@ class Trace:
         with suppress(ToolFailed):
             name, _ = await self.stop()
             self._tell(
-                f"The trace ended by itself after {self.held.seconds:g} seconds: {self._files.uri(name)}"
+                f"The trace ended by itself after {self.held.seconds:g} seconds: {self._files.address(name)}"
             )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from .call import ToolFailed
+from .files import Files
 
 if TYPE_CHECKING:
     from .session import BrowserSession
@@ -19,13 +20,14 @@ async def allowed_paths(session: BrowserSession, wanted: list[str]) -> list[Path
     Raises:
         ToolFailed: there is no such file, or it may not be given away. Both read the same outside of the folders.
     """
-    folders = [session.files.folder, *map(Path, session.config.uploads)]
-    return await anyio.to_thread.run_sync(lambda: [_allowed(path, folders) for path in wanted])
+    return await anyio.to_thread.run_sync(
+        lambda: [_allowed(path, session.files, session.config.uploads) for path in wanted]
+    )
 
 
-def _allowed(wanted: str, folders: list[Path]) -> Path:
-    name = wanted.rpartition("/files/")[2] if "://" in wanted else wanted.removeprefix("files/")
-    path = Path(wanted) if Path(wanted).is_absolute() else folders[0] / name
+def _allowed(wanted: str, files: Files, uploads: list[str]) -> Path:
+    folders = [files.folder, *map(Path, uploads)]
+    path = Path(wanted) if Path(wanted).is_absolute() else files.folder / files.name_of(wanted)
     try:
         found = path.resolve(strict=True)
         if found.is_file() and any(found.is_relative_to(f.expanduser().resolve()) for f in folders):

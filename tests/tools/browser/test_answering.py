@@ -64,13 +64,13 @@ async def test_files_of_the_session_are_uploaded(browse: Browse, lab: str) -> No
     await browse.text("navigate", url=f"{lab}/chooser")
     files = browse.connection.session.files
     await files.write("one.txt", b"1")
-    await files.write("two.txt", b"22")
+    await files.write("two 2.txt", b"22")
     text = await browse.text("click", target="text=Choose files")
     assert "[File chooser]: can be handled by browser_file_upload" in section(text, "Modal state")
     text = await browse.text(
-        "file_upload", paths=["one.txt", "session://sh_x/browser/files/two.txt"]
+        "file_upload", paths=["one.txt", "session://sh_x/browser/files/two%202.txt"]
     )
-    assert "one.txt: 1 bytes two.txt: 2 bytes" in section(text, "Snapshot")
+    assert "one.txt: 1 bytes two 2.txt: 2 bytes" in section(text, "Snapshot")
 
 
 async def test_a_chooser_for_one_file_stays_open_when_given_two(browse: Browse, lab: str) -> None:

@@ -23,7 +23,8 @@ async def test_a_trace_becomes_a_file_of_the_session(browse: Browse, lab: str) -
     await browse.text("navigate", url=f"{lab}/counter")
     await browse.text("click", target="text=Increment")
     result = await browse.call("stop_tracing")
-    assert "Trace recording stopped.\n- [Trace](files/trace.zip)" in text_of(result)
+    uri = f"session://{browse.view.id}/browser/files/trace.zip"
+    assert f"Trace recording stopped.\n- [Trace]({uri})" in text_of(result)
     assert result.payload["content"][1]["uri"] == "files/trace.zip"
     assert browse.connection.busy is None
 
@@ -39,7 +40,7 @@ async def test_there_is_one_trace_at_a_time(browse: Browse) -> None:
     assert "browser_stop_tracing ends it" in await browse.error("start_tracing")
     await browse.text("stop_tracing")
     await browse.text("start_tracing")
-    assert "(files/trace-2.zip)" in await browse.text("stop_tracing")
+    assert "/browser/files/trace-2.zip)" in await browse.text("stop_tracing")
 
 
 async def test_a_trace_ends_by_itself_and_that_is_told(browse: Browse) -> None:
@@ -56,9 +57,8 @@ async def test_a_trace_ends_by_itself_and_that_is_told(browse: Browse) -> None:
         while browse.connection.session.news == []:  # noqa: ASYNC110 - news wait for the next call
             await anyio.sleep(0.01)
     text = await browse.text("snapshot")
-    assert "The trace ended by itself after 1800 seconds: files/trace.zip" in section(
-        text, "Events"
-    )
+    uri = f"session://{browse.view.id}/browser/files/trace.zip"
+    assert f"The trace ended by itself after 1800 seconds: {uri}" in section(text, "Events")
     assert browse.connection.busy is None
 
 

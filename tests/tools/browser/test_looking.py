@@ -78,7 +78,8 @@ async def test_a_picture_is_shown_and_kept_as_a_file(browse: Browse, lab: str) -
     await browse.text("navigate", url=f"{lab}/form")
     result = await browse.call("take_screenshot")
     text, link, image = result.payload["content"]
-    assert section(text["text"], "Result") == "- [Screenshot of viewport](files/page.png)"
+    uri = f"session://{browse.view.id}/browser/files/page.png"
+    assert section(text["text"], "Result") == f"- [Screenshot of viewport]({uri})"
     assert (link["type"], link["mimeType"]) == ("resource_link", "image/png")
     data = base64.b64decode(image["data"])
     assert struct.unpack(">II", data[16:24]) == (1280, 720)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from browsing import Browse, section
+from browsing import Browse, section, text_of
 
 pytestmark = pytest.mark.peer
 
@@ -92,16 +92,20 @@ async def test_a_saved_state_brings_a_login_back(browse: Browse, lab: str) -> No
     await browse.text("navigate", url=f"{lab}/logins")
     await browse.text("cookie_set", name="a", value="1")
     await browse.text("localstorage_set", key="login", value="ada")
-    result = await browse.call("storage_state", filename="mine")
+    result = await browse.call("storage_state", filename="mine (1)")
     link = result.payload["content"][1]
-    assert (link["type"], link["uri"]) == ("resource_link", "files/mine.json")
+    assert (link["type"], link["uri"]) == ("resource_link", "files/mine (1).json")
+    address = f"session://{browse.view.id}/browser/files/mine%20%281%29.json"
+    assert f"({address})" in text_of(result)
 
     await browse.text("cookie_clear")
     await browse.text("localstorage_clear")
-    text = await browse.text("set_storage_state", filename="files/mine.json")
-    assert "Storage state restored from files/mine.json" in text
-    assert "a=1" in await browse.text("cookie_list")
-    assert "login=ada" in await browse.text("localstorage_list")
+    for filename in (address, "files/mine (1).json"):
+        text = await browse.text("set_storage_state", filename=filename)
+        assert f"Storage state restored from {filename}" in text
+        assert "a=1" in await browse.text("cookie_list")
+        assert "login=ada" in await browse.text("localstorage_list")
+        await browse.text("cookie_clear")
 
 
 async def test_a_saved_state_replaces_what_there_is(browse: Browse, lab: str) -> None:

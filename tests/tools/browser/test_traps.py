@@ -62,7 +62,8 @@ async def test_navigating_to_a_download_keeps_the_page_and_says_so(
 ) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
     text = await browse.text("navigate", url=f"{lab}/file/small")
-    assert "Downloaded small.txt (15 bytes): files/small.txt" in section(text, "Events")
+    uri = f"session://{browse.view.id}/browser/files/small.txt"
+    assert f"Downloaded small.txt (15 bytes): {uri}" in section(text, "Events")
     [kept] = await browse.connection.session.files.names()
     assert browse.connection.session.files.folder.joinpath(kept).stat().st_mode & 0o777 == 0o600
     assert "Increment" in section(text, "Snapshot")

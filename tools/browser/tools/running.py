@@ -99,8 +99,9 @@ async def run_code_unsafe(call: Call, given: RunCode) -> None:
 
 
 async def _of_file(call: Call, name: str) -> str:
+    files = call.session.files
     try:
-        data, _ = await call.session.files.read(call.session.files.uri(name.removeprefix("files/")))
+        data, _ = await files.read(files.uri(files.name_of(name)))
         return data.decode()
     except (FileNotFoundError, UnicodeDecodeError):
         raise ToolFailed(f"The session has no text file {name[:200]!r}.") from None

@@ -85,7 +85,7 @@ async def _read(call: Call, name: str) -> dict[str, Any]:
     """
     files = call.session.files
     try:
-        data, _ = await files.read(files.uri(name.removeprefix("./").removeprefix("files/")))
+        data, _ = await files.read(files.uri(files.name_of(name)))
     except FileNotFoundError:
         known = ", ".join(await files.names()) or "none"
         raise ToolFailed(f"The session has no file {name!r}; it has: {known}.") from None
