@@ -276,10 +276,9 @@ class BrowserSession:
             for number, entry in enumerate(entries):
                 if isinstance(entry, Tab):
                     tasks.start_soon(ask, number, entry)
-        current = self.tabs.current
-        marks = [" (current)" if entry is current else "" for entry in entries]
+        current = self.tabs.place
         return [
-            f"- {number}:{marks[number]} [{titles[number]}]({entry.url})"
+            f"- {number}:{' (current)' if number == current else ''} [{titles[number]}]({entry.url})"
             for number, entry in enumerate(entries)
         ]
 

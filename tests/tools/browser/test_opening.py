@@ -76,7 +76,10 @@ async def test_sleeping_tab_follows_the_current_one_that_closes(
 ) -> None:
     given = await three_tabs(browse, lab)
     async with opened(service, new_view(generation=2), given) as again:
-        assert "name=three" in await again.text("tabs", action="close")
+        closed = await again.text("tabs", action="close")
+        assert [line for line in closed.splitlines() if "(current)" in line] == [
+            f"- 1: (current) [Frame three - Lab]({lab}/frame?name=three)"
+        ]
         assert "Frame three" in await again.text("snapshot")
         await again.text("tabs", action="close", index=0)
         assert len(again.connection.session.tabs) == 1
