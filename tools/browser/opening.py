@@ -27,6 +27,7 @@ from .restoration import Resumed, restored
 from .sealing import Seal
 from .session import BrowserSession
 from .tool import BrowserTool
+from .world import WorldError
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Error
@@ -110,7 +111,7 @@ class Opening:
             if grant is not None:
                 grant.revoke()
             try:
-                if isinstance(error, Error | Gone):
+                if isinstance(error, Error | Gone | WorldError):
                     raise await _unavailable(error, process) from error
                 raise
             finally:
@@ -207,7 +208,9 @@ def _leave(grant: Grant, process: BrowserProcess) -> None:
         grant.free()
 
 
-async def _unavailable(error: Error | Gone, process: BrowserProcess) -> ServiceUnavailable:
+async def _unavailable(
+    error: Error | Gone | WorldError, process: BrowserProcess
+) -> ServiceUnavailable:
     if not await process.check():
         # Until that is told, whoever wants a browser would get this one again.
         with anyio.move_on_after(DEATH_SECONDS):

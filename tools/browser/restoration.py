@@ -227,7 +227,7 @@ async def _brought(
                 await _entered(saved.entry, page, origins)
             if there and saved.page is not None:
                 await _refilled(saved.page, number, page, origins, report)
-        except Error as error:
+        except (Error, WorldError) as error:
             if page.is_closed():
                 raise
             origins.note_unloaded(page, saved)

@@ -32,7 +32,7 @@ of their objects, so that they can neither see nor bend it."""
 
 
 class WorldError(Exception):
-    """Raised when the page threw, navigated away, or is gone."""
+    """Raised when the page threw or navigated away."""
 
 
 async def asked(session: CDPSession, method: str, params: JSON | None = None) -> JSON:
@@ -76,7 +76,9 @@ class World:
             try:
                 return await self._evaluate(expression)
             except Error as error:
-                if attempt == ATTEMPTS - 1 or "closed" in error.message:
+                if "closed" in error.message:
+                    raise
+                if attempt == ATTEMPTS - 1:
                     raise WorldError(error.message) from error
         raise AssertionError("unreachable")
 

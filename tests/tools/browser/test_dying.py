@@ -19,6 +19,7 @@ from statehold.tools.browser.call import Call
 from statehold.tools.browser.egress.grant import Grant
 from statehold.tools.browser.pool import BrowserProcess
 from statehold.tools.browser.service import BrowserService
+from statehold.tools.browser.world import World
 
 
 def kill(process: BrowserProcess, which: str = "browser") -> None:
@@ -97,6 +98,33 @@ async def test_what_dies_while_a_session_is_opened_is_replaced_by_another(
             # Nobody closes a context whose driver is gone.
             assert [g.listening.cancel_called for g in deadly.grants[-2:]] == [True, False]
     await leaks.check()
+
+
+async def test_what_dies_while_a_page_is_put_back_is_replaced_by_another(
+    data: Path, shell: str, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[BrowserProcess] = []
+    run = World.run
+
+    async def die(self: World, function: str, *arguments: object) -> Any:
+        if function != "restoreEntry" or killed:
+            return await run(self, function, *arguments)
+        killed.append(process)
+        kill(process)
+        # What this raises comes before the opening is given up.
+        with anyio.CancelScope(shield=True), anyio.fail_after(5):
+            await process.lost.wait()
+            return await run(self, function, *arguments)
+
+    async with running(data, shell, keep_seconds=60) as service:
+        async with opened(service) as browse:
+            await browse.text("navigate", url=f"{lab}/counter")
+            await browse.value("() => { sessionStorage.step = 2 }")
+            given, process = await browse.connection.snapshot(), process_of(browse)
+        monkeypatch.setattr(World, "run", die)
+        async with opened(service, new_view(generation=2), given) as browse:
+            assert killed == [process]
+            assert await browse.value("() => sessionStorage.step") == "2"
 
 
 async def test_browsers_that_die_one_after_the_other_are_said_to(
