@@ -34,6 +34,8 @@ WATCH_SECONDS: Final = 3.0
 PROGRESS_SECONDS: Final = 1.0
 COLLECT_SECONDS: Final = 60.0
 """After so long without a call the pages collect their garbage: they do it by themselves only when they need the room."""
+LINGER_SECONDS: Final = (5.0, 20.0)
+"""How long after a call it is saved once more, and how long after that again."""
 
 DURING_MODAL: Final = frozenset({"browser_tabs", "browser_close"})
 """What may be called while a page asks something, though it does not answer that."""
@@ -74,9 +76,11 @@ class BrowserConnection:
         self._turn = anyio.Lock()
         self._called = anyio.Event()
         """Set while calls run, and for a while after."""
+        self._changed = anyio.Event()
+        """Set by each call that may have changed something."""
         self._under_way: anyio.CancelScope | None = None
         self._watching = anyio.CancelScope()
-        session.spawn(self._watch)
+        session.spawn(self._attend)
         # What a page does by itself, such as logging in a moment after the click, has to be saved as well.
         session.context.on("requestfinished", self._answered)
         # A request whose answer the page does not read never finishes, but its cookies are there.
@@ -95,9 +99,28 @@ class BrowserConnection:
             if self._under_way is not None:
                 self._under_way.cancel()
 
-    def _answered(self, _: object) -> None:
+    def _answered(self, told: Request | Response) -> None:
+        # A worker's have no frame.
+        with suppress(Exception):
+            if self.session.watch.hidden(told.frame.page):
+                return
+        self._stir()
+
+    def _stir(self) -> None:
         self.unsaved = True
         self.on_unsaved()
+
+    async def _linger(self) -> None:
+        """Have it saved once more some time after the last call: nobody tells of what a page does by a timer."""
+        while True:
+            await self._changed.wait()
+            self._changed = anyio.Event()
+            for seconds in LINGER_SECONDS:
+                with anyio.move_on_after(seconds):
+                    await self._changed.wait()
+                if self._changed.is_set():
+                    break
+                self._stir()
 
     @property
     def busy(self) -> str | None:
@@ -138,6 +161,9 @@ class BrowserConnection:
                 text = f"The browser failed during the call: {first_line(error).rstrip('.')}."
                 raise OutcomeUnknown(text) from error
             raise
+        finally:
+            if found.kind != "read":
+                self._changed.set()
         if self.lost.is_set():
             raise self._died()
         return call.answer.render()
@@ -184,22 +210,28 @@ class BrowserConnection:
         if scope.cancelled_caught:
             raise OutcomeUnknown("The browser did not answer during the call.")
 
+    async def _attend(self) -> None:
+        with self._watching:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._linger)
+                await self._watch()
+                tasks.cancel_scope.cancel()
+
     async def _watch(self) -> None:
         """Look from time to time, while a call runs, whether there is still somebody to answer it."""
-        with self._watching:
-            while not self.lost.is_set():
-                with anyio.move_on_after(COLLECT_SECONDS):
-                    await self._called.wait()
-                if not self._called.is_set():
-                    await self.session.collect()
-                    await self._called.wait()
-                call = self._under_way
-                with anyio.move_on_after(WATCH_SECONDS):
-                    await self.lost.wait()
-                if self._under_way is None:
-                    self._called = anyio.Event()
-                elif call is self._under_way and call is not None and not await self._answers():
-                    call.cancel()
+        while not self.lost.is_set():
+            with anyio.move_on_after(COLLECT_SECONDS):
+                await self._called.wait()
+            if not self._called.is_set():
+                await self.session.collect()
+                await self._called.wait()
+            call = self._under_way
+            with anyio.move_on_after(WATCH_SECONDS):
+                await self.lost.wait()
+            if self._under_way is None:
+                self._called = anyio.Event()
+            elif call is self._under_way and call is not None and not await self._answers():
+                call.cancel()
 
     async def _telling(
         self, work: Callable[[], Awaitable[None]], tool: BrowserTool, call: Call
@@ -273,6 +305,8 @@ class BrowserConnection:
         try:
             await self._process.guard()
             snapshot = await self._save(self.session, light)
+            if light and self.session.origins.behind:
+                self._stir()
             if self.lost.is_set() or not self._process.whole:
                 # What was read last may have been gone already.
                 raise ConnectionLost(f"The browser is gone: {self.reason or 'a part of it ended'}.")

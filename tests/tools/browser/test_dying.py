@@ -11,11 +11,13 @@ from typing import Any
 import anyio
 import pytest
 from browsing import Browse, new_view, opened, pid_of, process_of, running, saved
+from later import Later
 from playwright.async_api import Browser, Error
 
 from statehold.sessions.errors import OutcomeUnknown, ServiceUnavailable
 from statehold.tools.browser import opening
 from statehold.tools.browser.call import Call
+from statehold.tools.browser.connection import LINGER_SECONDS
 from statehold.tools.browser.egress.grant import Grant
 from statehold.tools.browser.pool import BrowserProcess
 from statehold.tools.browser.service import BrowserService
@@ -212,3 +214,25 @@ async def test_what_a_page_asks_for_after_a_call_is_told_and_no_call_is(
     with anyio.fail_after(5):
         await told.wait()
     assert browse.connection.unsaved
+
+
+async def test_what_a_page_does_by_a_timer_after_a_call_is_looked_for(
+    browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = browse.connection
+    await browse.text("navigate", url=f"{lab}/counter")
+    for _ in range(2):
+        await browse.text("evaluate", function="() => { localStorage.n = 1 }")
+        await connection.checkpoint()
+        assert not connection.unsaved
+        clock = Later(monkeypatch)
+        for seconds in LINGER_SECONDS:
+            told = anyio.Event()
+            connection.on_unsaved = told.set
+            await clock.by(seconds)
+            with anyio.fail_after(5):
+                await told.wait()
+            await connection.checkpoint()
+        monkeypatch.undo()
+    await browse.text("snapshot")
+    assert not connection.unsaved
