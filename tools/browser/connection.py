@@ -24,6 +24,8 @@ from .session import BrowserSession
 from .tool import BrowserTool
 
 if TYPE_CHECKING:
+    from playwright.async_api import Request, Response
+
     from .pool import BrowserProcess
 
 logger = logging.getLogger("statehold.browser")

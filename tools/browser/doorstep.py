@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
-from .world import asked
+from .world import World, WorldError, asked
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Page, Route
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("statehold.browser")
 
 CLOSE_SECONDS: Final = 2.0
+
+T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -53,13 +55,15 @@ class Doorstep:
         self._pages: set[Page] = set()
         self._opening = anyio.Lock()
         self._arrived = anyio.Event()
+        self._alone = False
+        """Whether what opens can be nothing but ours."""
         context.on("page", self._opened)
 
     def hidden(self, page: Page) -> bool:
         return page in self._pages or page.url == self._address
 
     def _opened(self, page: Page) -> None:
-        if page.url == self._address:
+        if page.url == self._address or self._alone:
             self._pages.add(page)
             page.on("close", lambda _: self._pages.discard(page))
             self._arrived.set()
@@ -67,25 +71,74 @@ class Doorstep:
     @asynccontextmanager
     async def open(self, browser: CDPSession, context_id: str) -> AsyncGenerator[Page]:
         """Open such a page by the DevTools session of the browser; it is closed at the end, within a bound."""
-        page = await self._open(browser, context_id)
+        wanted = {"url": self._address, "browserContextId": context_id, "background": True}
+
+        async def begin() -> str:
+            return (await asked(browser, "Target.createTarget", wanted))["targetId"]
+
+        async def give_up(target: str) -> None:
+            await asked(browser, "Target.closeTarget", {"targetId": target})
+
+        async with self._open(begin, give_up) as page:
+            yield page
+
+    @asynccontextmanager
+    async def copy_of(self, tab: World) -> AsyncGenerator[Page]:
+        """Open such a page by a tab: as any window that a page opens, it begins with a copy of its session storage.
+
+        Raises:
+            WorldError: the tab may open none.
+            playwright's Error: the tab is gone.
+        """
+
+        async def begin() -> set[Page]:
+            before, begun = set(self._pages), False
+            # What is under way when it is cancelled would open a window that nobody closes.
+            with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+                begun = await tab.opens(self._address)
+            if not begun:
+                raise WorldError("the tab opens no window")
+            return before
+
+        async def give_up(before: set[Page]) -> None:
+            await self._arrived.wait()
+            await (self._pages - before).pop().close()
+
+        async with self._open(begin, give_up) as page:
+            yield page
+
+    @asynccontextmanager
+    async def first(self) -> AsyncGenerator[Page]:
+        """Open such a page where there is no tab, and nobody opens one meanwhile."""
+        self._alone = True
+        try:
+            page = await self._context.new_page()
+        finally:
+            self._alone = False
         try:
             yield page
         finally:
             await _close(page)
 
-    async def _open(self, browser: CDPSession, context_id: str) -> Page:
+    @asynccontextmanager
+    async def _open(
+        self, begin: Callable[[], Awaitable[T]], give_up: Callable[[T], Awaitable[None]]
+    ) -> AsyncGenerator[Page]:
         async with self._opening:
             self._arrived = anyio.Event()
             before = set(self._pages)
-            wanted = {"url": self._address, "browserContextId": context_id, "background": True}
-            target = (await asked(browser, "Target.createTarget", wanted))["targetId"]
+            begun = await begin()
             try:
                 await self._arrived.wait()
             except BaseException:
                 with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
-                    await asked(browser, "Target.closeTarget", {"targetId": target})
+                    await give_up(begun)
                 raise
-            return (self._pages - before).pop()
+            page = (self._pages - before).pop()
+        try:
+            yield page
+        finally:
+            await _close(page)
 
 
 async def _close(page: Page) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -32,7 +32,9 @@ HISTORY: Final = 50
 ADDRESS: Final = 32 * 2**10
 KIB: Final = 2**10
 MIB: Final = 2**20
-SNAPSHOT_BYTES: Final = 64 * MIB
+
+WRITTEN: Final = "!!(document.title || document.body?.innerHTML)"
+"""Whether there is anything on a page."""
 
 _QUESTION: Final = f"statehold-{secrets.token_hex(8)}"
 _ANSWER_ONCE: Final = f"""document.addEventListener("{_QUESTION}", () =>
@@ -79,6 +81,8 @@ class SavedTab:
     """Fields and scroll positions, as page_state.js wrote them."""
     entry: str | None = None
     """Session storage, history state and the window's name, as page_state.js wrote them."""
+    sessions: dict[str, str] = field(default_factory=dict[str, str])
+    """Session storage of other origins that it has been at, as page_state.js wrote it."""
     lost: list[str] = field(default_factory=list[str])
     """What of it could not be saved, in words."""
 
@@ -153,36 +157,20 @@ async def saved(
             reading.cookies = None
             await reading.take_cookies(context)
         if reading.cookies is not None:
-            await _read_left(origins, pages, reading.claimed, reading.limits)
+            await reading.read_left()
     if reading.cookies is None:
         raise ConnectionLost("The browser does not answer, so that nothing could be saved.")
-    lost = origins.unsaved()
-    if not light:
-        lost += origins.unread(but=reading.claimed)
-    kept, dropped = _bounded(origins.known, SNAPSHOT_BYTES)
+    unread = origins.unread(but=reading.claimed)
+    origins.behind = bool(unread)
+    origins.watch.look_again()
     numbers = sorted(reading.tabs)
     return Hibernated(
         cookies=reading.cookies,
-        origins=kept,
-        tabs=[reading.tabs[number] for number in numbers],
+        origins=dict(origins.known),
+        tabs=[reading.with_sessions(number, pages[number]) for number in numbers],
         current=sum(number < current for number in numbers),
-        lost=lost + dropped,
+        lost=origins.unsaved() + unread,
     )
-
-
-async def _read_left(
-    origins: Origins,
-    pages: Sequence[Page | SleepingTab],
-    claimed: Collection[str],
-    limits: Mapping[str, Any],
-) -> None:
-    from playwright.async_api import Error, Page
-
-    page = next((page for page in pages if isinstance(page, Page)), None)
-    with suppress(Error):
-        if page is not None:
-            await origins.attach(page)
-        await origins.read_left(limits, but=claimed)
 
 
 class _Reading:
@@ -193,6 +181,8 @@ class _Reading:
         self.tabs: dict[int, SavedTab] = {}
         self.claimed: set[str] = set()
         """Origins that an open page is asked about, so that no other has to be."""
+        self.at: dict[Page, set[str]] = {}
+        """Where pages that answered are, and their frames: what they keep for these origins was read."""
         self.silent = False
         """Whether a page did not answer."""
         self._origins = origins
@@ -251,15 +241,10 @@ class _Reading:
 
         origin = origin_of(tab.url)
         if origin is None:
-            return tab
+            return await self._unaddressed(tab, page)
         ours = origin not in self.claimed
         self.claimed.add(origin)
-        limits = {
-            **TAB_LIMITS,
-            "question": _QUESTION,
-            "sent": self._origins.watch.sent(page),
-            "storage": dict(self.limits) if ours else None,
-        }
+        limits = self._limits_of(page, storage=ours)
         found: JSON | None = None
         with anyio.move_on_after(self._probe), suppress(Error, WorldError):
             world = await self._origins.watch.world(page)
@@ -279,11 +264,11 @@ class _Reading:
                     tab, status=before.status, page=before.page, entry=before.entry, lost=lost
                 )
             return replace(tab, lost=["what was on it (it did not answer)"])
-        if found["storage"] is not None:
-            self._origins.note(found["storage"], whole=bool(self.limits["whole"]))
+        self.at[page] = {origin}
         if found["origin"] != origin:
             # An error page stands at an address that it is not from.
             return tab
+        self._note(page, found)
         # The page may have moved on since the browser was asked.
         here = without_login(str(found["url"]))
         tab = replace(
@@ -292,13 +277,84 @@ class _Reading:
             status=found["status"],
             page=found["page"],
             entry=found["entry"],
-            lost=_missing(found),
+            lost=_missing(found) + await self._framed(page),
         )
         before = self._origins.failing.get(page)
         if before is not None:
             tab = replace(tab, page=before.page, status=before.status)
         self._origins.read[page] = tab
         return tab
+
+    async def _unaddressed(self, tab: SavedTab, page: Page) -> SavedTab:
+        """Say what is lost of a page that no site sent."""
+        from playwright.async_api import Error
+
+        written = False
+        with anyio.move_on_after(self._probe), suppress(Error, WorldError):
+            if tab.url in ("", "about:blank"):
+                written = await (await self._origins.watch.world(page)).ask(WRITTEN)
+            self.at[page] = set()
+        return replace(tab, lost=["what scripts had written into it"]) if written else tab
+
+    async def _framed(self, page: Page) -> list[str]:
+        """Read what frames of other origins store that pages of these share. Returns what is lost of them, in words."""
+        from playwright.async_api import Error
+
+        lost: list[str] = []
+        if not (related := self._origins.watch.framed(page)):
+            return lost
+        with anyio.move_on_after(self._probe), suppress(Error, WorldError):
+            world = await self._origins.watch.world(page)
+            for frame, origin in await world.frames():
+                if origin not in related:
+                    continue
+                limits = self._limits_of(page, storage=origin not in self.claimed)
+                found = await world.at(frame).run("savedTab", limits)
+                if found["origin"] != origin:
+                    continue
+                self._note(page, found)
+                self.claimed.add(origin)
+                self.at[page].add(origin)
+                if found["fields"] or found["withheld"] or found["done"]:
+                    lost.append(f"what was typed or chosen in a frame of {origin}")
+        return lost
+
+    async def read_left(self) -> None:
+        """Read what was stored for origins that no tab is at any more."""
+        from playwright.async_api import Error
+
+        for page, at in self.at.items():
+            with suppress(Error):
+                await self._origins.attach(page)
+                await self._origins.read_earlier(page, self._limits_of(page), but=at)
+        with suppress(Error):
+            await self._origins.read_left(self.limits, but=self.claimed)
+
+    def _limits_of(self, page: Page, *, storage: bool = True) -> JSON:
+        """Return what is taken of a page at most, with or without the storage of its origin."""
+        return {
+            **TAB_LIMITS,
+            "question": _QUESTION,
+            "sent": self._origins.watch.sent(page),
+            "storage": dict(self.limits) if storage else None,
+        }
+
+    def _note(self, page: Page, found: JSON) -> None:
+        if found["storage"] is not None:
+            self._origins.note(found["storage"], whole=bool(self.limits["whole"]))
+        self._origins.earlier.note(page, found)
+
+    def with_sessions(self, number: int, page: Page | SleepingTab) -> SavedTab:
+        """Return a tab with what it keeps for sites that it is not at."""
+        from playwright.async_api import Page
+
+        tab = self.tabs[number]
+        if not isinstance(page, Page) or page in self._origins.unloaded:
+            return tab
+        at, earlier = origin_of(tab.url), self._origins.earlier
+        lost = earlier.unsaved(page, at=at, read=self.at.get(page, ()))
+        sessions = earlier.of(page, at=None if tab.entry is None else at)
+        return replace(tab, sessions=sessions, lost=[*tab.lost, *lost])
 
 
 def _replayable(url: str) -> bool:
@@ -314,18 +370,6 @@ def _missing(found: JSON) -> list[str]:
     if found["files"]:
         lost.append(f"{found['files']} chosen {'file' if found['files'] == 1 else 'files'}")
     return lost + [f"{what} (too much)" for what in found["cut"]]
-
-
-def _bounded(origins: Mapping[str, str], most: int) -> tuple[dict[str, str], list[str]]:
-    """Leave out the largest origins until the rest fits."""
-    kept, lost = dict(origins), list[str]()
-    size = sum(map(len, kept.values()))
-    for origin in sorted(kept, key=lambda each: len(kept[each]), reverse=True):
-        if size <= most:
-            break
-        size -= len(kept.pop(origin))
-        lost.append(f"storage of {origin} (too much)")
-    return kept, lost
 
 
 __all__ = ["Hibernated", "SavedTab", "saved"]

@@ -187,6 +187,7 @@ class Opening:
             spawn=self._spawn,
             origins=origins,
         )
+        origins.earlier.copying = self._config.headless
         if self._config.remote:
             # The browser is somebody else's as well.
             await refuse_schemes(context)

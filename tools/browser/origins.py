@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from .doorstep import nowhere, stand
+from .earlier import Earlier
 from .gate import Gate
 from .watch import Watch
 from .world import WorldError
@@ -28,6 +29,10 @@ DATABASE_SECONDS: Final = 3.0
 RESTORE_SECONDS: Final = 8.0
 """How long putting back one database may take; it takes longer than reading it."""
 READ_SECONDS: Final = 4.0
+KNOWN_BYTES: Final = 64 * 2**20
+KNOWN_ORIGINS: Final = 500
+"""How much is kept of all origins together, and of how many: in memory, in a snapshot, and at the gate."""
+TOLD: Final = 10
 DATABASES: Final = '],"databases":['
 """What stands between the items and the databases of an origin: within a string the quotes would be escaped."""
 
@@ -58,6 +63,11 @@ class Origins:
         """Tabs in whose place their site shows that it fails, until they go on: what was saved is not on their pages."""
         self.read: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
         """Tabs as they were read last."""
+        self.earlier = Earlier(self.watch)
+        self.behind = False
+        """Whether there is more to read than the last saving had time for."""
+        self._dropped: dict[str, None] = {}
+        """What is not in `known`, because there was too much of others after it."""
         self._context_id = ""
         self._waking: dict[str, anyio.Lock] = {}
         self._gate: Gate | None = None
@@ -123,19 +133,26 @@ class Origins:
 
     async def _restore(self, origin: str, page: Page) -> None:
         world = await self.watch.world(page)
-        milliseconds = RESTORE_SECONDS * 1000
-        failed = await world.run("restoreStorage", origin, self.known[origin], milliseconds)
+        if (text := self.known.get(origin)) is None:
+            # Dropped meanwhile.
+            return
+        failed = await world.run("restoreStorage", origin, text, RESTORE_SECONDS * 1000)
         self.trouble += [f"{what} of {origin}" for what in failed]
 
     @asynccontextmanager
     async def _empty_page(self) -> AsyncGenerator[Page]:
         assert self._gate is not None, "attach() comes first"
         browser = await self._gate.session()
-        async with self.watch.doorstep.open(browser, self._context_id) as page:
-            # Otherwise a worker of the site would answer instead of us.
-            await (await self.watch.world(page)).bypass_workers()
-            async with nowhere(page):
-                yield page
+        opened = self.watch.doorstep.open(browser, self._context_id)
+        async with opened as page, self._nowhere(page):
+            yield page
+
+    @asynccontextmanager
+    async def _nowhere(self, page: Page) -> AsyncGenerator[None]:
+        # Otherwise a worker of the site would answer instead of us.
+        await (await self.watch.world(page)).bypass_workers()
+        async with nowhere(page):
+            yield
 
     async def forget(self) -> None:
         """Give up all that is asleep, because something else takes its place."""
@@ -157,25 +174,41 @@ class Origins:
         origin, cut = storage["origin"], list(storage["cut"])
         if origin in self.asleep:
             return
+        self.remarks[origin] = list(storage["other"])
         if cut and not whole and origin in self.known:
             # A checkpoint reads less; what it has no room for is kept as it was read before.
-            self.known[origin] = _merged(self.known[origin], storage["text"], cut)
+            self._know(origin, _merged(self.known[origin], storage["text"], cut))
             never = [what for what in self.cut.get(origin, ()) if what in cut]
             self.cut[origin], self.stale[origin] = never, [w for w in cut if w not in never]
             return
         self.stale.pop(origin, None)
         if storage["text"] is None:
             self.known.pop(origin, None)
+            self._dropped.pop(origin, None)
         else:
-            self.known[origin] = storage["text"]
+            self._know(origin, storage["text"])
         self.cut[origin] = cut
-        if whole or cut:
-            self.remarks[origin] = list(storage["other"])
+
+    def _know(self, origin: str, text: str) -> None:
+        """Keep what an origin stored, at the cost of those that were read longest ago."""
+        self.known.pop(origin, None)
+        self._dropped.pop(origin, None)
+        self.known[origin] = text
+        size = sum(map(len, self.known.values()))
+        for oldest in list(self.known)[:-1]:
+            if size <= KNOWN_BYTES and len(self.known) <= KNOWN_ORIGINS:
+                break
+            size -= len(self.known.pop(oldest))
+            self.asleep.discard(oldest)
+            self._dropped[oldest] = None
 
     def unsaved(self) -> list[str]:
         """Say what of what was read is not in `known`."""
         told = (("", self.cut), ("", self.remarks), ("the latest of ", self.stale))
-        return [
+        dropped = [f"storage of {origin} (too much)" for origin in list(self._dropped)[:TOLD]]
+        if more := len(self._dropped) - len(dropped):
+            dropped.append(f"storage of {more} more sites (too much)")
+        return dropped + [
             f"{how}{what} of {origin}"
             for how, found in told
             for origin, parts in found.items()
@@ -190,11 +223,36 @@ class Origins:
     async def read_left(self, limits: Mapping[str, Any], *, but: Collection[str]) -> None:
         """Read origins that were visited since they were last read, but not those of open pages. May be cancelled."""
         waiting = sorted(self.watch.touched - self.asleep - set(but))
+        if not waiting:
+            return
+        if self._gate is None:
+            async with self.watch.doorstep.first() as page:
+                await self.attach(page)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(min(PARALLEL, 1 + len(waiting) // 4)):
+                tasks.start_soon(self._read_all, waiting, limits)
 
-        if self._gate is not None and waiting:
-            async with anyio.create_task_group() as tasks:
-                for _ in range(min(PARALLEL, 1 + len(waiting) // 4)):
-                    tasks.start_soon(self._read_all, waiting, limits)
+    async def read_earlier(
+        self, page: Page, limits: Mapping[str, Any], *, but: Collection[str]
+    ) -> None:
+        """Read what a tab keeps for origins that it left since they were last read, by a copy of it. May be cancelled."""
+        left = self.earlier.left(page, but=but)
+        if not left or not self.earlier.copying:
+            return
+        been = self.watch.been[page]
+        with anyio.move_on_after(READ_SECONDS), suppress(WorldError):
+            world = await self.watch.world(page)
+            async with self.watch.doorstep.copy_of(world) as own, self._nowhere(own):
+                for origin in left:
+                    await stand(own, origin + "/")
+                    found = await (await self.watch.world(own)).run("savedTab", dict(limits))
+                    if found["origin"] != origin:
+                        continue
+                    self.earlier.note(page, found)
+                    been.pop(origin, None)
+                    if found["storage"] is not None:
+                        self.note(found["storage"], whole=bool(limits["storage"]["whole"]))
+                        self.watch.touched.discard(origin)
 
     async def _read_all(self, waiting: list[str], limits: Mapping[str, Any]) -> None:
         from playwright.async_api import Error

@@ -227,7 +227,7 @@
   }
 
   // What an origin stores: `text` is null when that is nothing.
-  async function savedStorage({ bytes, milliseconds, whole }) {
+  async function savedStorage({ bytes, milliseconds }) {
     if (origin === "null") return null;
     const cut = [];
     const budget = { bytes };
@@ -239,7 +239,7 @@
     }
     try { databases = await savedDatabases(budget, milliseconds, cut); } catch { cut.push("databases"); }
     const text = items.length || databases.length ? JSON.stringify({ items, databases }) : null;
-    return { origin, text, cut, other: whole ? await otherStorage() : [] };
+    return { origin, text, cut, other: await otherStorage() };
   }
 
   // Numbers of records that were deleted are not given again.

@@ -215,12 +215,15 @@ async def _brought(
 
     report = Report()
     url = saved.url
-    if origin_of(url) is None:
-        if url not in ("", "about:blank"):
-            report.lost.append(f"the page of tab {number} ({_short(url)} cannot be loaded again)")
-        return report
+    origins.earlier.adopt(page, saved.sessions)
     with anyio.move_on_after(seconds) as scope, _unless_asking(page, scope) as asked:
         try:
+            await _shaped(saved, page, origins)
+            if origin_of(url) is None:
+                if url not in ("", "about:blank"):
+                    words = f"the page of tab {number} ({_short(url)} cannot be loaded again)"
+                    report.lost.append(words)
+                return report
             await _prepared(saved, page, origins, report)
             there = await _visited(saved, number, page, origins, report)
             if there and saved.entry is not None:
@@ -258,10 +261,8 @@ def _unless_asking(page: Page, scope: anyio.CancelScope) -> Generator[anyio.Even
         page.remove_listener("dialog", ask)
 
 
-async def _prepared(saved: SavedTab, page: Page, origins: Origins, report: Report) -> None:
-    """Bring back what has to be there before the page loads, on an empty document in its place."""
-    from playwright.async_api import Error
-
+async def _shaped(saved: SavedTab, page: Page, origins: Origins) -> None:
+    """Give a tab its size, and the media features that it emulates."""
     if saved.viewport is not None:
         width, height = saved.viewport
         if page.viewport_size not in (None, {"width": width, "height": height}):
@@ -269,12 +270,19 @@ async def _prepared(saved: SavedTab, page: Page, origins: Origins, report: Repor
     if saved.media:
         await page.emulate_media(**cast("Any", saved.media))
         origins.watch.media[page] = dict(saved.media)
+
+
+async def _prepared(saved: SavedTab, page: Page, origins: Origins, report: Report) -> None:
+    """Bring back what has to be there before the page loads, on an empty document in its place."""
+    from playwright.async_api import Error
+
     origin = origin_of(saved.url)
     assert origin is not None
-    if saved.entry is None and origin not in origins.asleep:
+    if saved.entry is None and origin not in origins.asleep and not saved.sessions:
         return
     try:
         async with nowhere(page):
+            report.lost += await origins.earlier.put_back(page, at=origin if saved.entry else None)
             await stand(page, saved.url)
             await origins.wake(origin, page)
             if saved.entry is not None:

@@ -17,6 +17,8 @@ from .world import World, origin_of
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Frame, Page, Request
 
+BEEN: Final = 20
+"""Of how many origins it is known that a page was there."""
 SENT: Final = 100
 """How many of the last requests are known with which a page told its site something."""
 
@@ -29,6 +31,8 @@ class Watch:
         self.doorstep = Doorstep(context)
         self.touched: set[str] = set()
         """Origins of documents that were there since somebody last took them out."""
+        self.been: WeakKeyDictionary[Page, dict[str, None]] = WeakKeyDictionary()
+        """Origins of documents that were on a page since its session storage of them was last read, the latest last."""
         self.media: WeakKeyDictionary[Page, dict[str, str]] = WeakKeyDictionary()
         """The media features that pages emulate, by the names that Playwright's emulate_media gives them."""
         self._making: WeakKeyDictionary[Page, anyio.Lock] = WeakKeyDictionary()
@@ -77,7 +81,28 @@ class Watch:
         if origin is not None and (
             frame.parent_frame is None or _related(frame.url, frame.page.url)
         ):
-            self.touched.add(origin)
+            self._note_there(origin, frame.page)
+
+    def _note_there(self, origin: str, page: Page) -> None:
+        self.touched.add(origin)
+        been = self.been.setdefault(page, {})
+        been.pop(origin, None)
+        been[origin] = None
+        for oldest in list(been)[:-BEEN]:
+            del been[oldest]
+
+    def framed(self, page: Page) -> set[str]:
+        """Return the origins of frames that may share the storage of their origins, but for the page's own."""
+        frames = (frame for frame in page.frames if frame.parent_frame is not None)
+        origins = {origin_of(frame.url) for frame in frames if _related(frame.url, page.url)}
+        return {origin for origin in origins if origin is not None} - {origin_of(page.url)}
+
+    def look_again(self) -> None:
+        """Note what frames may store from now on, though it was just read."""
+        for page in self.context.pages:
+            if not self.hidden(page):
+                for origin in self.framed(page):
+                    self._note_there(origin, page)
 
     def _requested(self, request: Request) -> None:
         if not request.is_navigation_request():

@@ -67,6 +67,7 @@ class World:
 
         Raises:
             WorldError: it threw, or there was no document that stayed for long enough.
+            playwright's Error: the page is gone.
         """
         from playwright.async_api import Error
 
@@ -81,6 +82,33 @@ class World:
                 if attempt == ATTEMPTS - 1:
                     raise WorldError(error.message) from error
         raise AssertionError("unreachable")
+
+    def at(self, frame: str) -> World:
+        """Return the same in another frame of the page. It has no history of its own."""
+        return World(self._session, frame, self.context)
+
+    async def opens(self, url: str) -> bool:
+        """Let the page open a window, of which its scripts know nothing. Returns whether it may."""
+        return bool(await self._evaluate(f"!!open({json.dumps(url)})"))
+
+    async def frames(self) -> list[tuple[str, str]]:
+        """Return (id, origin) of frames of other origins than what is around them, as far as they share its process.
+
+        Raises:
+            playwright's Error: the page is gone.
+        """
+        found: list[tuple[str, str]] = []
+
+        def walk(tree: JSON, around: str | None) -> None:
+            for child in tree.get("childFrames", ()):
+                origin = origin_of(child["frame"]["url"]) or around
+                if origin is not None and origin != around:
+                    found.append((child["frame"]["id"], origin))
+                walk(child, origin)
+
+        tree = (await asked(self._session, "Page.getFrameTree"))["frameTree"]
+        walk(tree, origin_of(tree["frame"]["url"]))
+        return found
 
     async def ask(self, expression: str) -> Any:
         """Evaluate an expression in the world of the page itself, which answers what it likes.

@@ -1,0 +1,246 @@
+"""What sites stored that no tab is at any more, or that are in a frame: it is saved, or said to be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+
+import pytest
+from browsing import Browse, opened
+from changing import Changing
+from playwright.async_api import Page
+
+from statehold.sessions.services import Snapshot
+from statehold.tools.browser import earlier, origins
+from statehold.tools.browser.service import BrowserService
+
+pytestmark = pytest.mark.anyio
+
+KEEP_FILES = """async () => {
+  await (await caches.open("c")).put("/x", new Response("1"));
+  await (await navigator.storage.getDirectory()).getFileHandle("f", {create: true});
+}"""
+WRITE = """() => {
+  const made = open("about:blank");
+  made.document.write("<input id=x>");
+  made.document.close();
+}"""
+
+
+@pytest.fixture
+def site() -> Generator[Changing]:
+    with Changing() as site:
+        site.pages["/"] = "<p>hello</p><input id=field>"
+        yield site
+
+
+@pytest.fixture
+def framed(site: Changing) -> Generator[Changing]:
+    """A site that is another origin and shares its storage with the frames that `site` has of it."""
+    with Changing() as other:
+        other.pages["/"] = "<input id=field>"
+        site.pages["/framed"] = f'<iframe src="{other.url}/"></iframe>'
+        yield other
+
+
+async def saved(browse: Browse, *, light: bool = False) -> Snapshot:
+    connection = browse.connection
+    found = await (connection.checkpoint() if light else connection.snapshot())
+    assert found is not None
+    return found
+
+
+def later(browse: Browse) -> Browse:
+    return replace(browse, view=replace(browse.view, generation=browse.view.generation + 1))
+
+
+def page_of(browse: Browse) -> Page:
+    tab = browse.connection.session.tabs.current
+    assert tab is not None
+    return tab.page
+
+
+# Frames.
+
+
+@pytest.mark.parametrize("gone", [False, True])
+async def test_what_a_frame_stores_after_it_was_read_is_saved_too(
+    service: BrowserService, site: Changing, framed: Changing, gone: bool
+) -> None:
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url + "/framed")
+        frame = page_of(browse).frames[1]
+        await frame.evaluate("() => { localStorage.cart = sessionStorage.step = 'early' }")
+        await saved(browse, light=True)
+        await frame.evaluate("() => { localStorage.cart = sessionStorage.step = 'late' }")
+        if gone:
+            await browse.text("evaluate", function="() => document.body.replaceChildren()")
+        found = await saved(browse, light=True)
+    async with opened(service, later(browse).view, found) as resumed:
+        await resumed.text("navigate", url=framed.url)
+        assert await resumed.value("() => [localStorage.cart, sessionStorage.step]") == [
+            "late",
+            "late",
+        ]
+
+
+async def test_what_was_typed_in_a_frame_of_another_origin_is_said(
+    service: BrowserService, site: Changing, framed: Changing
+) -> None:
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url + "/framed")
+        assert (await saved(browse)).data["tabs"][0]["lost"] == []
+        await page_of(browse).frames[1].fill("#field", "mine")
+        found = await saved(browse)
+    async with opened(service, later(browse).view, found) as resumed:
+        lost = resumed.connection.opened.lost
+        assert f"what was typed or chosen in a frame of {framed.url} of tab 0" in lost
+
+
+# Tabs that were closed or went elsewhere.
+
+
+@pytest.mark.parametrize("light", [False, True])
+async def test_storage_of_a_tab_that_was_closed_before_it_was_saved_comes_back(
+    service: BrowserService, site: Changing, light: bool
+) -> None:
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.value("() => localStorage.setItem('cart', 'full')")
+        await browse.text("close")
+        found = await saved(browse, light=light)
+        assert found.data["lost"] == []
+        assert len(browse.connection.session.tabs) == 0
+        assert browse.connection.session.context.pages == []
+    async with opened(service, later(browse).view, found) as resumed:
+        await resumed.text("navigate", url=site.url)
+        assert await resumed.value("() => localStorage.cart") == "full"
+
+
+async def test_a_checkpoint_that_did_not_read_all_says_so_and_is_followed_by_another(
+    browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await browse.text("navigate", url=site.url)
+    await browse.text("close")
+    with monkeypatch.context() as patch:
+        patch.setattr(origins, "READ_SECONDS", 0)
+        found = await saved(browse, light=True)
+    assert found.data["lost"] == [f"the latest storage of {site.url}"]
+    assert browse.connection.unsaved
+    assert (await saved(browse, light=True)).data["lost"] == []
+    assert not browse.connection.unsaved
+
+
+@pytest.mark.parametrize("light", [False, True])
+async def test_session_storage_waits_for_a_tab_to_come_back(
+    service: BrowserService, site: Changing, light: bool
+) -> None:
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.value("() => { sessionStorage.cart = 'early' }")
+        await saved(browse)
+        await browse.value("() => { sessionStorage.cart = 'late' }")
+        await browse.text("navigate", url=site.at(2))
+        await browse.value("() => { sessionStorage.paid = 'yes' }")
+        await browse.text("tabs", action="new", url=site.at(3))
+        found = await saved(browse, light=light)
+        assert [tab["lost"] for tab in found.data["tabs"]] == [[], []]
+        assert len(browse.connection.session.context.pages) == 2
+    # Saved once more before anybody looks at the tab, and once after.
+    async with opened(service, later(browse).view, found) as slept:
+        found = await saved(slept)
+        await slept.text("tabs", action="select", index=0)
+        found = await saved(slept, light=light)
+    async with opened(service, later(slept).view, found) as resumed:
+        assert await resumed.value("() => ({...sessionStorage})") == {"paid": "yes"}
+        await resumed.text("navigate", url=site.url)
+        assert await resumed.value("() => ({...sessionStorage})") == {"cart": "late"}
+
+
+async def test_session_storage_that_cannot_be_read_or_is_too_much_is_said(
+    service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.value("() => { sessionStorage.cart = 'x'.repeat(1000) }")
+        await saved(browse)
+        browse.connection.session.origins.earlier.copying = False
+        await browse.text("navigate", url=site.at(2))
+        tab = (await saved(browse)).data["tabs"][0]
+        assert tab["lost"] == [f"the latest session storage of {site.url}"]
+        assert "xxx" in tab["sessions"][site.url]
+        browse.connection.session.origins.earlier.copying = True
+        monkeypatch.setattr(earlier, "TAB_BYTES", 500)
+        tab = (await saved(browse)).data["tabs"][0]
+        assert tab["lost"] == [f"session storage of {site.url} (too much)"]
+        assert tab["sessions"] == {}
+
+
+# What is only said, and how much is kept.
+
+
+async def test_tabs_that_are_nowhere_have_their_size_and_media_again(
+    service: BrowserService,
+) -> None:
+    shape = "() => [innerWidth, innerHeight, matchMedia('(prefers-color-scheme: dark)').matches]"
+    async with opened(service) as browse:
+        await browse.text("resize", width=800, height=600)
+        await browse.text("emulate_media", colorScheme="dark")
+        found = await saved(browse)
+        assert found.data["tabs"][0]["lost"] == []
+    async with opened(service, later(browse).view, found) as resumed:
+        assert await resumed.value(shape) == [800, 600, True]
+
+
+async def test_what_was_written_into_an_empty_window_is_said(
+    service: BrowserService, site: Changing
+) -> None:
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("evaluate", function=WRITE)
+        found = await saved(browse)
+    async with opened(service, later(browse).view, found) as resumed:
+        assert "what scripts had written into it of tab 1" in resumed.connection.opened.lost
+
+
+async def test_checkpoints_say_what_of_a_site_is_never_saved(
+    browse: Browse, site: Changing
+) -> None:
+    await browse.text("navigate", url=site.url)
+    await browse.value(KEEP_FILES)
+    lost = (await saved(browse, light=True)).data["lost"]
+    assert lost == [f"Cache Storage of {site.url}", f"private files of {site.url}"]
+
+
+async def test_of_too_many_sites_those_are_kept_that_were_read_last(
+    browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(origins, "KNOWN_BYTES", 2500)
+    monkeypatch.setattr(origins, "TOLD", 1)
+    for number in (1, 2, 3, 4, 1):
+        await browse.text("navigate", url=site.at(number))
+        await browse.value("() => { localStorage.large = 'x'.repeat(1000) }")
+        found = await saved(browse, light=True)
+    assert set(found.data["origins"]) == {site.at(4), site.at(1)}
+    assert set(browse.connection.session.origins.known) == {site.at(4), site.at(1)}
+    assert found.data["lost"] == [
+        f"storage of {site.at(2)} (too much)",
+        "storage of 1 more sites (too much)",
+    ]
+
+
+async def test_what_is_asleep_and_dropped_wakes_no_more(
+    service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.value("() => { localStorage.large = 'x'.repeat(1000) }")
+        await browse.text("navigate", url=site.at(2))
+        found = await saved(browse)
+    monkeypatch.setattr(origins, "KNOWN_BYTES", 1500)
+    async with opened(service, later(browse).view, found) as resumed:
+        await resumed.value("() => { localStorage.large = 'x'.repeat(1000) }")
+        found = await saved(resumed)
+        assert set(found.data["origins"]) == {site.at(2)}
+        await resumed.text("navigate", url=site.url)
+        assert await resumed.value("() => localStorage.length") == 0
