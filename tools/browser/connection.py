@@ -306,8 +306,10 @@ class BrowserConnection:
         self.unsaved = False
         try:
             await self._process.guard()
+            behind = self.session.origins.behind
             snapshot = await self._save(self.session, light)
-            if light and self.session.origins.behind:
+            # What is never read is not asked for again and again.
+            if light and self.session.origins.behind not in (0, behind):
                 self._stir()
             if self.lost.is_set() or not self._process.whole:
                 # What was read last may have been gone already.

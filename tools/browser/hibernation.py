@@ -161,7 +161,7 @@ async def saved(
     if reading.cookies is None:
         raise ConnectionLost("The browser does not answer, so that nothing could be saved.")
     unread = origins.unread(but=reading.claimed)
-    origins.behind = bool(unread)
+    origins.behind = len(unread)
     origins.watch.look_again()
     numbers = sorted(reading.tabs)
     return Hibernated(

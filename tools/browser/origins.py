@@ -64,8 +64,8 @@ class Origins:
         self.read: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
         """Tabs as they were read last."""
         self.earlier = Earlier(self.watch)
-        self.behind = False
-        """Whether there is more to read than the last saving had time for."""
+        self.behind = 0
+        """How many origins the last saving had no time for."""
         self._dropped: dict[str, None] = {}
         """What is not in `known`, because there was too much of others after it."""
         self._context_id = ""
