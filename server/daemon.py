@@ -30,6 +30,7 @@ from .gateway import Gateway
 from .http import build_app
 from .logs import configure
 from .mcp import Face
+from .open_files import raise_limit
 from .operator import control
 from .services import AnyService, forget, service_of, services_of
 from .stdio import Stdio, stdio_streams
@@ -45,10 +46,13 @@ ANSWER_SECONDS = 0.1
 
 
 @asynccontextmanager
-async def opened(config: Config, *, address: str, alone: bool = False) -> AsyncGenerator[Gateway]:
+async def opened(
+    config: Config, *, address: str, alone: bool = False, port: int | None = None
+) -> AsyncGenerator[Gateway]:
     """Open everything a process needs to serve, and close it in reverse order.
 
-    `alone` says that the only caller is the user who started the process. Children that an earlier process left behind are
+    `alone` says that the only caller is the user who started the process; `port` is where it listens for callers, which no
+    page may reach. Children that an earlier process left behind are
     gone before the first session is adopted.
 
     Raises:
@@ -63,9 +67,9 @@ async def opened(config: Config, *, address: str, alone: bool = False) -> AsyncG
         try:
             await ledger.sweep()
             node.bury = ledger.sweep
-            services = services_of(config, ledger, alone=alone)
+            services = services_of(config, ledger, alone=alone, port=port)
             async with Gateway(config, store, node, services, clock=clock) as gateway:
-                _wire(gateway, ledger, alone)
+                _wire(gateway, ledger, alone, port)
                 async with control(gateway.registry, folder, node.id):
                     yield gateway
         finally:
@@ -73,7 +77,7 @@ async def opened(config: Config, *, address: str, alone: bool = False) -> AsyncG
                 await ledger.aclose()
 
 
-def _wire(gateway: Gateway, ledger: Ledger, alone: bool) -> None:
+def _wire(gateway: Gateway, ledger: Ledger, alone: bool, port: int | None) -> None:
     spawn = gateway.registry.spawn
     services = cast("dict[str, AnyService]", gateway.services)
     gateway.registry.on_purged.append(lambda purged: spawn(forget, services, purged))
@@ -101,6 +105,7 @@ def run_stdio(config: Config) -> int:
         ConfigError: two tools have one name.
     """
     configure(config.log)
+    raise_limit()
     anyio.run(_serve_stdio, config, backend_options={"use_uvloop": _uvloop()})
     return 0
 
@@ -208,6 +213,7 @@ def run_http(config: Config) -> int:
         ConfigError: the address cannot be listened on, the tokens cannot be read, or two tools have one name.
     """
     configure(config.log)
+    raise_limit()
     tokens = None if config.server.tokens is None else StaticTokens.read(config.server.tokens)
     with _listening(config) as listener:
         anyio.run(_serve_http, config, listener, tokens, backend_options={"use_uvloop": _uvloop()})
@@ -218,7 +224,8 @@ async def _serve_http(config: Config, listener: socket.socket, tokens: StaticTok
     url = _url(listener)
     refused: CatalogError | None = None
     alone = config.server.loopback and config.server.tokens is None
-    async with opened(config, address=f"{url}, pid {os.getpid()}", alone=alone) as gateway:
+    address, port = f"{url}, pid {os.getpid()}", listener.getsockname()[1]
+    async with opened(config, address=address, alone=alone, port=port) as gateway:
         face = Face(gateway, version=version("statehold"))
         streams = Streams(build_app(gateway, face, tokens))
         settings = uvicorn.Config(

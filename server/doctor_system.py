@@ -12,6 +12,7 @@ from pathlib import Path
 
 from .config import Config
 from .doctor import Finding
+from .open_files import allowed
 
 CHROMIUM = (
     "chromium",
@@ -104,16 +105,17 @@ def _origin(url: str) -> str:
 
 def check_files(config: Config) -> Iterator[Finding]:
     """Compare the limit of open files with what the configured number of sessions needs."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
+    found = allowed()
+    if found is None:
         return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     services = max(1, len(config.enabled()))
     needed = 256 + config.limits.live_sessions * services * _FILES_PER_SESSION
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        yield Finding("open files", "ok", f"{soft} allowed")
+    if found >= needed:
+        yield Finding("open files", "ok", f"{found} allowed")
         return
     remedy = f"ulimit -n {needed}" if hard == resource.RLIM_INFINITY or hard >= needed else ""
     remedy += f"{' or ' if remedy else ''}lower limits.live_sessions"
-    yield Finding("open files", "warn", f"{soft} allowed, {needed} may be needed", remedy)
+    yield Finding("open files", "warn", f"{found} allowed, {needed} may be needed", remedy)

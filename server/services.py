@@ -16,16 +16,27 @@ if TYPE_CHECKING:
 AnyService: TypeAlias = "UpstreamService | BrowserService"
 
 
-def services_of(config: Config, ledger: Ledger, *, alone: bool) -> dict[str, AnyService]:
-    """Return the enabled services. `alone`: whoever calls has this machine anyway, and may reach what it can reach."""
+def services_of(
+    config: Config, ledger: Ledger, *, alone: bool, port: int | None = None
+) -> dict[str, AnyService]:
+    """Return the enabled services.
+
+    `alone`: whoever calls has this machine anyway, and may reach what it can reach, but for `port`, where we listen.
+    """
     return {
-        name: service_of(name, settings, config, ledger, alone=alone)
+        name: service_of(name, settings, config, ledger, alone=alone, port=port)
         for name, settings in config.enabled().items()
     }
 
 
 def service_of(
-    name: str, settings: ServiceConfig, config: Config, ledger: Ledger, *, alone: bool
+    name: str,
+    settings: ServiceConfig,
+    config: Config,
+    ledger: Ledger,
+    *,
+    alone: bool,
+    port: int | None = None,
 ) -> AnyService:
     data = None if config.ephemeral else config.data
     call_seconds = config.timeouts.call
@@ -34,7 +45,13 @@ def service_of(
         from ..tools.browser.service import BrowserService
 
         return BrowserService(
-            name, settings, data=data, ledger=ledger, call_seconds=call_seconds, alone=alone
+            name,
+            settings,
+            data=data,
+            ledger=ledger,
+            call_seconds=call_seconds,
+            alone=alone,
+            port=port,
         )
     return UpstreamService(name, settings, data=data, ledger=ledger, call_seconds=call_seconds)
 

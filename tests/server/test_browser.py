@@ -107,6 +107,22 @@ async def test_sessions_do_not_see_each_others_logins(http: Way, login_site: str
         assert "Logged in as ada" in await ada.said("browser_navigate", url=f"{login_site}/me")
 
 
+async def test_a_page_never_gets_to_the_server_that_shows_it(
+    http: Way, server: Running, login_site: str
+) -> None:
+    """Else a caller who is held to one session could get at all others by its browser."""
+    port = server.url.rpartition(":")[2]
+    async with agent(http) as ada:
+        await ada.said("browser_navigate", url=f"{login_site}/me")
+        for host in ("127.0.0.1", "localhost", "[::1]", "0.0.0.0"):
+            said = await ada.call("browser_navigate", url=f"http://{host}:{port}/health")
+            assert "is Statehold itself" in text_of(said)
+            assert '"status"' not in text_of(said)
+        script = f"() => fetch('{server.url}/mcp', {{method: 'POST', mode: 'no-cors'}}).then(r => r.type)"
+        await ada.said("browser_navigate", url=f"{login_site}/me")
+        assert "Not allowed to reach" in (await ada.said("browser_evaluate", function=script))
+
+
 async def test_children_of_a_session_are_logged_in_as_it_is(http: Way, login_site: str) -> None:
     """AS-74: log in once, fork several browsers, each by itself from then on."""
     async with agent(http) as ada:

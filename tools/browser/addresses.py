@@ -98,6 +98,21 @@ def meanings(address: IPAddress) -> Iterator[IPAddress]:
         yield inner
 
 
+def is_here(address: IPAddress) -> bool:
+    """Whether an address is one of this machine, also in doubt; asking sends nothing."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        asking = socket.socket(family, socket.SOCK_DGRAM)
+    except OSError:
+        return True
+    with asking:
+        try:
+            asking.bind((str(address), 0))
+        except OSError:
+            return False
+    return True
+
+
 def parse_host(host: str) -> IPAddress | None:
     """Return the address that a host of a URL is, or None for a name, with the IPv4 spellings that resolvers still take.
 
@@ -124,6 +139,7 @@ __all__ = [
     "IPAddress",
     "IPNetwork",
     "embedded",
+    "is_here",
     "mapped",
     "mapped_network",
     "meanings",

@@ -90,7 +90,7 @@ class Opening:
 
         if hibernated is not None and was_on is not None:
             hibernated = replace(hibernated, on=list(was_on))
-        grant = await outlet.admit(self._tell)
+        grant = await outlet.admit(self._tell, owner=self._view.owner)
         if grant is not None:
             self._files.hold = grant.bandwidth.hold
         try:

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 class Outlet:
     """Lets contexts out as the configuration allows. Lives as long as the task group it is given."""
 
-    def __init__(self, config: BrowserConfig, *, private: bool, tasks: TaskGroup) -> None:
+    def __init__(
+        self,
+        config: BrowserConfig,
+        *,
+        private: bool,
+        tasks: TaskGroup,
+        port: int | None = None,
+    ) -> None:
+        """`port`: where our own callers come in, which nobody is let out to."""
         self.policy = NetworkPolicy(
             allow=config.allow,
             block=config.block,
@@ -34,11 +42,12 @@ class Outlet:
         self._config = config
         self._upstream = None if config.proxy is None else UpstreamProxy.parse(config.proxy)
         self._tasks = tasks
+        self._port = port
         self._starting = anyio.Lock()
         self._proxy: FilteringProxy | None = None
 
-    async def admit(self, tell: Callable[[str], None]) -> Grant | None:
-        """Let a context out, None when its browser runs elsewhere, where the network is another one.
+    async def admit(self, tell: Callable[[str], None], *, owner: str) -> Grant | None:
+        """Let a context of an owner out, None when its browser runs elsewhere, where the network is another one.
 
         `tell` is called with each refusal, in words, and with what could not be reached. Revoke it when its session ends,
         and free it when the context is closed.
@@ -56,6 +65,7 @@ class Outlet:
                 on_refused=lambda host, why: tell(f"Not allowed to reach {host}: {why}."),
                 on_failed=lambda host, why: tell(f"Could not reach {host}: {why}."),
                 upstream=self._upstream,
+                owner=owner,
             )
         except OSError as error:
             reason = error.strerror or type(error).__name__
@@ -65,7 +75,7 @@ class Outlet:
         from .proxy import FilteringProxy
 
         try:
-            async with FilteringProxy() as proxy:
+            async with FilteringProxy(port=self._port) as proxy:
                 self._proxy = proxy
                 task_status.started(proxy)
                 await anyio.sleep_forever()

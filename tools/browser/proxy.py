@@ -25,7 +25,9 @@ from .egress.dialer import Dialer
 from .egress.grant import Grant, GrantStatistics, Told
 from .egress.lines import close
 from .egress.peer import Peers
+from .egress.refusal import unreachable
 from .egress.resolver import Resolver
+from .egress.shares import Shares, affordable
 from .egress.upstream import UpstreamProxy
 from .policy import NetworkPolicy
 
@@ -45,18 +47,25 @@ class FilteringProxy:
         *,
         clock: Clock | None = None,
         resolver: Resolver | None = None,
-        connections: int = 2048,
+        connections: int | None = None,
         connections_per_grant: int = 128,
         connect_seconds: float = 30.0,
         patience: Patience | None = None,
+        port: int | None = None,
     ) -> None:
+        """`connections`: of all owners together; by default as many as the limit of open files leaves.
+
+        `port`: where this process serves its callers. No grant leads there on this machine, nor to a port of another grant.
+        """
         self._clock = clock or SystemClock()
-        self._dialer = Dialer(resolver or Resolver(self._clock), seconds=connect_seconds)
-        self._most = connections
+        self._own = set(() if port is None else (port,))
+        self._dialer = Dialer(
+            resolver or Resolver(self._clock), seconds=connect_seconds, own=self._own
+        )
+        self._shares = Shares(affordable() if connections is None else connections)
         self._per_grant = connections_per_grant
         self._patience = patience or Patience()
         self._grants: set[Grant] = set()
-        self._open = 0
         self._tasks: TaskGroup | None = None
         self._peers: Peers | None = None
         self._exit = AsyncExitStack()
@@ -64,7 +73,7 @@ class FilteringProxy:
     @property
     def connections(self) -> int:
         """How many connections of browsers are open."""
-        return self._open
+        return self._shares.open
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -94,11 +103,12 @@ class FilteringProxy:
         on_refused: Told | None = None,
         on_failed: Told | None = None,
         upstream: UpstreamProxy | None = None,
+        owner: str = "",
     ) -> Grant:
         """Let a context out, by a port that is its own until the grant is freed.
 
         `on_refused(host, reason)` is called for each request that the policy refuses, `on_failed` for each whose site
-        cannot be reached: for a tunnel a browser does not tell why.
+        cannot be reached: for a tunnel a browser does not tell why. Connections are shared out among owners.
 
         Raises:
             OSError: there is no port left to listen on, or no file descriptor.
@@ -115,8 +125,9 @@ class FilteringProxy:
         (listener,) = bound.listeners
         assert isinstance(listener, SocketListener)
         grant = Grant(
-            f"http://127.0.0.1:{bound.extra(SocketAttribute.local_port)}",
+            bound.extra(SocketAttribute.local_port),
             policy,
+            owner=owner,
             clock=self._clock,
             connections=self._per_grant,
             upstream=upstream,
@@ -125,6 +136,7 @@ class FilteringProxy:
             on_freed=self._grants.discard,
         )
         self._grants.add(grant)
+        self._own.add(grant.port)
         tasks.start_soon(self._accept, listener, grant, tasks)
         return grant
 
@@ -138,11 +150,15 @@ class FilteringProxy:
                         # No file descriptors left, or the browser gave up: neither is the end.
                         await anyio.sleep(_OUT_OF_FILES_SECONDS)
                         continue
-                    if self._open >= self._most or not self._is_ours(stream):
+                    full = self._shares.full(grant.owner)
+                    if full:
+                        grant.note(unreachable("a site", "too many connections are open"))
+                    if full or not self._is_ours(stream):
                         await close(stream)
                         continue
-                    self._open += 1
+                    self._shares.take(grant.owner)
                     tasks.start_soon(self._serve, stream, grant)
+        self._own.discard(grant.port)
 
     async def _serve(self, stream: SocketStream, grant: Grant) -> None:
         client = Client(
@@ -157,7 +173,7 @@ class FilteringProxy:
         except Exception:
             logger.exception("a connection of the filtering proxy failed")
         finally:
-            self._open -= 1
+            self._shares.give_back(grant.owner)
 
     def _entered(self) -> TaskGroup:
         if self._tasks is None:

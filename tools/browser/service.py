@@ -62,8 +62,12 @@ class BrowserService:
         ledger: Ledger | None = None,
         call_seconds: float = CALL_SECONDS,
         alone: bool = False,
+        port: int | None = None,
     ) -> None:
-        """`alone`: whoever calls has this machine anyway, so private addresses may be reached where nothing else is said."""
+        """`alone`: whoever calls has this machine anyway, so private addresses may be reached where nothing else is said.
+
+        `port`: where our own callers come in. No page reaches it, whatever is said.
+        """
         self.name = name
         self.config = config
         self.config_hash = hashlib.sha256(
@@ -76,6 +80,7 @@ class BrowserService:
         self._tools = {tool.name: tool for tool in toolset(config)}
         self._specs = {name: tool.spec() for name, tool in self._tools.items()}
         self._private = alone if config.private is None else config.private
+        self._port = port
         self._data = data
         self._folder = Path() if data is None else data / "browser"
         self._ledger = ledger
@@ -93,7 +98,9 @@ class BrowserService:
         if self._data is None:
             self._folder = Path(tempfile.mkdtemp(prefix="statehold-browser-"))
         self._tasks = await anyio.create_task_group().__aenter__()
-        self._outlet = Outlet(self.config, private=self._private, tasks=self._tasks)
+        self._outlet = Outlet(
+            self.config, private=self._private, tasks=self._tasks, port=self._port
+        )
         # A little less than the core allows, so that the cause is told instead of cut off.
         seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)
         self._pool = Pool(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +12,7 @@ import anyio.lowlevel
 import h11
 from anyio.abc import SocketStream
 
-from ..addresses import LOOPBACK, IPAddress
+from ..addresses import LOOPBACK, IPAddress, is_here, meanings
 from ..policy import Target
 from .grant import Grant
 from .lines import BROKEN, close, keep_alive
@@ -38,9 +38,11 @@ class Line:
 class Dialer:
     """Opens lines. It is the only place that does, so nothing is reached that was not judged here."""
 
-    def __init__(self, resolver: Resolver, *, seconds: float) -> None:
+    def __init__(self, resolver: Resolver, *, seconds: float, own: Container[int] = ()) -> None:
+        """`own`: ports of this machine that lead back into this process. Nobody gets there, whatever a policy says."""
         self._resolver = resolver
         self._seconds = seconds
+        self._own = own
 
     async def dial(self, target: Target, grant: Grant) -> Line:
         """Open a connection.
@@ -53,11 +55,31 @@ class Dialer:
             raise not_allowed(target, reason)
         if grant.upstream is not None:
             for address in _known(target):
-                _judged(target, [address], grant)
+                self._judged(target, [address], grant)
             return await self._through(grant.upstream, target)
         addresses = await self._addresses(target, grant)
-        stream = await self._connected(target, _judged(target, addresses, grant))
+        stream = await self._connected(target, self._judged(target, addresses, grant))
         return Line(stream, target)
+
+    def _judged(
+        self, target: Target, addresses: Sequence[IPAddress], grant: Grant
+    ) -> Sequence[IPAddress]:
+        """Return the addresses that may be reached. One that may not is never tried, whatever else the name stands for."""
+        reasons = {
+            one: grant.policy.refused_address(target, one) or self._refused(target, one)
+            for one in addresses
+        }
+        allowed = [one for one, reason in reasons.items() if reason is None]
+        if not allowed:
+            reason = next(iter(reasons.values()))
+            prefix = "" if target.address else f"{target.host} leads to "
+            raise not_allowed(target, f"{prefix}{reason}")
+        return allowed
+
+    def _refused(self, target: Target, address: IPAddress) -> str | None:
+        if target.port in self._own and any(map(is_here, meanings(address))):
+            return f"{address} at port {target.port} is Statehold itself"
+        return None
 
     async def _addresses(self, target: Target, grant: Grant) -> Sequence[IPAddress]:
         if target.address is not None:
@@ -103,17 +125,6 @@ def _known(target: Target) -> Sequence[IPAddress]:
     if target.address is not None:
         return [target.address]
     return LOOPBACK if is_loopback(target.host) else ()
-
-
-def _judged(target: Target, addresses: Sequence[IPAddress], grant: Grant) -> Sequence[IPAddress]:
-    """Return the addresses that may be reached. One that may not is never tried, whatever else the name stands for."""
-    reasons = {one: grant.policy.refused_address(target, one) for one in addresses}
-    allowed = [one for one, reason in reasons.items() if reason is None]
-    if not allowed:
-        reason = next(iter(reasons.values()))
-        prefix = "" if target.address else f"{target.host} leads to "
-        raise not_allowed(target, f"{prefix}{reason}")
-    return allowed
 
 
 async def _fastest(hosts: Sequence[str], port: int) -> SocketStream:

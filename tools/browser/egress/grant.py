@@ -41,9 +41,10 @@ class Grant:
 
     def __init__(
         self,
-        server: str,
+        port: int,
         policy: NetworkPolicy,
         *,
+        owner: str,
         clock: Clock,
         connections: int,
         upstream: UpstreamProxy | None,
@@ -51,7 +52,9 @@ class Grant:
         on_failed: Told | None,
         on_freed: Callable[[Grant], None],
     ) -> None:
-        self.server = server
+        self.port = port
+        self.owner = owner
+        self.server = f"http://127.0.0.1:{port}"
         """The address, as `http://127.0.0.1:PORT`: what the `server` of Playwright's `proxy` option takes."""
         self.policy = policy
         self.upstream = upstream

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import AsyncExitStack
+
 import anyio
 import anyio.lowlevel
 import pytest
@@ -22,6 +25,7 @@ from rawhttp import (
 
 from statehold.sessions.clock import ManualClock
 from statehold.tools.browser.egress.bandwidth import Bandwidth
+from statehold.tools.browser.egress.shares import affordable
 from statehold.tools.browser.policy import NetworkPolicy
 from statehold.tools.browser.proxy import FilteringProxy
 
@@ -50,6 +54,41 @@ async def test_connections_are_bounded_per_grant_and_in_all() -> None:
             async with browser(second) as two:
                 with pytest.raises(OVER):
                     await two.stream.receive()
+
+
+async def test_nobody_gets_so_many_connections_that_none_is_left_for_others() -> None:
+    told = Told()
+    async with site(echo) as port, proxy_with(Names(), connections=6) as proxy:
+        there = f"127.0.0.1:{port}"
+        many = [await proxy.admit(LOCAL, owner="alice", on_failed=told) for _ in range(2)]
+        late = await proxy.admit(LOCAL, owner="ben")
+        async with AsyncExitStack() as stack:
+            opened = [await stack.enter_async_context(browser(many[n % 2])) for n in range(3)]
+            for one in opened:
+                assert (await one.tunnel(there)).status == 200
+            async with browser(many[0]) as one:
+                with pytest.raises(OVER):
+                    await one.stream.receive()
+            assert told == [("a site", "too many connections are open")]
+            async with browser(late) as one:
+                assert (await one.tunnel(there)).status == 200
+            await opened[0].stream.aclose()
+            while proxy.connections > 2:
+                await anyio.lowlevel.checkpoint()
+            async with browser(many[0]) as one:
+                assert (await one.tunnel(there)).status == 200
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit")
+async def test_connections_leave_half_of_all_files_to_the_rest_of_the_process() -> None:
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+    try:
+        assert affordable() == 256
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 async def test_a_response_that_announces_too_much_is_refused(proxy: FilteringProxy) -> None:

@@ -11,12 +11,15 @@ from rawhttp import (
     Told,
     browser,
     hello,
+    port_of,
     proxy_with,
     read_head,
     read_rest,
     site,
 )
 
+from statehold.sessions.clock import ManualClock
+from statehold.tools.browser.egress.resolver import Resolver
 from statehold.tools.browser.policy import NetworkPolicy
 from statehold.tools.browser.proxy import FilteringProxy
 
@@ -74,6 +77,33 @@ async def test_a_name_that_leads_to_a_private_address_is_refused() -> None:
         f"inside.example:{port}",
         "inside.example leads to 127.0.0.1 is a loopback address",
     )
+
+
+@pytest.mark.parametrize("bound", ["127.0.0.1", "0.0.0.0"])
+async def test_no_policy_lets_anybody_into_this_process(bound: str) -> None:
+    handler, seen = hello(b"secret")
+    other, _ = hello(b"other")
+    told = Told()
+    policy = NetworkPolicy(private=True, allow=["*", "127.0.0.1"])
+    names = Resolver(ManualClock(), lookup=Names(inside=[["127.0.0.1"]], out=[["192.0.2.1"]]))
+    async with (
+        site(handler, bound) as port,
+        site(other) as free,
+        FilteringProxy(port=port, resolver=names, connect_seconds=0.1) as proxy,
+        browser(await proxy.admit(policy, on_refused=told)) as one,
+    ):
+        way_out = port_of(await proxy.admit(policy))
+        spellings = ["127.0.0.1", "127.0.0.2", "0", "2130706433", "localhost", "inside.example"]
+        for host in (*spellings, "[::1]", "[::]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]"):
+            assert (await one.get(f"http://{host}:{port}/")).status == 403
+        assert (await one.get(f"http://127.0.0.1:{way_out}/")).status == 403
+        assert len(told) == 11
+        assert (await one.get(f"http://127.0.0.1:{free}/")).body == b"other"
+        # Of other machines the port says nothing.
+        assert (await one.get(f"http://out.example:{port}/")).status in (502, 504)
+        assert (await one.tunnel(f"localhost:{port}")).status == 403
+    assert seen == []
+    assert told[0][1] == f"127.0.0.1 at port {port} is Statehold itself"
 
 
 async def test_a_name_that_changes_its_address_gains_nothing() -> None:
