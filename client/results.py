@@ -211,6 +211,8 @@ class SessionInfo:
     generation: int = 0
     state_version: int = 0
     services: list[ServiceInfo] = field(default_factory=list[ServiceInfo])
+    notice: str | None = None
+    """What was restored or lost, where this answers a call of the session: said once, as with any call."""
 
     @classmethod
     def of(cls, found: JSON) -> SessionInfo:

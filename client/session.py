@@ -223,7 +223,8 @@ class Session:
 
     async def _told(self, tool: str, **arguments: Any) -> SessionInfo:
         given = {name: value for name, value in arguments.items() if value is not None}
-        return SessionInfo.of(await self.own(tool, given))
+        result = await self.call_tool(tool, given)
+        return SessionInfo.of({**(result.structured or {}), "notice": result.notice})
 
     # Its life.
 

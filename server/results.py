@@ -62,12 +62,15 @@ def forwarded(answer: Answer, *, service: str, modern: bool, info: JSON) -> JSON
 
 def own(outcome: Outcome, *, modern: bool, info: JSON) -> JSON:
     """Return the result of one of our own tools: the JSON as structured content and as text."""
-    text = _indented(outcome.content)
+    content = [text_block(_indented(outcome.content))]
     found: JSON = {
-        "content": [*(text_block(notice) for notice in outcome.notices), text_block(text)],
+        "content": content,
         "structuredContent": outcome.content,
         "isError": False,
     }
+    if outcome.notice is not None:
+        content.insert(0, text_block(outcome.notice))
+        found["_meta"] = {NOTICE_META: outcome.notice}
     if modern:
         found["resultType"] = "complete"
     return _stamped(found, outcome.session, modern, info)

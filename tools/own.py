@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
@@ -65,7 +65,8 @@ class Outcome:
 
     content: JSON
     session: JSON | None = None
-    notices: list[str] = field(default_factory=list[str])
+    notice: str | None = None
+    """What has to be said first, as with any call: see Answer."""
 
 
 Handler = Callable[[Context, Any], Awaitable[Outcome]]

@@ -436,8 +436,7 @@ class SessionTools:
         told = notice(session, *bindings)
         for binding in bindings if told else ():
             self._registry.links.save_soon(session, binding)
-        notices = [] if told is None else [told]
-        return Outcome(session.info(), session.summary(), notices)
+        return Outcome(session.info(), session.summary(), told)
 
 
 def summary(info: JSON) -> JSON:

@@ -248,7 +248,14 @@ async def test_a_life_of_a_session(embedded: Hub) -> None:
         before = (await s.info()).expires_at
         assert (await s.extend(60)).expires_at != before
         generation = s.generation
-        assert (await s.restart()).generation == generation + 1
+        restarted = await s.restart()
+        assert restarted.generation == generation + 1
+        assert restarted.notice is not None
+        assert f"generation {generation} to {generation + 1}" in restarted.notice
+        assert (await s.info()).notice is None
+        result = await hub.call("session_restart", session_id=s.id)
+        assert result.notice is not None
+        assert result.notice not in result.text
         found = await s.call("inc")
         assert found.text == "1"
         assert found.notice is None
