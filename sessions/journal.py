@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import orjson
@@ -11,8 +11,8 @@ import orjson
 from .errors import SessionError
 from .exact import dumps, loads
 from .records import JournalKind, JournalRecord
-from .redaction import REDACTED, SLACK, Known, Redactor
-from .services import CallResult
+from .redaction import REDACTED, SLACK, Known, Redactor, texts_under
+from .services import CallResult, ToolSpec
 
 TEXT = 500
 """Characters that are kept of each text of a result."""
@@ -78,7 +78,7 @@ def excerpt(result: CallResult) -> CallResult:
     payload = result.payload
     content = [{"text": one} if isinstance(one, str) else one for one in _looked_at(payload)]
     outcome = {"isError": payload.get("isError"), "resultType": payload.get("resultType")}
-    return CallResult({"content": content, **outcome})
+    return CallResult({"content": content, **outcome}, result.secrets)
 
 
 def brief(result: CallResult, redactor: Redactor, known: Known = NONE_KNOWN) -> dict[str, Any]:
@@ -131,13 +131,21 @@ class CallEntry:
     run: str | None
     limit: int
     redactor: Redactor
+    spec: ToolSpec | None = field(default=None, kw_only=True)
+    """What the service says of the tool, where it says something."""
 
     def values(self) -> dict[str, Any]:
         """Return the fields of the entry: capped, and without secrets. Request and result are JSON already."""
         outcome, limit, redactor = self.outcome, self.limit, self.redactor
-        request, known = _request(self.arguments, limit, redactor), NONE_KNOWN
+        secrets = self._secrets()
+        arguments, known = self.arguments, NONE_KNOWN
+        if secrets:
+            arguments = cast("dict[str, Any]", Known(secrets).within(arguments))
+        request = _request(arguments, limit, redactor)
         if REDACTED in request or request.startswith(CUT):
-            known = redactor.known(self.arguments, room=LARGE * limit)
+            secrets = [*secrets, *redactor.known(arguments, room=LARGE * limit)]
+        if secrets:
+            known = Known(secrets)
         return {
             "session_id": self.session_id,
             "seq": self.seq,
@@ -160,6 +168,11 @@ class CallEntry:
             if isinstance(outcome, SessionError)
             else None,
         }
+
+    def _secrets(self) -> Sequence[str]:
+        if isinstance(self.outcome, CallResult) and self.outcome.secrets is not None:
+            return self.outcome.secrets
+        return () if self.spec is None else list(texts_under(self.spec.secret, self.arguments))
 
     def record(self) -> JournalRecord:
         """Return the entry itself."""

@@ -181,6 +181,7 @@ class Operations:
             run=request.run,
             limit=self._registry.policy.journal_bytes,
             redactor=self._registry.redactor,
+            spec=binding.service.tool(request.tool),
         ).record()
 
 

@@ -10,7 +10,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, Literal, cast
 
@@ -182,7 +182,7 @@ class Redactor:
 
         return walk(value, levels)
 
-    def known(self, value: object, *, levels: int = LEVELS, room: int) -> Known:
+    def known(self, value: object, *, levels: int = LEVELS, room: int) -> list[str]:
         """Return the texts that value() replaces because of their names, among the first `room` members."""
         found: list[str] = []
 
@@ -203,7 +203,7 @@ class Redactor:
                     walk(one, levels - 1, secret or bool(named))
 
         walk(value, levels, secret=False)
-        return Known(found)
+        return found
 
     def text(self, text: str, limit: int | None = None) -> str:
         """Return a text without secrets; of one longer than `limit` its beginning, and how long it was."""
@@ -242,11 +242,23 @@ class Known:
     """Texts that are known to be secret, to be taken out of what repeats them as they are, or as code or JSON."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        forms = {form for text in texts if len(text) >= LEAST for form in _written(text)}
+        self._texts = frozenset(text for text in texts if text)
+        forms = {form for text in self._texts if len(text) >= LEAST for form in _written(text)}
         # Of long ones the beginning will do; what follows it is not told from the rest.
         self._forms = sorted({form[:SLACK] for form in forms}, key=len, reverse=True)
         alike = (re.escape(one) + ("" if len(one) < SLACK else r"[\s\S]*") for one in self._forms)
         self._pattern = re.compile("|".join(alike)) if forms else None
+
+    def within(self, value: object, *, levels: int = LEVELS) -> object:
+        """Return a copy of a JSON value without them. What is nothing but one of them is replaced however short it is."""
+        if isinstance(value, str):
+            return REDACTED if value in self._texts else self.hide(value)
+        if levels and isinstance(value, list):
+            return [self.within(one, levels=levels - 1) for one in cast("list[object]", value)]
+        if levels and isinstance(value, Mapping):
+            pairs = cast("Mapping[object, object]", value).items()
+            return {key: self.within(one, levels=levels - 1) for key, one in pairs}
+        return value
 
     def hide(self, text: str, *, cut: bool = False) -> str:
         """Return a text without them; of one that was `cut` also without the beginning of one at its end."""
@@ -256,6 +268,21 @@ class Known:
         if not cut:
             return text
         return text[: len(text) - max(_begun(text, form) for form in self._forms)]
+
+
+def texts_under(names: Collection[str], value: object, *, levels: int = LEVELS) -> Iterator[str]:
+    """Yield the texts that stand under these names in a JSON value, at any level."""
+    if not names or levels == 0:
+        return
+    if isinstance(value, list):
+        for one in cast("list[object]", value):
+            yield from texts_under(names, one, levels=levels - 1)
+    elif isinstance(value, Mapping):
+        for key, one in cast("Mapping[object, object]", value).items():
+            if isinstance(one, str) and key in names:
+                yield one
+            else:
+                yield from texts_under(names, one, levels=levels - 1)
 
 
 def _written(text: str) -> Iterator[str]:
@@ -340,4 +367,4 @@ def _unless_plain(found: re.Match[str]) -> str:
     return REDACTED if all(kind.search(found[0]) for kind in _MIXED) else found[0]
 
 
-__all__ = ["KEYS", "REDACTED", "Known", "Redactor"]
+__all__ = ["KEYS", "REDACTED", "Known", "Redactor", "texts_under"]

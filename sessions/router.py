@@ -216,6 +216,7 @@ class Router:
                 request.run,
                 policy.journal_bytes,
                 self._registry.redactor,
+                spec=binding.service.tool(request.tool),
             )
             self._store.append_call(entry)
         except Exception:

@@ -28,6 +28,8 @@ class ToolSpec:
 
     name: str
     definition: JSON
+    secret: frozenset[str] = frozenset()
+    """Names of arguments, also nested ones, whose texts the journal gets only when a result says what of them is secret."""
 
     def hint(self, name: str) -> bool:
         annotations = self.definition.get("annotations")
@@ -78,6 +80,8 @@ class CallResult:
     """The JSON of an MCP `CallToolResult`, or an `InputRequiredResult` when `input_required`."""
 
     payload: JSON
+    secrets: Sequence[str] | None = None
+    """Texts that the journal must not hold, of the arguments or the result; None: the result does not know."""
 
     @property
     def is_error(self) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import mcp_types as types
@@ -74,6 +75,25 @@ async def test_login_survives_a_pause_and_the_next_result_says_so_once(
         again = await ada.said("browser_snapshot")
         assert "Note from Statehold" not in again
         assert "[ref=g2" in again
+
+
+async def test_a_password_that_was_typed_is_in_no_history(way: Way, login_site: str) -> None:
+    async with agent(way) as ada:
+        await log_in(ada, login_site, "ada")
+        await ada.said("browser_navigate", url=f"{login_site}/login")
+        await ada.said("browser_type", target="#password", text=PASSWORD)
+        assert PASSWORD not in await ada.said("browser_snapshot")
+        said = await ada.said("browser_evaluate", function="() => password.value")
+        assert PASSWORD in said
+        await ada.failed("browser_type", target="#passwrod", text="another secret")
+        operation = {"statehold/operation_id": "typing"}
+        given = {"session_id": ada.session, "target": "#password", "text": "third secret"}
+        await ada.client.call_tool("browser_type", given, meta=cast("Any", operation))
+        history = json.dumps(structured(await ada.call("session_history")))
+        for secret in (PASSWORD, "another secret", "third secret"):
+            assert secret not in history
+        assert history.count("browser_type") == 3
+        assert '"value": "ada"' in history
 
 
 async def test_files_of_a_session_are_resources_that_outlive_a_pause(

@@ -11,7 +11,7 @@ import pytest
 from statehold.sessions.errors import OutcomeUnknown
 from statehold.sessions.journal import BLOCKS, CallEntry, brief, capped, excerpt
 from statehold.sessions.redaction import Redactor
-from statehold.sessions.services import CallResult
+from statehold.sessions.services import CallResult, ToolSpec
 
 REDACTOR = Redactor({"password", "authorization"})
 
@@ -35,6 +35,22 @@ def entry(**changes: Any) -> Any:
         "redactor": REDACTOR,
     }
     return CallEntry(**{**given, **changes}).record()
+
+
+def test_what_a_tool_may_be_told_in_secret_waits_for_a_result_that_knows() -> None:
+    spec = ToolSpec("fill", {}, frozenset({"value"}))
+    given = {"fields": [{"name": "Code", "value": "123"}, {"name": "User", "value": "ada"}]}
+    unknown = [None, OutcomeUnknown("'123' or 'ada'"), CallResult({"content": []})]
+    for outcome in unknown:
+        kept = entry(arguments=given, spec=spec, outcome=outcome).request
+        assert [field["value"] for field in kept["fields"]] == ["[redacted]"] * 2
+    said = [{"type": "text", "text": "fill('hunter2')"}]
+    knows = CallResult({"content": said}, ["123", "hunter2"])
+    found = entry(arguments=given, spec=spec, outcome=knows)
+    assert [field["value"] for field in found.request["fields"]] == ["[redacted]", "ada"]
+    assert found.result["content"] == ["fill('[redacted]')"]
+    assert brief(excerpt(knows), REDACTOR) == brief(knows, REDACTOR)
+    assert excerpt(knows).secrets == knows.secrets
 
 
 def test_secrets_are_replaced_at_every_depth_and_in_any_case():

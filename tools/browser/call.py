@@ -23,6 +23,7 @@ from .naming import code_of
 from .policy import scheme_allowed
 from .settle import settle
 from .tab import News, Tab
+from .withheld import IS_SECRET, MASK
 from .world import WorldError
 
 if TYPE_CHECKING:
@@ -62,6 +63,9 @@ class Call:
         """Whether the answer has a snapshot, where the configuration wants one after an action."""
         self.expected_seconds: float | None = None
         """How long the call will take, where that is known."""
+        self._plain: set[str] = set()
+        """Texts that went into fields that are not secret."""
+        self._secret: set[str] = set()
 
     async def tab(self) -> Tab:
         """Return the current tab. There is always one; a crashed one is replaced, and that is told.
@@ -216,6 +220,23 @@ class Call:
             # While something else was waited for, the page may have gone on.
             self._glimpse = glimpse if anyio.current_time() - seen < FRESH_SECONDS else None
         return found
+
+    async def look_at_field(self, locator: Locator, text: str) -> None:
+        """Note whether a text that is about to be typed is secret, by the field that it goes into."""
+        if await locator.evaluate(IS_SECRET, timeout=self.timeout):
+            self._secret.add(text)
+            self.session.withheld.add(text)
+        else:
+            self._plain.add(text)
+
+    def shown(self, text: str) -> str:
+        """Return a text that was typed as code in the answer shows it."""
+        return MASK if text in self._secret else text
+
+    def secrets(self, typed: Iterable[str]) -> list[str]:
+        """Return what the journal must not have. Of what was `typed`, nobody may have got to see the field."""
+        own = [text for text in typed if text not in self._plain or text in self._secret]
+        return [*self.session.withheld.texts, *own]
 
     async def _note_edits(self, tab: Tab) -> None:
         from playwright.async_api import Error
@@ -374,6 +395,7 @@ class Call:
         mark += f"t{tab.number}" if tab.number > 1 else ""
         if mark:
             text = _SHOWN_REF.sub(f"[ref={mark}", text)
+        text = self.session.withheld.masked(text)
         if whole:
             tab.seen = text
         return text

@@ -18,6 +18,7 @@ from ...sessions.errors import (
     OutcomeUnknown,
     ServiceUnavailable,
 )
+from ...sessions.redaction import texts_under
 from ...sessions.services import JSON, CallContext, CallResult, Restored, Snapshot
 from .call import Call, ToolFailed, first_line
 from .session import BrowserSession
@@ -140,9 +141,11 @@ class BrowserConnection:
             raise InvalidArgument(f"There is no tool {tool[:100]!r}.")
         given = _checked(found, arguments)
         async with self._turn:
-            return await self._call(found, given, ctx)
+            return await self._call(found, given, arguments, ctx)
 
-    async def _call(self, found: BrowserTool, given: Any, ctx: CallContext) -> CallResult:
+    async def _call(
+        self, found: BrowserTool, given: Any, arguments: Mapping[str, Any], ctx: CallContext
+    ) -> CallResult:
         from playwright.async_api import Error
 
         if self.lost.is_set():
@@ -168,7 +171,9 @@ class BrowserConnection:
                 self._changed.set()
         if self.lost.is_set():
             raise self._died()
-        return call.answer.render()
+        result = call.answer.render()
+        result.secrets = call.secrets(texts_under(found.secret, arguments))
+        return result
 
     def _died(self) -> OutcomeUnknown:
         return OutcomeUnknown(f"The browser died during the call: {self.reason}.")

@@ -1,11 +1,7 @@
   // Form fields and scroll positions of a page: how they are found again, which are saved, and how they are put back.
 
   const UNSAVED_TYPES = new Set(["hidden", "submit", "button", "image", "reset"]);
-  const SECRET_NAME = new RegExp(
-    "passw|passphrase|passcode|\\bpass\\b|\\bpwd\\b|\\bpin\\b|secret|\\bcvv|\\bcvc|\\botp\\b|one.?time|security.?code|" +
-    "card.?number|kennwort|contrase|mot de passe|senha|wachtwoord|lösenord|hasło|heslo|пароль|密码|パスワード", "iu");
   const SENT_WITHIN = 1000;
-  const SECRET_PURPOSE = /(^|\s)(cc-\S+|one-time-code|current-password|new-password)(\s|$)/i;
 
   // Places of elements: one segment for each root (document, shadow root, frame), each an id or "" and steps below it.
 
@@ -156,15 +152,7 @@
     return like.value;
   }
 
-  function isSecret(field) {
-    if (field.type === "password" || notes.secret.has(field)) return true;
-    if (SECRET_PURPOSE.test(field.getAttribute("autocomplete") ?? "")) return true;
-    if (field.localName === "select" || isTick(field)) return false;
-    const names = [field.name, field.id, field.getAttribute("aria-label"), field.placeholder, labelled(field)];
-    return SECRET_NAME.test(names.join(" ").replaceAll("_", " "));
-  }
-
-  const isTick = field => field.type === "checkbox" || field.type === "radio";
+  const isSecret = field => notes.secret.has(field) || looksSecret(field, labelled);
 
   const isListenedTo = element => notes.listening.has(element.ownerDocument);
 

@@ -19,6 +19,7 @@ from .recorder import Recorder
 from .tab import News, Tab
 from .tabs import Tabs
 from .trace import Trace
+from .withheld import Withheld
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Dialog, Download, Request
@@ -72,6 +73,7 @@ class BrowserSession:
         """Set when the action that was left behind last has ended."""
         self.stepping = False
         self.calm = Calm()
+        self.withheld = Withheld()
         self.clipboard: Clipboard | None = None
         """None where the browser process is the session's alone."""
         self._was_on: list[str] | None = None

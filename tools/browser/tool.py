@@ -101,6 +101,8 @@ class BrowserTool:
     answers: Modal | None
     patience: Patience
     run: Callable[[Call, Any], Awaitable[None]]
+    secret: frozenset[str] = frozenset()
+    """Names of arguments, also nested ones, that hold what is typed, which may be secret."""
 
     def seconds(self, config: BrowserConfig) -> float:
         """Return how long a call of it may take before its page is looked after."""
@@ -127,7 +129,7 @@ class BrowserTool:
             "inputSchema": schema,
             "annotations": annotations,
         }
-        return ToolSpec(self.name, definition)
+        return ToolSpec(self.name, definition, self.secret)
 
 
 class _PlainSchema(GenerateJsonSchema):
@@ -176,6 +178,7 @@ def tool(
     answers: Modal | None = None,
     patience: Patience = "action",
     description: str | None = None,
+    secret: Collection[str] = (),
 ) -> Callable[[Callable[[Call, Any], Awaitable[None]]], BrowserTool]:
     """Make a tool of a function. Its second parameter's type is the arguments, its docstring the usual description."""
 
@@ -184,7 +187,16 @@ def tool(
         parameters = list(inspect.signature(run).parameters)
         text = " ".join((description or run.__doc__ or "").split())
         return BrowserTool(
-            name, cap, title, text, hints[parameters[1]], kind, answers, patience, run
+            name,
+            cap,
+            title,
+            text,
+            hints[parameters[1]],
+            kind,
+            answers,
+            patience,
+            run,
+            frozenset(secret),
         )
 
     return make

@@ -240,3 +240,53 @@ async def test_a_checkbox_takes_true_or_false_and_a_radio_button_only_true(
     assert "true or false" in await browse.error("fill_form", fields=[field])
     field = {"name": "Berth", "type": "radio", "target": "[value=inside]", "value": "false"}
     assert "goes out only when another" in await browse.error("fill_form", fields=[field])
+
+
+SECRETS = """<label>User <input id=user></label><label id=label>Password <input id=password type=password></label>
+<input id=code autocomplete=one-time-code aria-label=Code><input id=again placeholder="Your passphrase">
+<iframe srcdoc="<input id=inner type=password aria-label=Inner>"></iframe>"""
+
+
+async def test_what_goes_into_a_secret_field_is_shown_nowhere(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.value(f"() => {{ document.body.innerHTML = {SECRETS!r}; }}")
+    texts = {
+        "#user": "ada lovelace",
+        "#label": 'hunter2: "x"',
+        "#code": "123",
+        "#again": " open  sesame ",
+    }
+    said = await browse.text(
+        "fill_form",
+        fields=[
+            {"target": target, "name": target, "type": "textbox", "value": text}
+            for target, text in texts.items()
+        ],
+    )
+    said += await browse.text(
+        "type", target=await browse.ref("Inner"), text="in a frame", slowly=True
+    )
+    said += await browse.text("type", target="#password", text=" 2nd", slowly=True)
+    snapshot = await browse.text("snapshot")
+    assert "ada lovelace" in said
+    assert "ada lovelace" in section(snapshot, "Snapshot")
+    assert snapshot.count("••••••") == 4
+    for secret in ("hunter2", "123", "sesame", "in a frame", "2nd"):
+        assert secret not in said + snapshot
+    assert (
+        await browse.value("() => document.querySelector('#password').value") == 'hunter2: "x" 2nd'
+    )
+
+
+async def test_a_result_says_which_texts_the_journal_must_not_have(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.value(f"() => {{ document.body.innerHTML = {SECRETS!r}; }}")
+    assert not (await browse.call("type", target="#user", text="ada")).secrets
+    # Nobody saw the field.
+    assert (await browse.call("type", target="#none", text="hunter2")).secrets == ["hunter2"]
+    assert not (await browse.call("snapshot")).secrets
+    assert (await browse.call("type", target="#code", text="12")).secrets == ["12"]
+    await browse.call("type", target="#password", text="hunter2")
+    assert (await browse.call("snapshot")).secrets == ["hunter2"]

@@ -60,7 +60,7 @@ class Type(Arguments):
     ] = None
 
 
-@tool("browser_type", title="Type text")
+@tool("browser_type", title="Type text", secret=["text"])
 async def type_text(call: Call, given: Type) -> None:
     """Put a text into a field in place of what it holds; with slowly, type it after that."""
     locator = await call.locate(given.target, given.element)
@@ -68,15 +68,16 @@ async def type_text(call: Call, given: Type) -> None:
     if given.slowly:
 
         async def press() -> None:
+            await call.look_at_field(locator, given.text)
             await locator.evaluate(_TO_END, timeout=call.timeout)
             await locator.press_sequentially(given.text, timeout=_typing(call, given))
 
-        call.answer.code(f"await {code}.press_sequentially({given.text!r})")
         await call.act(press)
+        call.answer.code(f"await {code}.press_sequentially({call.shown(given.text)!r})")
         await _check_range(call, locator, given.target, given.text)
     else:
-        call.answer.code(f"await {code}.fill({given.text!r})")
         await _put(call, locator, given.target, given.text)
+        call.answer.code(f"await {code}.fill({call.shown(given.text)!r})")
     if given.submit and not await _asks(call, "Enter was not pressed"):
         call.answer.code(f"await {code}.press('Enter')")
         await call.act(lambda: locator.press("Enter", timeout=call.timeout))
@@ -101,7 +102,12 @@ async def _put(
     """
     tab = await call.tab()
     last = tab.console[-1] if tab.console else None
-    await call.act(lambda: locator.fill(text, timeout=call.timeout), snapshot=False)
+
+    async def fill() -> None:
+        await call.look_at_field(locator, text)
+        await locator.fill(text, timeout=call.timeout)
+
+    await call.act(fill, snapshot=False)
     # To ask every field would cost a message more.
     given = text.strip()
     for line in takewhile(lambda line: line is not last, reversed(list(tab.console))):
@@ -246,7 +252,7 @@ class FillForm(Arguments):
     fields: Annotated[list[FormField], Field(min_length=1)]
 
 
-@tool("browser_fill_form", title="Fill form", patience="wait")
+@tool("browser_fill_form", title="Fill form", patience="wait", secret=["value"])
 async def fill_form(call: Call, given: FillForm) -> None:
     """Fill in several fields of a form, in order. It stops at the first that cannot be, and says which were."""
     from playwright.async_api import Error
@@ -284,7 +290,7 @@ async def _fill(call: Call, field: FormField) -> None:
         call.answer.code(f"await {call.answer_code}.select_option({value!r})")
     else:
         await _put(call, locator, field.target, value, name=f"{field.name}: the field")
-        call.answer.code(f"await {code}.fill({value!r})")
+        call.answer.code(f"await {code}.fill({call.shown(value)!r})")
 
 
 TOOLS: list[BrowserTool] = [type_text, press_key, select_option, fill_form]
