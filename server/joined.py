@@ -23,7 +23,10 @@ class Joined(asyncio.Transport):
         self._turn: asyncio.Handle | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._head is not None:
+        if self._transport.is_closing():
+            # asyncio drops what nobody will read, where uvloop raises.
+            self._taken()
+        elif self._head is not None:
             head = self._taken()
             self._transport.writelines((head, data))
         elif isinstance(data, bytes) and data.startswith(HEAD):

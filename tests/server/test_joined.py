@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from statehold.server.heads import BoundedHttp
+from statehold.server.joined import Joined
 
 ASK = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -107,6 +108,27 @@ async def test_a_connection_that_is_closed_after_its_response_ends_with_all_of_i
         with anyio.fail_after(10):
             await pieces.closed.wait()
         assert b"".join(pieces.found).partition(b"\r\n\r\n")[2] == b"x" * size
+
+
+def test_what_is_written_after_the_client_has_gone_is_dropped() -> None:
+    """As asyncio does by itself."""
+    pytest.importorskip("uvloop")
+
+    async def write() -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+        async with server:
+            host, port = server.sockets[0].getsockname()
+            pieces = Pieces()
+            transport, _ = await loop.create_connection(lambda: pieces, host, port)
+            joined = Joined(transport)
+            joined.abort()
+            with anyio.fail_after(10):
+                await pieces.closed.wait()
+            for text in (b"HTTP/1.1 200 OK\r\n\r\n", b"data: x", b"data: y"):
+                joined.write(text)
+
+    anyio.run(write, backend_options={"use_uvloop": True})
 
 
 async def test_what_fails_without_a_word_is_answered() -> None:

@@ -111,6 +111,8 @@ async def test_a_saved_state_brings_a_login_back(browse: Browse, lab: str) -> No
 async def test_a_saved_state_replaces_what_there_is(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/logins")
     await browse.text("storage_state")
+    saved = browse.connection.session.files.folder / "storage-state.json"
+    assert saved.stat().st_mode & 0o077 == 0
     await browse.text("cookie_set", name="later", value="1")
     await browse.text("set_storage_state", filename="storage-state.json")
     assert "No cookies found" in await browse.text("cookie_list")

@@ -114,7 +114,9 @@ class Resolver:
 
     def _answered(self, name: str, pending: _Pending, found: Sequence[str]) -> None:
         self._threads.release()
-        pending.addresses = tuple(mapped(ip_address(one.partition("%")[0])) for one in found)
+        # What is no address must not keep the name from being asked for again.
+        with suppress(ValueError):
+            pending.addresses = tuple(mapped(ip_address(one.partition("%")[0])) for one in found)
         if self._pending.get(name) is pending:
             del self._pending[name]
         if pending.addresses:

@@ -48,3 +48,11 @@ async def test_a_name_server_that_does_not_answer_is_not_waited_for() -> None:
             break
         except NotFound:
             continue
+
+
+async def test_an_answer_that_is_no_address_is_none() -> None:
+    names = Names(bad=[["192.0.2.1", "not an address"], ["192.0.2.2"]])
+    resolver = Resolver(ManualClock(), lookup=names)
+    with pytest.raises(NotFound):
+        await resolver.addresses("bad.example")
+    assert [str(a) for a in await resolver.addresses("bad.example")] == ["192.0.2.2"]
