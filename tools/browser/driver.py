@@ -81,6 +81,11 @@ class Driver:
         return None if self._process is None else self._process.pid
 
     @property
+    def folder(self) -> Path | None:
+        """Where it and its browsers put what is of no use after them."""
+        return None if self._scratch is None else self._scratch.path
+
+    @property
     def playwright(self) -> Playwright:
         assert self._playwright is not None, "the driver was never started"
         return self._playwright

@@ -186,6 +186,7 @@ class Opening:
             files=self._files,
             spawn=self._spawn,
             origins=origins,
+            scratch=process.driver.folder,
         )
         origins.earlier.copying = self._config.headless
         if self._config.remote:

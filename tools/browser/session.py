@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
@@ -51,7 +52,9 @@ class BrowserSession:
         files: Files,
         spawn: Callable[..., None],
         origins: Origins,
+        scratch: Path | None,
     ) -> None:
+        """`scratch`: where the driver of the context puts what is of no use after it."""
         self.config = config
         self.context = context
         self.generation = generation
@@ -80,7 +83,7 @@ class BrowserSession:
         """What was on when the context was closed."""
         self.mocks = Mocks(context, self.holds, spawn=spawn)
         self.offline = Offline(context, self.holds, spawn=spawn)
-        self.trace = Trace(context, files, self.holds, spawn=spawn, tell=self.tell)
+        self.trace = Trace(context, files, self.holds, spawn=spawn, tell=self.tell, scratch=scratch)
         self.films = Films(
             context, files, self.holds, spawn=spawn, tell=self.tell, hidden=watch.hidden
         )

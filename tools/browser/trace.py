@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
 
 from .call import ToolFailed, first_line
 from .files import Files
@@ -25,10 +30,13 @@ class Trace:
         *,
         spawn: Callable[..., None],
         tell: Callable[[str], None],
+        scratch: Path | None,
     ) -> None:
         self._context = context
         self._files = files
         self._tell = tell
+        self._scratch = scratch
+        self._name = f"trace-{secrets.token_hex(8)}"
         self.held = Held("a trace", holds, spawn=spawn, expire=self._expire)
 
     async def start(self) -> None:
@@ -39,7 +47,7 @@ class Trace:
         """
         if self.held.on:
             raise ToolFailed("A trace is being recorded already; browser_stop_tracing ends it.")
-        await self._context.tracing.start(screenshots=True, snapshots=True)
+        await self._context.tracing.start(name=self._name, screenshots=True, snapshots=True)
         self.held.begin()
 
     async def stop(self, name: str = "trace.zip") -> tuple[str, int]:
@@ -61,6 +69,10 @@ class Trace:
             await self._files.drop(path)
             reason = first_line(error) if isinstance(error, Error) else error.strerror or error
             raise ToolFailed(f"The trace is lost: {reason}.") from None
+        finally:
+            if self._scratch is not None:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(_clear, self._scratch, self._name)
 
     async def _expire(self) -> None:
         with suppress(ToolFailed):
@@ -68,6 +80,21 @@ class Trace:
             self._tell(
                 f"The trace ended by itself after {self.held.seconds:g} seconds: {self._files.address(name)}"
             )
+
+
+def _clear(scratch: Path, name: str) -> None:
+    """Remove what a trace was packed from, which Playwright leaves in the folder of the browser: it may hold secrets."""
+    for folder in {path.parent for path in scratch.glob(f"*/{name}*")}:
+        _unlink(folder.glob(f"{name}*"))
+        # What pages loaded is shared with other traces of the browser.
+        if not any(folder.glob("*.trace")):
+            _unlink((folder / "resources").glob("*"))
+
+
+def _unlink(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with suppress(OSError):
+            path.unlink()
 
 
 __all__ = ["Trace"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import zipfile
+from pathlib import Path
 
 import anyio
 import pytest
-from browsing import Browse, opened, section, text_of
+from browsing import Browse, opened, process_of, section, text_of
 from ffmpeg import found_ffmpeg
 
 from statehold.tools.browser.service import BrowserService
@@ -32,6 +33,26 @@ async def test_a_trace_becomes_a_file_of_the_session(browse: Browse, lab: str) -
     data, _ = await files.read("files/trace.zip")
     assert "trace.trace" in zipfile.ZipFile(io.BytesIO(data)).namelist()
     assert (files.folder / "trace.zip").stat().st_mode & 0o077 == 0
+
+
+async def test_nothing_that_a_trace_was_packed_from_is_left(browse: Browse, lab: str) -> None:
+    folder = process_of(browse).driver.folder
+    assert folder is not None
+
+    def holding(text: str) -> list[Path]:
+        files = [path for path in folder.glob("playwright-artifacts-*/**/*") if path.is_file()]
+        return [path for path in files if text.encode() in path.read_bytes()]
+
+    await browse.text("start_tracing")
+    await browse.text("navigate", url=f"{lab}/form")
+    await browse.text("type", target="[name=secret]", text="hunter2-secret")
+    assert holding("hunter2-secret")
+    await browse.text("stop_tracing")
+    assert not holding("hunter2-secret")
+    await browse.text("start_tracing")
+    await browse.text("type", target="[name=secret]", text="hunter3-secret")
+    assert "files/trace-2.zip)" in await browse.text("stop_tracing")
+    assert not holding("hunter3-secret")
 
 
 async def test_there_is_one_trace_at_a_time(browse: Browse) -> None:
