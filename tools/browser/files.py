@@ -40,6 +40,8 @@ HEAD_BYTES: Final = 4096
 """How much of a file is read to see whether it is a text."""
 LOOK_SECONDS: Final = 0.05
 DELETE_SECONDS: Final = 2.0
+UNSEEN_SECONDS: Final = 1800.0
+"""How long a download may go on of which nothing is seen here: a browser elsewhere sends it when it is over."""
 SWEEPS: Final = (0.1, 0.3, 0.6, 1.5)
 """When what is left of a download that was ended is looked for, each some seconds after the last time."""
 
@@ -54,10 +56,14 @@ class Files:
     What is saved here outlives the browser, a pause and a restart, and is removed with the session.
     """
 
-    def __init__(self, folder: Path, *, largest: int, root: str = "") -> None:
+    def __init__(
+        self, folder: Path, *, largest: int, root: str = "", streamed: bool = False
+    ) -> None:
         self.folder = folder
         self._root = root
         self._largest = largest
+        self._streamed = streamed
+        """Whether downloads are sent here by another Playwright, and not copied by ours."""
         self.hold: Callable[[], AbstractContextManager[None]] = nullcontext
         """Keeps more from arriving while a download is ended, which takes the browser a while."""
         self._news: list[str] = []
@@ -219,9 +225,9 @@ class Files:
         ended: list[str] = []
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._bound, download, ended)
+                tasks.start_soon(self._bound, download, path, ended)
                 try:
-                    await download.save_as(path)
+                    await self._save(download, path, ended)
                 except Exception as error:
                     # Not through the task group, which would wrap it.
                     ended.append(reason(error))
@@ -239,15 +245,34 @@ class Files:
         self._news.append(f"Downloaded {path.name} ({size} bytes): {self.address(path.name)}")
         self._kept.append((path.name, size))
 
-    async def _bound(self, download: Download, ended: list[str]) -> None:
+    async def _save(self, download: Download, path: Path, ended: list[str]) -> None:
+        if not self._streamed:
+            await download.save_as(path)
+            return
+        # save_as() would go on until all was sent: what is over in its browser cannot be cancelled.
+        stream = await _artifact_of(download).create_read_stream()
+        try:
+            async with await anyio.open_file(path, "wb") as file:
+                async for chunk in stream:
+                    await file.write(chunk)
+                    if ended:
+                        return
+        finally:
+            stream.destroy()
+
+    async def _bound(self, download: Download, path: Path, ended: list[str]) -> None:
         """End a download that grows beyond the bounds; the browser itself has none."""
         room = self._largest * FILES_OF_SESSION - await anyio.to_thread.run_sync(self._size)
+        seen_until = anyio.current_time() + UNSEEN_SECONDS
         while not ended:
-            size = self._arriving[download] = max(map(_size_of, _places_of(download)))
+            size = max(map(_size_of, (path, *_places_of(download))))
+            self._arriving[download] = size
             if size > self._largest:
                 ended.append(f"it is larger than {self._largest} bytes")
             elif sum(self._arriving.values()) > room:
                 ended.append("there is no room for it among the files of the session")
+            elif not size and anyio.current_time() > seen_until:
+                ended.append(f"nothing of it arrived within {UNSEEN_SECONDS:g} seconds")
             await anyio.sleep(0 if ended else LOOK_SECONDS)
         await self._cancel(download)
 
@@ -311,9 +336,12 @@ def _contents(path: Path) -> JSON:
 def _places_of(download: Download) -> tuple[Path, Path]:
     """Return where a browser here puts a download, when it is whole and while it grows."""
     # Playwright tells the path only when it is over.
-    artifact: Any = download._impl_obj._artifact  # pyright: ignore[reportPrivateUsage]
-    whole = Path(artifact._initializer["absolutePath"])
+    whole = Path(_artifact_of(download)._initializer["absolutePath"])
     return whole, whole.with_name(f"{whole.name}.crdownload")
+
+
+def _artifact_of(download: Download) -> Any:
+    return download._impl_obj._artifact  # pyright: ignore[reportPrivateUsage]
 
 
 async def _deleted(download: Download) -> None:

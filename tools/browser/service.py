@@ -178,7 +178,8 @@ class BrowserService:
         folder = self._folder / "files" / plain(session_id)
         # As the core writes the links of results.
         root = f"session://{session_id}/{quote(self.name, safe='')}/"
-        return Files(folder, largest=self.config.download_bytes, root=root)
+        streamed = self.config.ws_endpoint is not None
+        return Files(folder, largest=self.config.download_bytes, root=root, streamed=streamed)
 
     # Its connections.
 

@@ -17,11 +17,13 @@ from typing import Any
 import anyio
 import pytest
 from browsing import Browse, new_view, opened, running, section, text_of
+from changing import Changing
 from lab import Lab
 from playwright.async_api import Error, async_playwright
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.sessions.services import Snapshot
+from statehold.tools.browser import files
 from statehold.tools.browser.proxy import FilteringProxy
 from statehold.tools.browser.sealing import SealBroken
 from statehold.tools.browser.service import BrowserService
@@ -332,6 +334,68 @@ async def use_server(options: list[str], data: Path, lab: str) -> None:
                 given = await saved(browse)
                 async with opened(service, new_view(generation=2), given) as again:
                     assert "Frame one" in await again.text("snapshot")
+
+
+@pytest.fixture
+def far(
+    launch_server: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Generator[str]:
+    """A Playwright server as on another machine: the folder of its browser is not here."""
+
+    def places(_: object) -> tuple[Path]:
+        return (tmp_path / "not" / "here",)
+
+    monkeypatch.setattr(files, "_places_of", places)
+    with told([sys.executable, "-m", "playwright", *launch_server], "ws://") as address:
+        yield f"ws://{address}"
+
+
+async def test_download_that_another_machine_sends_ends_at_its_bound(
+    far: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "LOOK_SECONDS", 0)
+    settings = {"ws_endpoint": far, "download_bytes": 10_000_000}
+    with Changing() as site:
+        site.pages |= {"/": "<a href=/small>small</a><a href=/large>large</a>"}
+        site.pages |= {"/small": "x" * 500_000, "/large": "x" * 38_000_000}
+        for name in ("small", "large"):
+            disposition = f"attachment; filename={name}.bin"
+            site.headers[f"/{name}"] = {"Content-Disposition": disposition}
+        async with running(tmp_path, None, **settings) as service, opened(service) as browse:
+            session = browse.connection.session
+            await browse.text("navigate", url=site.url)
+            assert "Downloaded small.bin (500000" in await browse.text("click", target="text=small")
+            sizes: list[int] = []
+
+            async def watch() -> None:
+                while True:
+                    sizes.extend(path.stat().st_size for path in session.files.folder.iterdir())
+                    await anyio.sleep(0.002)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(watch)
+                text = await browse.text("click", target="text=large")
+                with anyio.fail_after(20):
+                    while "large.bin failed: it is larger than 10000000 bytes" not in text:
+                        text += await browse.text("wait_for", time=0.05)
+                tasks.cancel_scope.cancel()
+            assert max(sizes) < 25_000_000
+            assert await session.files.names() == ["small.bin"]
+            assert "Downloaded small-2.bin" in await browse.text("click", target="text=small")
+
+
+async def test_download_of_which_another_machine_sends_nothing_ends(
+    far: str, tmp_path: Path, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "UNSEEN_SECONDS", 0.2)
+    async with running(tmp_path, None, ws_endpoint=far) as service, opened(service) as browse:
+        await browse.text("navigate", url=f"{lab}/downloads")
+        text = await browse.text("click", target="text=Endless file")
+        with anyio.fail_after(20):
+            while "endless.txt failed: nothing of it arrived" not in text:
+                text += await browse.text("wait_for", time=0.05)
+        assert browse.connection.busy is None
+        assert await browse.connection.session.files.names() == []
 
 
 async def test_unreachable_browser_elsewhere_is_said_without_the_key_in_its_address(
