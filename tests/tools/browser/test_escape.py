@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,13 +14,15 @@ from urllib.parse import quote, unquote
 import anyio
 import pytest
 from anyio.abc import SocketStream
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from browsing import Browse, opened, process_of, running
+from playwright.async_api import Browser, Page
 from playwright.async_api import Error as PlaywrightError
 from rawhttp import read_head, read_rest, site
 
-from statehold.tools.browser.gate import Gate
+from statehold.tools.browser import launching
 from statehold.tools.browser.policy import BROWSER_ARGS, NetworkPolicy, scheme_allowed
-from statehold.tools.browser.proxy import FilteringProxy, Grant
+from statehold.tools.browser.proxy import FilteringProxy
+from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.peer
 
@@ -99,65 +100,67 @@ class Forbidden:
 
 @dataclass
 class World:
-    """A browser, two sites, and the proxy between them."""
+    """A service that lets pages reach one site, and its browser."""
 
+    service: BrowserService
     browser: Browser
-    proxy: FilteringProxy
     here: str
 
     @asynccontextmanager
-    async def page(self, policy: NetworkPolicy | None) -> AsyncGenerator[Visit]:
-        """Open a page of the allowed site in a context of its own; without a policy there is no proxy."""
-        forbidden = Forbidden()
-        visit = Visit(self, forbidden)
-        async with site(forbidden.serve, "127.0.0.2") as port:
-            forbidden.port = port
-            options: Any = {}
-            if policy is not None:
-                visit.grant = await self.proxy.admit(policy, on_refused=visit.told)
-                options["proxy"] = {"server": visit.grant.server}
-            context = await self.browser.new_context(**options)
+    async def page(self) -> AsyncGenerator[Visit]:
+        """Open a page of the allowed site in a session of its own."""
+        async with other_side() as forbidden, opened(self.service) as browse:
+            await browse.text("navigate", url=f"{self.here}/")
+            tab = browse.connection.session.tabs.current
+            assert tab is not None
+            yield Visit(self.here, forbidden, tab.page, browse)
+
+    @asynccontextmanager
+    async def unguarded(self) -> AsyncGenerator[Visit]:
+        """Open it in the same browser, with nothing between it and the other side."""
+        async with other_side() as forbidden:
+            context = await self.browser.new_context()
             try:
-                if policy is not None:
-                    await Gate.of(self.browser).refuse_schemes()
-                visit.context = context
-                visit.tab = await context.new_page()
-                await visit.tab.goto(f"{self.here}/")
-                yield visit
+                page = await context.new_page()
+                await page.goto(f"{self.here}/")
+                yield Visit(self.here, forbidden, page)
             finally:
                 await context.close()
-                if visit.grant is not None:
-                    visit.grant.revoke()
-
-    @property
-    def policy(self) -> NetworkPolicy:
-        return NetworkPolicy(allow=[self.here])
 
 
+@asynccontextmanager
+async def other_side() -> AsyncGenerator[Forbidden]:
+    forbidden = Forbidden()
+    async with site(forbidden.serve, "127.0.0.2") as port:
+        forbidden.port = port
+        yield forbidden
+
+
+@dataclass
 class Visit:
-    """One page, what it must not reach, and what was refused."""
+    """One page, and what it must not reach."""
 
-    context: BrowserContext
+    here: str
+    forbidden: Forbidden
     tab: Page
-
-    def __init__(self, world: World, forbidden: Forbidden) -> None:
-        self.world = world
-        self.forbidden = forbidden
-        self.grant: Grant | None = None
-        self.refused = anyio.Event()
+    browse: Browse | None = None
 
     @property
     def there(self) -> str:
         return f"http://127.0.0.2:{self.forbidden.port}/there"
 
-    def told(self, host: str, reason: str) -> None:
-        if host.startswith("127.0.0.2"):
-            self.refused.set()
+    async def refused(self) -> None:
+        """Wait until the session is told that the other side may not be reached."""
+        assert self.browse is not None
+        text = ""
+        while "Not allowed to reach 127.0.0.2" not in text:
+            assert self.forbidden.hits == 0
+            text = await self.browse.text("wait_for", time=0.01)
 
     async def run(self, script: str) -> Any:
         """Evaluate a script that knows `here` and `there`."""
         return await self.tab.evaluate(
-            f"([here, there]) => {{ {script} }}", [self.world.here, self.there]
+            f"([here, there]) => {{ {script} }}", [self.here, self.there]
         )
 
     async def content(self) -> str:
@@ -173,21 +176,25 @@ def path(request: pytest.FixtureRequest) -> str:
 
 
 @asynccontextmanager
-async def opened(path: str, args: Sequence[str]) -> AsyncGenerator[World]:
-    async with AsyncExitStack() as stack:
-        port = await stack.enter_async_context(site(allowed_site))
-        proxy = await stack.enter_async_context(FilteringProxy())
-        playwright = await stack.enter_async_context(async_playwright())
-        root = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = await playwright.chromium.launch(executable_path=path, args=[*args, *root])
-        stack.push_async_callback(browser.close)
-        yield World(browser, proxy, f"http://127.0.0.1:{port}")
+async def world_of(data: Path, path: str) -> AsyncGenerator[World]:
+    async with site(allowed_site) as port:
+        here = f"http://127.0.0.1:{port}"
+        settings: Any = {"allow": [here], "private": False, "download_bytes": 25_000}
+        async with running(data, path, **settings) as service, opened(service) as browse:
+            yield World(service, process_of(browse).browser, here)
 
 
 @pytest.fixture(scope="module")
-async def world(anyio_backend: Any, path: str) -> AsyncGenerator[World]:
+async def world(
+    anyio_backend: Any, path: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[World]:
     # Without the rule for names, which would hide what the proxy lets through: it makes all other hosts unknown.
-    async with opened(path, [arg for arg in BROWSER_ARGS if "resolver" not in arg]) as found:
+    async with AsyncExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            args = [arg for arg in BROWSER_ARGS if "resolver" not in arg]
+            patch.setattr(launching, "BROWSER_ARGS", args)
+            data = tmp_path_factory.mktemp("data")
+            found = await stack.enter_async_context(world_of(data, path))
         yield found
 
 
@@ -235,12 +242,12 @@ async def navigate(visit: Visit) -> None:
 
 
 async def redirected(visit: Visit) -> None:
-    await quietly_goto(visit, f"{visit.world.here}/to?{visit.there}")
+    await quietly_goto(visit, f"{visit.here}/to?{visit.there}")
 
 
 async def meta_refresh(visit: Visit) -> None:
     page = f"<meta http-equiv='refresh' content='0;url={visit.there}'>"
-    await quietly_goto(visit, f"{visit.world.here}/html?{quote(page)}")
+    await quietly_goto(visit, f"{visit.here}/html?{quote(page)}")
 
 
 async def keepalive(visit: Visit) -> None:
@@ -251,7 +258,7 @@ async def keepalive(visit: Visit) -> None:
 
 
 async def api_request(visit: Visit) -> None:
-    found = await visit.context.request.get(visit.there)
+    found = await visit.tab.context.request.get(visit.there)
     await found.dispose()
 
 
@@ -283,7 +290,7 @@ async def attempt(visit: Visit, vector: str) -> None:
 
 @pytest.mark.parametrize("vector", VECTORS)
 async def test_a_page_does_not_reach_what_is_forbidden(world: World, vector: str) -> None:
-    async with world.page(world.policy) as visit:
+    async with world.page() as visit:
         with anyio.fail_after(20):
             await attempt(visit, vector)
             if vector == SPECULATION:
@@ -291,7 +298,7 @@ async def test_a_page_does_not_reach_what_is_forbidden(world: World, vector: str
                 while visit.there not in fetched_ahead:
                     await visit.tab.evaluate("0")
             else:
-                await visit.refused.wait()
+                await visit.refused()
         assert visit.forbidden.hits == 0
 
 
@@ -299,7 +306,7 @@ async def test_a_page_does_not_reach_what_is_forbidden(world: World, vector: str
 @pytest.mark.parametrize("vector", VECTORS)
 async def test_without_the_proxy_each_way_leads_there(world: World, vector: str) -> None:
     """The control: what never works proves nothing."""
-    async with world.page(None) as visit:
+    async with world.unguarded() as visit:
         with anyio.fail_after(20):
             await attempt(visit, vector)
             await visit.forbidden.hit.wait()
@@ -308,7 +315,7 @@ async def test_without_the_proxy_each_way_leads_there(world: World, vector: str)
 async def test_a_file_is_not_shown(world: World, tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("a secret")
-    async with world.page(world.policy) as visit:
+    async with world.page() as visit:
         for prefix in ("file://", "FILE://", "view-source:file://"):
             with anyio.fail_after(20):
                 await quietly_goto(visit, f"{prefix}{secret}")
@@ -318,7 +325,7 @@ async def test_a_file_is_not_shown(world: World, tmp_path: Path) -> None:
 
 
 async def test_a_page_of_the_browser_is_not_taken_for_one_of_the_web(world: World) -> None:
-    async with world.page(world.policy) as visit:
+    async with world.page() as visit:
         for page in ("chrome://version", "about:version", "chrome://settings"):
             with anyio.fail_after(20):
                 await quietly_goto(visit, page)
@@ -339,7 +346,7 @@ async def test_webrtc_sends_nothing_past_the_proxy(world: World) -> None:
     async with (
         await anyio.create_udp_socket(local_host="127.0.0.2") as udp,
         anyio.create_task_group() as tasks,
-        world.page(world.policy) as visit,
+        world.page() as visit,
     ):
         packets = Packets()
 
@@ -374,36 +381,45 @@ async def test_webrtc_sends_nothing_past_the_proxy(world: World) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_the_browser_itself_looks_up_no_name_and_dials_no_address(path: str) -> None:
-    async with opened(path, BROWSER_ARGS) as world:
-        port = world.here.rpartition(":")[2]
+async def test_the_browser_itself_looks_up_no_name_and_dials_no_address(
+    path: str, tmp_path: Path
+) -> None:
+    async with (
+        running(tmp_path, path) as service,
+        opened(service) as browse,
+        site(allowed_site) as port,
+    ):
         with anyio.fail_after(20):
-            async with world.page(NetworkPolicy(private=True)) as visit:
-                found = await visit.tab.goto(f"http://by-name.localhost:{port}/")
-                assert found is not None
-                assert found.status == 200
-            async with world.page(None) as visit:
+            text = await browse.text("navigate", url=f"http://by-name.localhost:{port}/")
+            assert "Page Title: here" in text
+            world = World(service, process_of(browse).browser, f"http://127.0.0.1:{port}")
+            async with world.unguarded() as visit:
                 with pytest.raises(PlaywrightError, match="ERR_NAME_NOT_RESOLVED"):
                     await visit.tab.goto(visit.there)
 
 
 async def test_websockets_work_and_end_with_the_grant(world: World) -> None:
-    async with world.page(world.policy) as visit:
+    async with FilteringProxy() as proxy:
+        grant = await proxy.admit(NetworkPolicy(allow=[world.here]))
+        context = await world.browser.new_context(proxy={"server": grant.server})
+        page = await context.new_page()
         with anyio.fail_after(20):
-            said = await visit.run(
-                "window.socket = new WebSocket(here.replace('http', 'ws'));"
-                " window.ended = new Promise(done => socket.onclose = () => done('ended'));"
-                " return new Promise(done => { socket.onmessage = e => done(e.data) })"
+            await page.goto(f"{world.here}/")
+            said = await page.evaluate(
+                """() => {
+                    const socket = new WebSocket(location.href.replace("http", "ws"));
+                    window.ended = new Promise(done => socket.onclose = () => done("ended"));
+                    return new Promise(done => { socket.onmessage = e => done(e.data) });
+                }"""
             )
             assert said == "hello"
-            assert visit.grant is not None
-            visit.grant.revoke()
-            assert await visit.run("return window.ended") == "ended"
+            grant.revoke()
+            assert await page.evaluate("window.ended") == "ended"
+        await context.close()
 
 
 async def test_a_download_that_is_too_large_does_not_arrive(world: World) -> None:
-    policy = NetworkPolicy(allow=[world.here], response_bytes=100_000)
-    async with world.page(policy) as visit:
+    async with world.page() as visit:
         with anyio.fail_after(20):
             found = await visit.tab.goto(f"{world.here}/large")
         assert found is not None
@@ -412,7 +428,7 @@ async def test_a_download_that_is_too_large_does_not_arrive(world: World) -> Non
 
 
 async def test_a_refusal_can_be_read_in_the_page(world: World) -> None:
-    async with world.page(world.policy) as visit:
+    async with world.page() as visit:
         found = await visit.tab.goto(visit.there)
         assert found is not None
         assert found.status == 403
