@@ -34,8 +34,9 @@ PARTS = {
     "crowd": "benchmarks.crowding",
     "keep": "benchmarks.keeping",
     "client": "benchmarks.clients",
+    "layer": "benchmarks.layer",
 }
-ON_UVLOOP = {"store", "state"}
+ON_UVLOOP = {"store", "state", "layer"}
 """Parts that run Statehold's own code in this process, on the loop that Statehold uses."""
 
 

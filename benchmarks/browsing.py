@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from .browsers import Browser, opened, possible
 from .plan import Plan
@@ -27,6 +28,9 @@ ROUTES = (
 )
 SMALL, LISTED, MEDIUM = "/counter", "/many?refs=15", "/many?refs=533"
 """Pages of 9, 46 and 1,600 elements with a ref."""
+
+OPEN, FIRST = "open", "first navigate"
+"""From the start of the server to a session, and the first page of that, for which most of them start the browser."""
 
 Step = Callable[[Browser, str], Awaitable[object]]
 
@@ -103,20 +107,14 @@ async def _latencies(plan: Plan, site: str, table: Table) -> None:
     results: dict[tuple[str, str], Result] = {}
     shuffled = random.Random(1)
     async with AsyncExitStack() as stack:
-        routes: list[Browser] = []
-        for name in ROUTES:
-            reason = possible(name, small=True)
-            if reason is not None:
-                table.notes.append(f"left out: {reason}")
-                continue
-            began = time.perf_counter()
-            folder = plan.folder / name.replace(" ", "-")
-            browser = await stack.enter_async_context(opened(name, folder))
-            await _navigate_small(browser, site)
-            results.setdefault((name, "start to first page"), Result()).add(
-                time.perf_counter() - began
-            )
-            routes.append(browser)
+        reasons = {name: possible(name, small=True) for name in ROUTES}
+        table.notes += [f"left out: {reason}" for reason in reasons.values() if reason]
+        names = [name for name, reason in reasons.items() if reason is None]
+        for number in range(1, plan.browser_starts):
+            for name in shuffled.sample(names, len(names)):
+                async with AsyncExitStack() as once:
+                    await _started(once, name, plan.folder / f"start{number}", site, results)
+        routes = [await _started(stack, name, plan.folder, site, results) for name in names]
         for _ in range(max(1, plan.rounds // 2)):
             for scenario in SCENARIOS:
                 shuffled.shuffle(routes)
@@ -127,6 +125,22 @@ async def _latencies(plan: Plan, site: str, table: Table) -> None:
         _row(scenario, name, result, results) for (name, scenario), result in _ordered(results)
     ]
     table.targets = list(_targets(results))
+
+
+async def _started(
+    stack: AsyncExitStack,
+    name: str,
+    folder: Path,
+    site: str,
+    results: dict[tuple[str, str], Result],
+) -> Browser:
+    began = time.perf_counter()
+    browser = await stack.enter_async_context(opened(name, folder / name.replace(" ", "-")))
+    opened_at = time.perf_counter()
+    await _navigate_small(browser, site)
+    results.setdefault((name, OPEN), Result()).add(opened_at - began)
+    results.setdefault((name, FIRST), Result()).add(time.perf_counter() - opened_at)
+    return browser
 
 
 async def _round(browser: Browser, scenario: Scenario, site: str, result: Result) -> None:
@@ -145,7 +159,7 @@ async def _round(browser: Browser, scenario: Scenario, site: str, result: Result
 
 
 def _ordered(results: dict[tuple[str, str], Result]) -> list[tuple[tuple[str, str], Result]]:
-    names = ["start to first page", *(scenario.name for scenario in SCENARIOS)]
+    names = [OPEN, FIRST, *(scenario.name for scenario in SCENARIOS)]
     order = {name: number for number, name in enumerate(names)}
     routes = {name: number for number, name in enumerate(ROUTES)}
     return sorted(results.items(), key=lambda item: (order[item[0][1]], routes[item[0][0]]))
@@ -168,6 +182,8 @@ def _row(scenario: str, name: str, result: Result, results: dict[tuple[str, str]
 FASTER = {"click": 8.0, "evaluate": 50.0}
 EVALUATE = {"stdio": (2.5, 3.8), "http": (5.0, 5.6)}
 """By way, ms that it may take, and what the peer took without a pause on the machine that this was said of."""
+CLICK_MS = 60.0
+"""What a click may take with the snapshot in its result, when nothing loads."""
 MORE_MS = 1.5
 """What a call over stdio may take beyond what Playwright takes for it."""
 
@@ -207,6 +223,9 @@ def _targets(results: dict[tuple[str, str], Result]) -> Generator[Target]:
         ours, peer = p50(f"statehold {how}", "evaluate"), p50(f"peer {how} settle 0", "evaluate")
         if ours is not None:
             yield Target(f"evaluate, statehold {how}", ours * 1000, bound, "ms")
+        click = p50(f"statehold {how}", "click")
+        if click is not None:
+            yield Target(f"click with its snapshot, statehold {how}", click * 1000, CLICK_MS, "ms")
         if ours is not None and peer is not None:
             yield Target(
                 f"evaluate, {how}: against the peer that never pauses",

@@ -27,23 +27,41 @@ from .site import served
 
 PAGE = "/counter"
 SETTLE_SECONDS = 2.0
-SECONDS = 3.0
-"""How long the calls per second are counted."""
 MIB_PER_SESSION, MIB_PER_WHOLE = 20.0, 30.0
+PER_GIB, WHOLE_PER_GIB = 50.0, 33.0
+MIB_PER_PAUSED = 1.0
+"""Nothing is held for a paused session, but processes do not give back all that they had."""
+TOGETHER = ("statehold http", "playwright")
+"""The ways of which many sessions are called at once."""
+AT_ONCE = {"evaluate": (2000.0, 2805.0), "navigate": (40.0, 54.0)}
+"""Calls per second of all open sessions, and what Playwright alone did on the machine that this was said of."""
 
-Evaluate = Callable[[int], Awaitable[object]]
-"""Evaluates something small in the session of a number."""
+Step = Callable[[int], Awaitable[object]]
+"""Does something in the session of a number."""
 
 
 class Each(NamedTuple):
-    """What one more session costs, in MiB: a moment after its last call, and when it has been idle for a while."""
+    """What one more session costs, in MiB: a moment after its last call, when it has been idle for a while, and paused."""
 
     in_use: float
     idle: float
+    paused: float | None
+    rates: dict[str, float]
+    """How many calls per second many sessions make at once, by what they do; empty where that was not measured."""
+
+
+class Crowd(NamedTuple):
+    """The process to measure with all its children, what opens sessions up to a number, and what is done in one."""
+
+    pid: int
+    grow: Callable[[int], Awaitable[None]]
+    evaluate: Step
+    navigate: Step
+    pause: Step | None = None
 
 
 async def measure(plan: Plan) -> Table:
-    table = Table("(g) crowd: MiB of all processes (PSS), and calls of evaluate per second")
+    table = Table("(g) crowd: MiB of all processes (PSS), and calls per second of all sessions")
     if (reason := possible("statehold http")) is not None:
         table.notes.append(f"left out: {reason}")
         return table
@@ -57,17 +75,29 @@ async def measure(plan: Plan) -> Table:
                 table.notes.append(f"left out: {reason}")
                 continue
             found[name] = await _grown(table, name, plan, site, few)
-        await _grown(table, "playwright", plan, site, plan.browsers)
+        found["playwright"] = await _grown(table, "playwright", plan, site, plan.browsers)
     table.targets.extend(_targets(found))
     return table
 
 
 def _targets(found: dict[str, Each]) -> Generator[Target]:
     ours, peer = found["statehold http"], found.get("peer http")
-    yield Target("one more idle session", ours.idle, MIB_PER_SESSION, "MiB")
-    if "statehold http whole" in found:
-        whole = found["statehold http whole"]
-        yield Target("one more idle session, whole Chromium", whole.idle, MIB_PER_WHOLE, "MiB")
+    bounds = {
+        "statehold http": ("", MIB_PER_SESSION, PER_GIB),
+        "statehold http whole": (", whole Chromium", MIB_PER_WHOLE, WHOLE_PER_GIB),
+    }
+    for name, (kind, most, per_gib) in bounds.items():
+        if name in found:
+            idle = found[name].idle
+            yield Target(f"one more idle session{kind}", idle, most, "MiB")
+            yield Target(f"idle sessions per GiB{kind}", 1024 / idle, per_gib, "", ceiling=False)
+    if ours.paused is not None:
+        yield Target("one more paused session", max(0.0, ours.paused), MIB_PER_PAUSED, "MiB")
+    for what, (bound, alone) in AT_ONCE.items():
+        rate, bare = ours.rates[what], found["playwright"].rates[what]
+        yield Target(f"{what} in all sessions at once", rate, bound, "/s", ceiling=False)
+        name = f"{what} in all sessions at once against Playwright"
+        yield Target(name, rate / bare, bound / alone, "x", ceiling=False)
     if peer is not None:
         ratio = ours.in_use / peer.in_use
         yield Target("one more session in use against the peer", ratio, 1 / 3, "x")
@@ -75,48 +105,66 @@ def _targets(found: dict[str, Each]) -> Generator[Target]:
 
 async def _grown(table: Table, name: str, plan: Plan, site: str, counts: tuple[int, ...]) -> Each:
     """Open more and more sessions of one way to a browser. Returns what each costs besides the first."""
-    first, found = 0.0, [0.0]
-    async with _crowd(name, plan, site) as (pid, grow, evaluate):
+    first, each = 0.0, [0.0]
+    paused: float | None = None
+    rates: dict[str, float] = {}
+
+    def add(route: str, count: int, idle: float | None) -> Row:
+        nonlocal first
+        size = proportional(crowd.pid) / 2**20
+        first = first or size
+        each.append((size - first) / max(1, count - counts[0]))
+        row: Row = {"route": route, "sessions": count, "idle s": idle, "MiB": size}
+        row["MiB each more"] = each[-1] if count > counts[0] else None
+        table.rows.append(row | {"evaluate/s": None, "navigate/s": None})
+        return table.rows[-1]
+
+    async with _crowd(name, plan, site) as crowd:
         for count in counts:
-            await grow(count)
+            await crowd.grow(count)
             idles = [SETTLE_SECONDS]
             if count == counts[-1]:
                 idles.append(plan.browsers_idle_seconds)
             for idle in idles:
                 await anyio.sleep(idle)
-                size = proportional(pid) / 2**20
-                first = first or size
-                found.append((size - first) / max(1, count - counts[0]))
-                row: Row = {
-                    "route": name,
-                    "sessions": count,
-                    "idle s": idle,
-                    "MiB": size,
-                    "MiB each more": found[-1] if count > counts[0] else None,
-                    "per second": await _per_second(evaluate, count),
-                }
-                table.rows.append(row)
-    return Each(*found[-2:])
+                add(name, count, idle)["evaluate/s"] = await _per_second(
+                    crowd.evaluate, count, plan.browsers_seconds
+                )
+        in_use, idle = each[-2:]
+        if crowd.pause is not None:
+            for number in range(counts[0], counts[-1]):
+                await crowd.pause(number)
+            await anyio.sleep(SETTLE_SECONDS)
+            add(f"{name}, paused", counts[-1], None)
+            paused = each[-1]
+        if name in TOGETHER:
+            count = plan.browsers_at_once
+            await crowd.grow(count)
+            for number in range(count):
+                await crowd.evaluate(number)
+            await anyio.sleep(SETTLE_SECONDS)
+            row = add(name, count, SETTLE_SECONDS)
+            for what, step in (("evaluate", crowd.evaluate), ("navigate", crowd.navigate)):
+                row[f"{what}/s"] = rates[what] = await _per_second(
+                    step, count, plan.browsers_seconds
+                )
+    return Each(in_use, idle, paused, rates)
 
 
-async def _per_second(evaluate: Evaluate, count: int) -> float:
+async def _per_second(step: Step, count: int, seconds: float) -> float:
     done = 0
-    until = time.perf_counter() + SECONDS
+    until = time.perf_counter() + seconds
 
     async def work(number: int) -> None:
         nonlocal done
         while time.perf_counter() < until:
-            await evaluate(number)
+            await step(number)
             done += 1
 
     async with anyio.create_task_group() as tasks:
         for number in range(count):
             tasks.start_soon(work, number)
-    return done / SECONDS
-
-
-Crowd = tuple[int, Callable[[int], Awaitable[None]], Evaluate]
-"""The process to measure with all its children, what opens sessions up to a number, and what calls one."""
+    return done / seconds
 
 
 def _crowd(name: str, plan: Plan, site: str) -> AbstractAsyncContextManager[Crowd]:
@@ -137,13 +185,20 @@ async def _ours(plan: Plan, site: str, browser: str | None = None) -> AsyncGener
         async def grow(count: int) -> None:
             while len(ids) < count:
                 ids.append((await asking.call("session_create", {}))["session_id"])
-                await asking.call("browser_navigate", {"session_id": ids[-1], "url": site + PAGE})
+                await navigate(len(ids) - 1)
 
         async def evaluate(number: int) -> None:
             given = {"session_id": ids[number], "function": "() => 1 + 1"}
             await asking.call("browser_evaluate", given)
 
-        yield pid, grow, evaluate
+        async def navigate(number: int) -> None:
+            given = {"session_id": ids[number], "url": site + PAGE}
+            await asking.call("browser_navigate", given)
+
+        async def pause(number: int) -> None:
+            await asking.call("session_pause", {"session_id": ids[number]})
+
+        yield Crowd(pid, grow, evaluate, navigate, pause)
 
 
 @asynccontextmanager
@@ -171,12 +226,15 @@ async def _peers(
                 while len(clients) < count:
                     client = Client(f"http://localhost:{port}/mcp", mode="legacy")
                     clients.append(await stack.enter_async_context(client))
-                    await clients[-1].call_tool("browser_navigate", {"url": site + PAGE})
+                    await navigate(len(clients) - 1)
 
             async def evaluate(number: int) -> None:
                 await clients[number].call_tool("browser_evaluate", {"function": "() => 1 + 1"})
 
-            yield process.pid, grow, evaluate
+            async def navigate(number: int) -> None:
+                await clients[number].call_tool("browser_navigate", {"url": site + PAGE})
+
+            yield Crowd(process.pid, grow, evaluate, navigate)
 
 
 @asynccontextmanager
@@ -190,10 +248,15 @@ async def _bare(plan: Plan, site: str) -> AsyncGenerator[Crowd]:
         async def grow(count: int) -> None:
             while len(pages) < count:
                 pages.append(await (await browser.new_context()).new_page())
-                await pages[-1].goto(site + PAGE)
+                await navigate(len(pages) - 1)
 
         async def evaluate(number: int) -> None:
             await pages[number].evaluate("() => 1 + 1")
 
-        yield driver, grow, evaluate
+        async def navigate(number: int) -> None:
+            await pages[number].goto(site + PAGE)
+            # Ours answers with it.
+            await pages[number].aria_snapshot(mode="ai")
+
+        yield Crowd(driver, grow, evaluate, navigate)
         await browser.close()

@@ -40,6 +40,11 @@ class Plan:
     idle_seconds: float = 5.0
     browsers: tuple[int, ...] = (1, 10, 50)
     """How many sessions with a browser there are at a time."""
+    browsers_at_once: int = 100
+    """How many of them call and navigate at the same time."""
+    browsers_seconds: float = 3.0
+    """How long their calls per second are counted."""
+    browser_starts: int = 5
     browsers_idle_seconds: float = 70.0
     """Longer than the minute after which pages of ours collect their garbage."""
     store_seconds: float = 1.5
@@ -62,6 +67,9 @@ def quick(folder: Path) -> Plan:
         starts=1,
         idle_seconds=1.0,
         browsers=(1, 3),
+        browsers_at_once=5,
+        browsers_seconds=0.5,
+        browser_starts=1,
         browsers_idle_seconds=1.0,
         store_seconds=0.4,
         store_rounds=1,

@@ -95,3 +95,15 @@ def test_the_python_client_is_measured_beside_the_sdks(nursery: Nursery, tmp_pat
     assert [target["bound"] for target in found["targets"]] == ["at most 1.05 x"] * 2 + [
         "at most 3 x"
     ] * 2
+
+
+def test_the_session_layer_is_measured_around_a_tool_that_does_nothing(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    few = ("--quick", "--rounds", "1", "--calls", "4")
+    found = measured(nursery, tmp_path, "layer", *few)
+    assert [(row["journal"], row["calls"]) for row in found["layer"]["rows"]] == [
+        ("on", 100),
+        ("off", 100),
+    ]
+    assert [target["bound"] for target in found["targets"]] == ["at most 0.3 ms", "at most 1 ms"]

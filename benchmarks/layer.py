@@ -1,0 +1,129 @@
+"""(l) What the session layer takes of a call: the lookup, the lock and the journal, around a tool that does nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+from statehold.sessions.clock import SystemClock
+from statehold.sessions.cluster import Node
+from statehold.sessions.creation import Wish
+from statehold.sessions.policy import Policy
+from statehold.sessions.records import LOCAL
+from statehold.sessions.registry import Registry
+from statehold.sessions.router import Request, Router
+from statehold.sessions.services import (
+    JSON,
+    CallContext,
+    CallResult,
+    PausePolicy,
+    Restored,
+    SessionView,
+    Snapshot,
+    ToolSpec,
+)
+from statehold.sessions.store import SQLStore
+from statehold.tools.upstream.recipe import Quiet
+
+from .plan import Plan
+from .report import Row, Table, Target
+from .samples import quantile, undisturbed
+
+OWN_MS = {50: 0.3, 99: 1.0}
+"""What of a call may be the session layer's, by percentile."""
+CALLS = 25
+"""Times as many as of a call that goes to another process."""
+TOOL = "nothing"
+
+
+async def measure(plan: Plan) -> Table:
+    table = Table("(l) layer: ms of a call that does nothing, in a session with a data folder")
+    for journal in (True, False):
+        taken = await _taken(plan, plan.folder / f"layer-{journal}", Policy(journal_calls=journal))
+        row: Row = {"journal": "on" if journal else "off"}
+        row |= {f"p{part}": quantile(taken, part / 100) * 1000 for part in (10, 50, 99)}
+        table.rows.append(row | {"calls": len(taken)})
+        if journal:
+            table.targets += [
+                Target(f"own time of the session layer, p{part}", value, bound, "ms")
+                for part, bound in OWN_MS.items()
+                if isinstance(value := row[f"p{part}"], float)
+            ]
+    return table
+
+
+async def _taken(plan: Plan, folder: Path, policy: Policy) -> list[float]:
+    clock = SystemClock()
+    found: list[float] = []
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(SQLStore.sqlite(folder))
+        node = await stack.enter_async_context(
+            Node.start(store, folder, address="benchmarks", clock=clock.now)
+        )
+        registry = await stack.enter_async_context(
+            Registry(store, node, {TOOL: Nothing()}, policy=policy, clock=clock)
+        )
+        router = Router(registry, store, node.id)
+        session = await registry.create(LOCAL, Wish())
+        for number in range(plan.rounds + 1):
+            with undisturbed():
+                for _ in range(plan.calls * CALLS):
+                    began = time.perf_counter()
+                    await router.call(Request(LOCAL, session.id, TOOL, TOOL, {}), Quiet())
+                    # The first round warms up.
+                    if number:
+                        found.append(time.perf_counter() - began)
+    return found
+
+
+@dataclass(eq=False)
+class _Connection:
+    opened: Restored = field(default_factory=Restored)
+    lost: anyio.Event = field(default_factory=anyio.Event)
+    reason: str | None = None
+    busy: str | None = None
+    unsaved: bool = False
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
+        # Any other tool waits for something, and lets the journal be written meanwhile.
+        await anyio.lowlevel.checkpoint()
+        return CallResult({"content": [{"type": "text", "text": "done"}]})
+
+    async def snapshot(self) -> Snapshot | None:
+        return None
+
+    checkpoint = snapshot
+
+    async def aclose(self) -> None: ...
+
+
+@dataclass(eq=False)
+class Nothing:
+    """A service in this process, whose one tool does nothing."""
+
+    name: str = TOOL
+    config_hash: str = "1"
+    pause: PausePolicy = "keep"
+    scope: Any = "session"
+    concurrency: int = 1
+    eager: bool = False
+    connect_seconds: float = 5.0
+    call_seconds: float = 30.0
+    checkpoint_seconds: float | None = None
+
+    async def tools(self) -> Sequence[ToolSpec]:
+        return [self.tool(TOOL)]
+
+    def tool(self, name: str) -> ToolSpec:
+        schema: JSON = {"type": "object", "properties": {}}
+        return ToolSpec(name, {"name": name, "inputSchema": schema})
+
+    async def open(self, session: SessionView, snapshot: Snapshot | None) -> _Connection:
+        return _Connection()
