@@ -8,7 +8,7 @@ from pathlib import Path
 from ..tools.browser.config import BrowserConfig
 from ..tools.browser.find import NoBrowser, find_browser, read_version
 from ..tools.browser.install import can_install, command_by_hand
-from ..tools.browser.places import Machine
+from ..tools.browser.places import Machine, ffmpeg_path, is_program
 from ..tools.browser.sandbox import sandbox, turned_off
 from .config import Config
 from .doctor import Finding
@@ -46,6 +46,8 @@ def _service(title: str, config: BrowserConfig, machine: Machine) -> Iterator[Fi
     kind = "headless shell" if found.shell else found.kind.capitalize()
     yield Finding(title, "ok", f"{kind} {version or ''} at {where}".replace("  ", " "))
     yield _sandbox(f"{title} sandbox", config, machine, found.path)
+    if "devtools" in config.caps:
+        yield _videos(f"{title} videos", machine)
 
 
 def _sandbox(title: str, config: BrowserConfig, machine: Machine, path: str | None) -> Finding:
@@ -58,6 +60,12 @@ def _sandbox(title: str, config: BrowserConfig, machine: Machine, path: str | No
     if found.remedy:
         return Finding(title, "warn", f"on, {found.reason}", found.remedy)
     return Finding(title, "ok", f"on, {found.reason}")
+
+
+def _videos(title: str, machine: Machine) -> Finding:
+    if is_program(ffmpeg_path(machine)):
+        return Finding(title, "ok", f"made by {ffmpeg_path(machine)}")
+    return Finding(title, "warn", "need Playwright's ffmpeg", "run: playwright install ffmpeg")
 
 
 def _unused(machine: Machine) -> Finding:

@@ -11,6 +11,7 @@ import pytest
 from statehold.server.config import Config
 from statehold.server.doctor import Finding
 from statehold.server.doctor_browser import check_browser
+from statehold.tools.browser.places import Machine, ffmpeg_path
 
 Doctor = Callable[..., dict[str, Finding]]
 
@@ -63,6 +64,24 @@ def test_a_sandbox_that_is_turned_off_is_worth_a_warning(
     assert (found.detail == "off: `args` says so") is off
     if off:
         assert found.status == "warn"
+
+
+def test_it_is_said_that_videos_need_a_program_where_they_can_be_asked_for(
+    doctor: Doctor, tmp_path: Path
+) -> None:
+    program = tmp_path / "chromium"
+    program.write_text("#!/bin/sh\necho Chromium 140.0.1.2\n")
+    program.chmod(0o755)
+    assert "service browser videos" not in doctor(executable=str(program))
+    settings: dict[str, object] = {"executable": str(program), "caps": ["devtools"]}
+    missing = doctor(**settings)["service browser videos"]
+    assert missing.status == "warn"
+    assert "playwright install ffmpeg" in missing.remedy
+    ffmpeg = ffmpeg_path(Machine())
+    ffmpeg.parent.mkdir(parents=True)
+    ffmpeg.write_text("")
+    ffmpeg.chmod(0o755)
+    assert doctor(**settings)["service browser videos"].status == "ok"
 
 
 def test_a_configured_browser_that_is_missing_is_a_failure(doctor: Doctor) -> None:

@@ -1,16 +1,29 @@
-"""Whether Playwright's own ffmpeg is there, which videos need."""
+"""An ffmpeg that films, put where Playwright looks for its own."""
 
 from __future__ import annotations
 
-import os
+from contextlib import closing
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statehold.tools.browser.places import Machine, ffmpeg_path
 
 
-def found_ffmpeg() -> bool:
-    named = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
-    caches = (".cache", "Library/Caches")
-    folders = [Path(named)] if named else [Path.home() / c / "ms-playwright" for c in caches]
-    return any(next(folder.glob("ffmpeg-*/ffmpeg-*"), None) for folder in folders)
+def put_ffmpeg(folder: Path) -> None:
+    """Put one into the folder that PLAYWRIGHT_BROWSERS_PATH names."""
+    found = pytest.importorskip("imageio_ffmpeg").get_ffmpeg_exe()
+    path = ffmpeg_path(Machine(env={"PLAYWRIGHT_BROWSERS_PATH": str(folder)}))
+    path.parent.mkdir(parents=True)
+    path.symlink_to(found)
 
 
-__all__ = ["found_ffmpeg"]
+def about(video: Path) -> dict[str, Any]:
+    """Return what ffmpeg says of a video that it can read: its codec, size and duration."""
+    frames = pytest.importorskip("imageio_ffmpeg").read_frames(video)
+    with closing(frames):
+        return next(frames)
+
+
+__all__ = ["about", "put_ffmpeg"]

@@ -137,6 +137,14 @@ def playwright_version(*, shell: bool) -> str | None:
     return _described().get(name, {}).get("browserVersion")
 
 
+def ffmpeg_path(machine: Machine) -> Path:
+    """Return where this version of Playwright looks for the program that makes videos."""
+    revision = _described().get("ffmpeg", {}).get("revision")
+    names = {"darwin": "ffmpeg-mac", "win32": "ffmpeg-win64.exe"}
+    name = names.get(machine.platform, "ffmpeg-linux")
+    return playwright_folder(machine) / f"ffmpeg-{revision}" / name
+
+
 def playwright_folder(machine: Machine) -> Path:
     """Return the folder where Playwright keeps the browsers that it downloaded."""
     named = machine.env.get("PLAYWRIGHT_BROWSERS_PATH")
@@ -182,6 +190,7 @@ def is_program(path: Path) -> bool:
 __all__ = [
     "Machine",
     "browsers",
+    "ffmpeg_path",
     "is_program",
     "playwright_build",
     "playwright_folder",

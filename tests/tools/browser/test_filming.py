@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
-from browsing import Browse, opened, process_of, section, text_of
-from ffmpeg import found_ffmpeg
+from browsing import Browse, opened, process_of, running, section, text_of
+from ffmpeg import about, put_ffmpeg
 
+from statehold.tools.browser.places import Machine, ffmpeg_path
 from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.peer
 
-needs_ffmpeg = pytest.mark.skipif(not found_ffmpeg(), reason="Playwright's ffmpeg is not installed")
+
+@pytest.fixture
+async def filmed(
+    tmp_path: Path, shell: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[Browse]:
+    """A session whose browser can be filmed."""
+    put_ffmpeg(tmp_path / "playwright")
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path / "playwright"))
+    async with (
+        running(tmp_path / "data", shell, caps=["devtools"]) as service,
+        opened(service) as browse,
+    ):
+        yield browse
 
 
 async def test_a_trace_becomes_a_file_of_the_session(browse: Browse, lab: str) -> None:
@@ -91,7 +106,7 @@ async def test_a_session_that_closes_holds_nothing(service: BrowserService) -> N
     assert session.holds == set()
 
 
-@pytest.mark.skipif(found_ffmpeg(), reason="Playwright's ffmpeg is installed")
+@pytest.mark.skipif(ffmpeg_path(Machine()).exists(), reason="Playwright's ffmpeg is installed")
 async def test_without_ffmpeg_a_video_says_what_is_missing(browse: Browse) -> None:
     for _ in range(2):
         text = await browse.error("start_video")
@@ -100,39 +115,42 @@ async def test_without_ffmpeg_a_video_says_what_is_missing(browse: Browse) -> No
     assert await browse.connection.session.files.names() == []
 
 
-@needs_ffmpeg
-async def test_a_video_becomes_a_file_for_each_page(browse: Browse, lab: str) -> None:
-    await browse.text("navigate", url=f"{lab}/counter")
+async def test_a_video_becomes_a_file_for_each_page(filmed: Browse, lab: str) -> None:
+    await filmed.text("navigate", url=f"{lab}/counter")
     size = {"width": 320, "height": 200}
-    await browse.text("start_video", filename="mine", size=size, fps=10, cursor=True)
-    assert browse.connection.busy == "a video is on"
-    assert "browser_stop_video ends it" in await browse.error("start_video")
-    await browse.text("click", target="text=Increment")
-    await browse.text("tabs", action="new", url=f"{lab}/form")
+    await filmed.text("start_video", filename="mine", size=size, fps=10, cursor=True)
+    assert filmed.connection.busy == "a video is on"
+    assert "browser_stop_video ends it" in await filmed.error("start_video")
+    await filmed.text("click", target="text=Increment")
+    await filmed.text("tabs", action="new", url=f"{lab}/form")
     # A page that is closed by a tool has its video too.
-    await browse.text("tabs", action="close")
-    result = await browse.call("stop_video")
+    await filmed.text("tabs", action="close")
+    result = await filmed.call("stop_video")
     names = sorted(block["name"] for block in result.payload["content"][1:])
     assert names == ["mine-2.webm", "mine.webm"]
-    data, mime = await browse.connection.session.files.read("files/mine.webm")
+    files = filmed.connection.session.files
+    data, mime = await files.read("files/mine.webm")
     assert data.startswith(b"\x1aE\xdf\xa3")
     assert mime == "video/webm"
-    assert browse.connection.busy is None
+    for name in names:
+        seen = await anyio.to_thread.run_sync(about, files.folder / name)
+        assert seen["size"] == (320, 200)
+        assert seen["duration"] > 0
+    assert filmed.connection.busy is None
 
 
-@needs_ffmpeg
 async def test_the_video_of_a_page_that_closes_itself_is_said_to_be_lost(
-    browse: Browse, lab: str
+    filmed: Browse, lab: str
 ) -> None:
-    await browse.text("start_video")
-    await browse.text("navigate", url=f"{lab}/popup")
-    await browse.text("tabs", action="new")
-    await browse.text("stop_video")
-    await browse.text("start_video")
-    page = browse.connection.session.tabs.current
+    await filmed.text("start_video")
+    await filmed.text("navigate", url=f"{lab}/popup")
+    await filmed.text("tabs", action="new")
+    await filmed.text("stop_video")
+    await filmed.text("start_video")
+    page = filmed.connection.session.tabs.current
     assert page is not None
     await page.page.close()
-    result = await browse.call("stop_video")
+    result = await filmed.call("stop_video")
     assert "is lost" in section(text_of(result), "Events")
 
 
