@@ -274,6 +274,17 @@ async def paused(one: Agent) -> None:
             pass
 
 
+async def test_idle_session_comes_back_with_its_login(http: Way, login_site: str) -> None:
+    async with agent(http, idle_seconds=1) as ada:
+        await log_in(ada, login_site, "ada")
+        await paused(ada)
+        text = await ada.said("browser_snapshot")
+        assert "it was paused" in text
+        assert "Restored: 1 tab, 1 cookie, the storage of 1 site" in text
+        # What the site says, which is asked anew.
+        assert "Logged in as ada" in await ada.said("browser_navigate", url=f"{login_site}/me")
+
+
 # Whatever is killed.
 
 
