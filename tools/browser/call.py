@@ -164,11 +164,12 @@ class Call:
         quiet: bool = True,
         snapshot: bool = True,
         edits: bool = True,
+        answers: bool = False,
     ) -> T | None:
         """Run an action in the current tab and wait for what it causes.
 
         The answer then describes the page, with a snapshot where wanted; without `snapshot` only when the page is another.
-        What it `edits` in the page is noted there, for the page to be saved.
+        What it `edits` in the page is noted there, for the page to be saved. It `answers` the dialog of the page, or not.
         Returns None when a dialog or a file chooser keeps the action from ending; it goes on when that was answered.
         """
         from playwright.async_api import Error
@@ -184,7 +185,7 @@ class Call:
         started, downloads, found = tab.watch(), self.session.downloads_begun, None
         await self.session.hold_back()
         try:
-            found = await self.session.unless_modal(tab, action)
+            found = await self.session.unless_modal(tab, action, answers=answers)
         except Error as error:
             if not was_done(error):
                 raise

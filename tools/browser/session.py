@@ -116,16 +116,23 @@ class BrowserSession:
         self.tabs.news.append(f"The page {url} had crashed; its tab was replaced by an empty one.")
         return await self.tabs.open()
 
-    async def unless_modal(self, tab: Tab, action: Callable[[], Awaitable[T]]) -> T | None:
+    async def unless_modal(
+        self, tab: Tab, action: Callable[[], Awaitable[T]], *, answers: bool = False
+    ) -> T | None:
         """Run an action until it ends or the page asks something, which keeps it from ending; then it goes on behind.
+
+        What `answers` the dialog of the page runs whatever other tabs ask: until then the page answers nothing else.
 
         Raises:
             ToolFailed: another tab asks something, which holds up the page.
             whatever the action raises, while it is waited for.
         """
-        if tab.modal.is_set():
+        if answers:
+            tab.settle_modal()
+        elif tab.modal.is_set():
             return await action()
-        await self.refuse_held(tab)
+        else:
+            await self.refuse_held(tab)
         outcome: list[T] = []
         failure: list[BaseException] = []
         over, either = anyio.Event(), anyio.Event()

@@ -88,6 +88,24 @@ async def test_a_dialog_of_another_process_keeps_no_page_from_its_work(
     assert "Tab 1 asks something" in section(text, "Modal state")
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_dialog_can_be_answered_while_another_tab_has_one_open(
+    browse: Browse, lab: str, host: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/dialogs")
+    async with browse.connection.session.context.expect_event("dialog"):
+        await browse.value("() => { setTimeout(() => confirm('First')); }")
+    await browse.text("tabs", action="new", url=lab.replace("127.0.0.1", host) + "/dialogs")
+    for accept in (True, False):
+        text = await browse.text("click", target="button >> text=Confirm")
+        assert '"Really?"]: can be handled by browser_handle_dialog' in text
+        text = await browse.text("handle_dialog", accept=accept)
+        assert section(text, "Modal state").startswith("- Tab 0 asks something")
+        assert f"confirm: {str(accept).lower()}" in await browse.text("snapshot")
+    await browse.text("tabs", action="select", index=0)
+    assert "### Modal state" not in await browse.text("handle_dialog", accept=True)
+
+
 async def test_a_page_that_is_no_tab_is_answered_as_if_nobody_listened(
     browse: Browse, lab: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from pydantic import Field
@@ -27,17 +28,10 @@ async def handle_dialog(call: Call, given: HandleDialog) -> None:
     dialog = tab.dialog
     if dialog is None:
         raise ToolFailed("No dialog is open.")
-    tab.settle_modal()
-    if given.accept:
-        # Only a prompt takes a text.
-        text = given.prompt_text if dialog.type == "prompt" else None
-        await call.act(
-            lambda: dialog.accept(text) if text is not None else dialog.accept(),
-            snapshot=False,
-            edits=False,
-        )
-    else:
-        await call.act(dialog.dismiss, snapshot=False, edits=False)
+    # Only a prompt takes a text.
+    text = given.prompt_text if dialog.type == "prompt" else None
+    answer = partial(dialog.accept, text) if given.accept else dialog.dismiss
+    await call.act(answer, snapshot=False, edits=False, answers=True)
     call.shows_page = True
 
 
