@@ -210,7 +210,7 @@ def _many(handler: Handler, rest: str, query: Query) -> None:
 
 def _huge(handler: Handler, rest: str, query: Query) -> None:
     """A page of `kb` kilobytes of text; the default is the 500 MB that nobody should render. With `silent` it does not say
-    how long it is.
+    how long it is, and with `half=NAME` its second half waits until that gate is open.
     """
     left = int(query.get("kb", "500000"))
     handler.send_response(200)
@@ -222,7 +222,9 @@ def _huge(handler: Handler, rest: str, query: Query) -> None:
     handler.end_headers()
     handler.close_connection = silent
     line = (b"<p>" + b"all work and no play " * 48).ljust(1024)
-    for _ in range(left):
+    for number in range(left):
+        if number == left // 2 and "half" in query:
+            handler.server.lab.pass_gate(query["half"])
         handler.wfile.write(line)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from pathlib import PurePath
@@ -78,6 +78,20 @@ class Call:
             raise ToolFailed(await self._leave_refused())
         return tab
 
+    async def arrived(self) -> Tab:
+        """Return the current tab when it is on its way to no other page: until that answers, its page can be asked nothing.
+
+        Raises:
+            ToolFailed: that takes longer than an action may, or as tab() says.
+        """
+        tab = await self.tab()
+        with anyio.move_on_after(self.config.action_seconds):
+            while tab.waits_for and not (tab.closed or tab.modal.is_set()):
+                await tab.wait_changed()
+        if tab.awaited and not (tab.closed or tab.modal.is_set()):
+            raise ToolFailed(f"The page is on its way to another one{tab.awaited}.")
+        return tab
+
     async def locate(self, target: str, element: str | None = None) -> Locator:
         """Return the one element that a ref of the last snapshot, a selector, or a locator as in code stands for.
 
@@ -86,7 +100,7 @@ class Call:
         """
         from playwright.async_api import Error
 
-        tab = await self.tab()
+        tab = await self.arrived()
         await self.session.refuse_held(tab)
         name = f" ({element})" if element else ""
         match = _REF.fullmatch(target)
@@ -105,10 +119,11 @@ class Call:
         locator = tab.page.get_by_ref(match[3])
         try:
             # A click on a ref that is gone would wait for its whole timeout.
-            there = await locator.count() == 1
-            code = code_of(tab.seen or "", target) if there else None
-            if there and code is None:
-                code = str(await locator.normalize())
+            with self._bounded(tab):
+                there = await locator.count() == 1
+                code = code_of(tab.seen or "", target) if there else None
+                if there and code is None:
+                    code = str(await locator.normalize())
         except Error:
             there, code = False, None
         if not there:
@@ -131,12 +146,8 @@ class Call:
             locator, code = tab.page.locator(selector), f"page.locator({selector!r})"
             one = "`>> nth=0`"
         try:
-            with anyio.fail_after(self.config.action_seconds):
+            with self._bounded(tab):
                 count = await locator.count()
-        except TimeoutError:
-            raise ToolFailed(
-                f"The page did not answer within {self.config.action_seconds:g} seconds."
-            ) from None
         except Error as error:
             raise ToolFailed(
                 f"{selector!r} is no selector and no ref: {first_line(error)}"
@@ -148,6 +159,17 @@ class Call:
             raise ToolFailed(f"{selector!r} matches {found}{name}; it has to match one.{way}")
         self.answer_code = code
         return locator
+
+    @contextmanager
+    def _bounded(self, tab: Tab) -> Generator[None]:
+        seconds = self.config.action_seconds
+        try:
+            with anyio.fail_after(seconds):
+                yield
+        except TimeoutError:
+            raise ToolFailed(
+                f"The page did not answer within {seconds:g} seconds{tab.awaited}."
+            ) from None
 
     answer_code = ""
     """How the element of the last locate() is written in Playwright's Python."""
@@ -165,16 +187,18 @@ class Call:
         snapshot: bool = True,
         edits: bool = True,
         answers: bool = False,
+        at_once: bool = False,
     ) -> T | None:
         """Run an action in the current tab and wait for what it causes.
 
         The answer then describes the page, with a snapshot where wanted; without `snapshot` only when the page is another.
         What it `edits` in the page is noted there, for the page to be saved. It `answers` the dialog of the page, or not.
+        With `at_once` it is run also while the page is on its way to another one.
         Returns None when a dialog or a file chooser keeps the action from ending; it goes on when that was answered.
         """
         from playwright.async_api import Error
 
-        tab = await self.tab()
+        tab = await (self.tab() if answers or at_once else self.arrived())
         self.shows_page = self.shows_page or snapshot
         self.shows_snapshot = self.shows_snapshot or snapshot
         self._glimpse = None
@@ -382,8 +406,7 @@ class Call:
             if isinstance(error, TimeoutError) and not tab.waits_for:
                 # A script without end answers nothing any more, and would keep the next page from coming.
                 await self.session.unstick()
-            waits = f" ({tab.waits_for} did not answer yet)" if tab.waits_for else ""
-            raise ToolFailed(f"No snapshot: {first_line(error)}{waits}") from None
+            raise ToolFailed(f"No snapshot: {first_line(error)}{tab.awaited}") from None
         return self._shown(tab, text, whole=locator is None and not options)
 
     def _shown(self, tab: Tab, text: str, *, whole: bool = True) -> str:

@@ -193,13 +193,19 @@ class BrowserConnection:
         except ToolFailed as error:
             call.answer.error(str(error))
         except TimeoutError:
-            call.answer.error(f"{tool.name} did not end within {seconds:g} seconds.")
-            await self.session.unstick(PROBE_SECONDS)
+            awaited = self._awaited()
+            call.answer.error(f"{tool.name} did not end within {seconds:g} seconds{awaited}.")
+            if not awaited:
+                await self.session.unstick(PROBE_SECONDS)
         except Error as error:
             await anyio.lowlevel.checkpoint()
             if self.lost.is_set() or not await self._answers():
                 raise
-            call.answer.error(first_line(error))
+            call.answer.error(f"{first_line(error)}{self._awaited()}")
+
+    def _awaited(self) -> str:
+        tab = self.session.tabs.current
+        return "" if tab is None else tab.awaited
 
     async def _watched(
         self, work: Callable[[], Awaitable[None]], tool: BrowserTool, call: Call

@@ -240,7 +240,7 @@ class BrowserSession:
     async def unstick(self, seconds: float = PROBE_SECONDS) -> None:
         """Close the current page when it does not run a script within some seconds, and have that told.
 
-        While another page is on its way, the browser lets none be run: then a page that is well is closed, too.
+        While another page is on its way, the browser lets none be run: then a page that is well would be closed, too.
         """
         tab = self.tabs.current
         if tab is None or tab.modal_text is not None or tab.crashed:

@@ -110,6 +110,8 @@ class Tab:
         self.requests: deque[Request] = deque(maxlen=KEPT)
         self.pending: set[Request] = set()
         """Requests that were not answered yet."""
+        self._shown: Request | None = None
+        """The request for the page that is shown, of which more may still arrive."""
         self.started: list[Request] = []
         """Requests since the last call of watch()."""
         self.dialog: Dialog | None = None
@@ -213,7 +215,15 @@ class Tab:
     def waits_for(self) -> str:
         """The address that the page is going to and that was not answered yet, empty when there is none."""
         frame = self.page.main_frame
-        return next((r.url[:500] for r in self.pending if _is_navigation(r, frame)), "")
+        going = (r for r in self.pending if r is not self._shown and _is_navigation(r, frame))
+        return next((request.url[:500] for request in going), "")
+
+    @property
+    def awaited(self) -> str:
+        """Say in brackets what the page waits for, and what can be done about it; nothing when it waits for nothing."""
+        url = self.waits_for
+        what = f"{url} did not answer yet; wait with browser_wait_for, or open another page"
+        return f" ({what})" if url else ""
 
     def _note_change(self) -> None:
         self.changed.set()
@@ -289,6 +299,8 @@ class Tab:
         known = list(self.requests)
         for number in range(len(known) - 1, -1, -1):
             if known[number] in self.pending and _is_navigation(known[number], frame):
+                if _without_fragment(known[number].url) == _without_fragment(frame.url):
+                    self._shown = known[number]
                 number = _first(known, number)
                 self.requests = deque(known[number:], maxlen=KEPT)
                 self._asked = len(self.requests)
@@ -381,6 +393,10 @@ def _first(requests: list[Request], number: int) -> int:
         assert before is not None
         number = requests.index(before)
     return number
+
+
+def _without_fragment(url: str) -> str:
+    return url.partition("#")[0]
 
 
 def _is_navigation(request: Request, frame: Frame) -> bool:

@@ -12,6 +12,9 @@ import pytest
 from browsing import Browse, section
 from lab import Lab
 
+from statehold.tools.browser import settle
+from statehold.tools.browser.tool import BrowserTool
+
 pytestmark = pytest.mark.peer
 
 
@@ -115,8 +118,98 @@ async def test_a_server_that_does_not_answer_a_click_is_said(browse: Browse, lab
     text = await browse.text("click", target="text=Late file")
     gated = f"{lab_site.url}/file/late?gate=download"
     assert f"It was done, but {gated} did not answer yet." in section(text, "Events")
-    assert f"({gated} did not answer yet)" in await browse.error("snapshot")
+    assert f"({gated} did not answer yet; wait with" in await browse.error("snapshot")
     lab_site.open("download")
+
+
+def patience(browse: Browse, seconds: float) -> None:
+    browse.connection.session.config = browse.service.config.model_copy(
+        update={"action_seconds": seconds, "settle_seconds": seconds}
+    )
+
+
+async def linked(browse: Browse, site: str, path: str) -> str:
+    """Go to a page with one link, and return the ref of that."""
+    await browse.text("navigate", url=f"{site}/frame")
+    await browse.value(f"""() => {{ document.body.innerHTML = '<a href="{path}">Go</a>'; }}""")
+    return await browse.ref("Go")
+
+
+async def test_a_page_whose_server_takes_its_time_is_kept_and_what_it_answers_is_seen(
+    browse: Browse, lab_site: Lab
+) -> None:
+    target = await linked(browse, lab_site.url, "/frame?name=late&gate=late")
+    gated = f"{lab_site.url}/frame?name=late&gate=late"
+    patience(browse, 1.0)
+    assert f"{gated} did not answer yet." in await browse.text("click", target=target)
+    patience(browse, 0.2)
+    for tool, arguments in (
+        ("hover", {"target": target}),
+        ("click", {"target": "text=Go"}),
+        ("press_key", {"key": "a"}),
+        ("evaluate", {"function": "() => 1"}),
+        ("resize", {"width": 500, "height": 400}),
+        ("take_screenshot", {}),
+        ("pdf_save", {}),
+        ("localstorage_list", {}),
+        ("verify_text_visible", {"text": "Go"}),
+    ):
+        with anyio.fail_after(10):
+            text = section(await browse.error(tool, **arguments), "Error")
+        said = f"({gated} did not answer yet; wait with browser_wait_for, or open another page)"
+        assert text == f"The page is on its way to another one {said}.", tool
+    patience(browse, 5.0)
+    lab_site.open("late")
+    assert "Frame late" in section(await browse.text("wait_for", text="Frame late"), "Snapshot")
+
+
+def _half_a_second(*_: object) -> float:
+    return 0.5
+
+
+async def test_a_page_that_leaves_while_a_script_runs_is_kept(
+    browse: Browse, lab_site: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await browse.text("navigate", url=f"{lab_site.url}/frame")
+    monkeypatch.setattr(BrowserTool, "seconds", _half_a_second)
+    script = "() => { location.href = '/frame?name=late&gate=late'; return new Promise(() => {}); }"
+    text = section(await browse.error("evaluate", function=script), "Error")
+    assert f"within 0.5 seconds ({lab_site.url}/frame?name=late&gate=late did not answer" in text
+    monkeypatch.undo()
+    lab_site.open("late")
+    assert "Frame late" in await browse.text("wait_for", text="Frame late")
+
+
+async def test_what_waits_for_a_page_is_done_when_that_is_there(
+    browse: Browse, lab_site: Lab
+) -> None:
+    await browse.text("navigate", url=f"{lab_site.url}/frame")
+    tab = browse.connection.session.tabs.current
+    assert tab is not None
+    async with tab.page.expect_request("**/frame?gate=late"):
+        await browse.value("() => { location.href = '/frame?gate=late'; }")
+    texts: list[str] = []
+
+    async def evaluate() -> None:
+        texts.append(await browse.text("evaluate", function="() => location.search"))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(evaluate)
+        await anyio.wait_all_tasks_blocked()
+        lab_site.open("late")
+    assert section(texts[0], "Result") == '"?gate=late"'
+
+
+async def test_a_page_of_which_more_is_still_to_come_can_be_worked_with(
+    browse: Browse, lab_site: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "LOAD_SECONDS", 0.2)
+    target = await linked(browse, lab_site.url, "/huge?kb=64&half=late")
+    patience(browse, 1.0)
+    text = await browse.text("click", target=target)
+    assert "Page URL: " + lab_site.url + "/huge" in section(text, "Page")
+    assert "work" in await browse.text("evaluate", function="() => document.body.innerText")
+    lab_site.open("late")
 
 
 async def test_a_page_that_never_rests_is_not_waited_for_longer_than_the_bound(

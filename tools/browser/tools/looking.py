@@ -156,7 +156,7 @@ async def take_screenshot(call: Call, given: TakeScreenshot) -> None:
 
 async def _taken(call: Call, given: TakeScreenshot, options: Any) -> tuple[bytes, str, str]:
     """Return a picture, what of, and how that is written."""
-    tab = await call.tab()
+    tab = await call.arrived()
     if given.target is not None:
         locator = await call.locate(given.target, given.element)
         return await locator.screenshot(**options), given.element or "element", call.answer_code

@@ -64,7 +64,7 @@ async def go_to(call: Call, wanted: str) -> None:
     call.session.recorder.forget()
     try:
         if not await _left(call, go):
-            await call.act(go, edits=False)
+            await call.act(go, edits=False, at_once=True)
     except Error as error:
         if isinstance(error, TimeoutError):
             await _stopped(call)
@@ -76,9 +76,15 @@ async def _stopped(call: Call) -> None:
     """Have the page load nothing more: one without end would take up more and more."""
     tab = call.session.tabs.current
     if tab is not None:
-        with suppress(Exception), anyio.move_on_after(ARRIVE_SECONDS):
-            await (await call.session.watch.world(tab.page)).stop()
+        await _stop(call, tab)
     await call.session.unstick()
+
+
+async def _stop(call: Call, tab: Tab) -> None:
+    with suppress(Exception), anyio.move_on_after(ARRIVE_SECONDS):
+        await (await call.session.watch.world(tab.page)).stop()
+        while tab.waits_for:
+            await tab.wait_changed()
 
 
 async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
@@ -120,7 +126,7 @@ async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
                 # While the rest of the page arrives, it has the time for it.
                 tasks.start_soon(make_ready)
             try:
-                await call.act(go, edits=False)
+                await call.act(go, edits=False, at_once=True)
             except (Failed, ToolFailed) as error:
                 # Not through the task group, which would wrap it.
                 failure = error
@@ -172,9 +178,14 @@ async def navigate_back(call: Call, given: NavigateBack) -> None:
     if past is not None and "id" not in past[-1]:
         await _load_back(call, tab, past[-1]["url"])
         return
+    if tab.waits_for:
+        # What becomes of the page that is given up would be told as that of going back.
+        await _stop(call, tab)
     patience = call.config.navigation_seconds * 1000
     await call.act(
-        lambda: tab.page.go_back(wait_until="domcontentloaded", timeout=patience), edits=False
+        lambda: tab.page.go_back(wait_until="domcontentloaded", timeout=patience),
+        edits=False,
+        at_once=True,
     )
     call.answer.code("await page.go_back()")
 
@@ -199,7 +210,9 @@ async def _load_back(call: Call, tab: Tab, wanted: str) -> None:
     patience = call.config.navigation_seconds * 1000
     call.session.recorder.forget()
     try:
-        await call.act(lambda: tab.load_back(world, url, milliseconds=patience), edits=False)
+        await call.act(
+            lambda: tab.load_back(world, url, milliseconds=patience), edits=False, at_once=True
+        )
     except Error as error:
         raise ToolFailed(f"{url[:2000]} could not be opened: {first_line(error)}") from None
     call.answer.code(f"await page.goto({url!r})")
@@ -229,7 +242,7 @@ async def wait_for(call: Call, given: WaitFor) -> None:
             raise ToolFailed("Say what to wait for: a text, a textGone or a time.")
         call.expected_seconds = seconds
         began = anyio.current_time()
-        await call.act(lambda: anyio.sleep(seconds), edits=False)
+        await call.act(lambda: anyio.sleep(seconds), edits=False, at_once=True)
         # Less when the page asked something.
         seconds = min(seconds, anyio.current_time() - began)
         call.answer.code(f"await page.wait_for_timeout({seconds * 1000:.4g})")
@@ -256,7 +269,7 @@ async def _wait(call: Call, text: str, seconds: float, *, gone: bool) -> None:
                 await anyio.sleep(pause)
 
     try:
-        await call.act(come_about, edits=False)
+        await call.act(come_about, edits=False, at_once=True)
     except TimeoutError:
         call.shows_snapshot = True
         still = "is still on the page" if gone else "is not on the page"

@@ -15,7 +15,7 @@ async def pdf_save(call: Call, given: SavePdf) -> None:
     """Print the page into a PDF, a file of the session."""
     from playwright.async_api import Error
 
-    tab = await call.tab()
+    tab = await call.arrived()
     try:
         data = await tab.page.pdf()
     except Error as error:

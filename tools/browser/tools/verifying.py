@@ -81,7 +81,7 @@ async def verify_text_visible(call: Call, given: VerifyText) -> None:
 
 
 async def _visible(call: Call, wanted: Callable[[Frame], Locator], code: str, what: str) -> None:
-    found = await shown_as((await call.tab()).page, wanted, code)
+    found = await shown_as((await call.arrived()).page, wanted, code)
     if found is None:
         raise ToolFailed(f"{what} not found")
     call.answer.result("Done")

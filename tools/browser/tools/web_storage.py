@@ -50,7 +50,7 @@ class Area:
         """
         from playwright.async_api import Error
 
-        page = (await call.tab()).page
+        page = (await call.arrived()).page
         try:
             yield page.local_storage if self.attribute == "local_storage" else page.session_storage
         except Error as error:
