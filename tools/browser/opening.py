@@ -197,8 +197,12 @@ class Opening:
         if self._config.init_script is not None:
             await context.add_init_script(path=self._config.init_script)
 
-    def _tell(self, line: str) -> None:
-        news = self._early if self._session is None else self._session.news
+    def _tell(self, host: str, line: str) -> None:
+        news = self._early
+        if self._session is not None:
+            news = self._session.news
+            if len(self._session.unreached) < NEWS:
+                self._session.unreached[host] = line
         if line not in news and len(news) < NEWS:
             news.append(line)
 

@@ -46,11 +46,11 @@ class Outlet:
         self._starting = anyio.Lock()
         self._proxy: FilteringProxy | None = None
 
-    async def admit(self, tell: Callable[[str], None], *, owner: str) -> Grant | None:
+    async def admit(self, tell: Callable[[str, str], None], *, owner: str) -> Grant | None:
         """Let a context of an owner out, None when its browser runs elsewhere, where the network is another one.
 
-        `tell` is called with each refusal, in words, and with what could not be reached. Revoke it when its session ends,
-        and free it when the context is closed.
+        `tell` is called with each host that was refused or could not be reached, and with that in words. Revoke it when its
+        session ends, and free it when the context is closed.
 
         Raises:
             ServiceUnavailable: there is no port left for it.
@@ -62,8 +62,8 @@ class Outlet:
                 proxy: FilteringProxy = self._proxy or await self._tasks.start(self._serve)
             return await proxy.admit(
                 self.policy,
-                on_refused=lambda host, why: tell(f"Not allowed to reach {host}: {why}."),
-                on_failed=lambda host, why: tell(f"Could not reach {host}: {why}."),
+                on_refused=lambda host, why: tell(host, f"Not allowed to reach {host}: {why}."),
+                on_failed=lambda host, why: tell(host, f"Could not reach {host}: {why}."),
                 upstream=self._upstream,
                 owner=owner,
             )

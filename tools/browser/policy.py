@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic_core import PydanticCustomError
@@ -58,6 +59,13 @@ class Target:
         if not _NAME.fullmatch(host):
             raise ValueError("no name of a host")
         return Target(host, port, tunnel, None)
+
+    @staticmethod
+    def of_url(url: str) -> Target:
+        """Return where a request for a URL goes. Raises ValueError as of() does."""
+        parts = urlsplit(url)
+        port = parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
+        return Target.of(parts.hostname or "", port, tunnel=parts.scheme != "http")
 
     @property
     def authority(self) -> str:

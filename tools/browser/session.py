@@ -16,6 +16,7 @@ from .files import Files, reason
 from .films import Films
 from .glimpse import Calm
 from .mocks import Mocks, Offline
+from .policy import Target
 from .recorder import Recorder
 from .tab import News, Tab
 from .tabs import Tabs
@@ -66,6 +67,8 @@ class BrowserSession:
         """How many downloads are under way."""
         self.downloads_begun = 0
         self.news = News()
+        self.unreached: dict[str, str] = {}
+        """Which hosts were not reached, and what is told of each, since somebody emptied it."""
         self._downloads_over = anyio.Event()
         self._had_pages = False
         self.holds: set[str] = set()
@@ -297,6 +300,16 @@ class BrowserSession:
     def tell(self, line: str) -> None:
         """Have something told with the next result."""
         self.news.append(line)
+
+    def take_unreached(self, url: str) -> str:
+        """Return what is to be told of the host of an address that was not reached, empty when it was; it is told once."""
+        try:
+            line = self.unreached.pop(str(Target.of_url(url)), "")
+        except ValueError:
+            return ""
+        if line in self.news:
+            self.news.remove(line)
+        return line
 
     def take_news(self) -> News:
         found, self.news, of_tabs = self.news, News(), self.tabs.take_news()

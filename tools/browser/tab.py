@@ -219,6 +219,12 @@ class Tab:
         return next((request.url[:500] for request in going), "")
 
     @property
+    def asked_for(self) -> Request | None:
+        """The last request for a page in this tab since the last call of watch()."""
+        frame = self.page.main_frame
+        return next((r for r in reversed(self.started) if _is_navigation(r, frame)), None)
+
+    @property
     def awaited(self) -> str:
         """Say in brackets what the page waits for, and what can be done about it; nothing when it waits for nothing."""
         url = self.waits_for

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Generator
 from typing import Any
 
 import anyio
@@ -117,7 +119,51 @@ async def test_a_site_that_takes_its_time_costs_no_page(
     assert "Increment" in texts[0]
 
 
-@pytest.mark.parametrize(("url", "words"), [("http://[::1", "is no URL"), (" ", "is empty")])
+@pytest.fixture
+def nobody() -> Generator[str]:
+    """A host, with its port, that refuses connections."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("way", ["http://", "https://", "/redirect?to=http://"])
+async def test_a_site_that_cannot_be_reached_is_an_error_and_why_is_said(
+    browse: Browse, lab: str, nobody: str, way: str
+) -> None:
+    url = f"{lab}{way}{nobody}/" if way.startswith("/") else f"{way}{nobody}/"
+    why = f"{url} could not be opened: Could not reach {nobody}: {nobody} refuses connections."
+    for text in (
+        await browse.error("navigate", url=url),
+        await browse.error("tabs", action="new", url=url),
+    ):
+        assert section(text, "Error") == why
+        assert text.count("Could not reach") == 1
+        assert "### Ran Playwright code" not in text
+
+
+async def test_an_error_of_a_site_is_its_page_whatever_else_cannot_be_reached(
+    browse: Browse, lab: str, nobody: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    script = f"() => fetch('http://{nobody}/').then(() => 1, () => 0)"
+    text = await browse.text("evaluate", function=script)
+    assert f"Could not reach {nobody}" in section(text, "Events")
+    assert "This is 502" in await browse.text("navigate", url=f"{lab}/status/502")
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://[::1", "is no URL"),
+        (" ", "is empty"),
+        ("foo bar", "'foo bar' is no URL"),
+        ("https://what is this?", "is no URL"),
+        ("http://", "is no URL"),
+        ("http://127.0.0.1:99999/", "is no URL"),
+        ("http://127.0.0.1:0/", "is no URL"),
+    ],
+)
 async def test_what_is_no_url_is_said_to_be_none(browse: Browse, url: str, words: str) -> None:
     await browse.text("navigate", url="about:blank")
     for text in (

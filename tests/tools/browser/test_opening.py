@@ -177,9 +177,10 @@ async def test_private_addresses_are_refused_unless_the_caller_has_the_machine(
     tmp_path: Path, shell: str, lab: str
 ) -> None:
     async with running(tmp_path, shell, private=None) as service, opened(service) as browse:
-        result = await browse.call("navigate", url=f"{lab}/frame?name=one")
-        assert "Not allowed to reach 127.0.0.1" in text_of(result)
-        assert "Frame one" not in text_of(result)
+        text = await browse.error("navigate", url=f"{lab}/frame?name=one")
+        assert "Not allowed to reach 127.0.0.1" in section(text, "Error")
+        assert "Refused by Statehold's network policy" in section(text, "Page")
+        assert "Frame one" not in text
 
 
 async def test_nothing_is_left_of_services_and_their_ways_out(

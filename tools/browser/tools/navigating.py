@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+import re
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
@@ -61,15 +62,41 @@ async def go_to(call: Call, wanted: str) -> None:
             # The error page of a navigation that was given up is still arriving.
             await tab.page.goto(url, wait_until="domcontentloaded", timeout=patience)
 
-    call.session.recorder.forget()
-    try:
-        if not await _left(call, go):
-            await call.act(go, edits=False, at_once=True)
-    except Error as error:
-        if isinstance(error, TimeoutError):
+    with _opening(call, wanted):
+        try:
+            if not await _left(call, go):
+                await call.act(go, edits=False, at_once=True)
+        except TimeoutError:
             await _stopped(call)
-        raise ToolFailed(f"{wanted[:2000]} could not be opened: {first_line(error)}") from None
+            raise
     call.answer.code(f"await page.goto({url!r})")
+
+
+@contextmanager
+def _opening(call: Call, wanted: str) -> Generator[None]:
+    """Say why the page that is opened meanwhile is not, also where our way out answered in the place of its site."""
+    from playwright.async_api import Error
+
+    call.session.recorder.forget()
+    call.session.unreached.clear()
+    try:
+        yield
+        reason = _unreached(call)
+    except Error as error:
+        reason = _unreached(call) or first_line(error)
+    if reason:
+        raise ToolFailed(f"{wanted[:2000]} could not be opened: {reason}")
+
+
+def _unreached(call: Call) -> str:
+    tab = call.session.tabs.current
+    request = None if tab is None else tab.asked_for
+    if request is None:
+        return ""
+    response = request.existing_response
+    if response is not None and response.status < 400:
+        return ""
+    return call.session.take_unreached(request.url)
 
 
 async def _stopped(call: Call) -> None:
@@ -149,19 +176,31 @@ def address(wanted: str) -> str:
         ToolFailed: it is none, or its scheme is none that may be opened.
     """
     url = wanted.strip()
-    try:
-        scheme = urlsplit(url).scheme
-    except ValueError as error:
-        raise ToolFailed(f"{url[:2000]!r} is no URL: {error}.") from None
     if not url:
         raise ToolFailed("The URL is empty.")
-    if not scheme or url.partition(":")[2][:1].isdigit():
-        local = url.startswith(("localhost", "127."))
-        url = f"{'http' if local else 'https'}://{url}"
+    try:
+        if not urlsplit(url).scheme or url.partition(":")[2][:1].isdigit():
+            local = url.startswith(("localhost", "127."))
+            url = f"{'http' if local else 'https'}://{url}"
+        host = _host(url)
+    except ValueError as error:
+        raise ToolFailed(f"{wanted.strip()[:2000]!r} is no URL: {error}.") from None
+    if host is not None and (not host or re.search(r"\s", host)):
+        raise ToolFailed(
+            f"{wanted.strip()[:2000]!r} is no URL; write one such as https://example.com."
+        )
     if not scheme_allowed(url):
         scheme = url.partition(":")[0]
         raise ToolFailed(f"{scheme}: URLs may not be opened; open an http:// or https:// one.")
     return url
+
+
+def _host(url: str) -> str | None:
+    """Return the host of an address of the web, None of another one. Raises ValueError where it cannot be one."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https"):
+        return None
+    return "" if parts.port == 0 else parts.hostname or ""
 
 
 class NavigateBack(Arguments):
@@ -203,18 +242,13 @@ async def _past(call: Call, tab: Tab) -> list[JSON] | None:
 
 
 async def _load_back(call: Call, tab: Tab, wanted: str) -> None:
-    from playwright.async_api import Error
-
     url = address(wanted)
     world = await call.session.watch.world(tab.page)
     patience = call.config.navigation_seconds * 1000
-    call.session.recorder.forget()
-    try:
+    with _opening(call, url):
         await call.act(
             lambda: tab.load_back(world, url, milliseconds=patience), edits=False, at_once=True
         )
-    except Error as error:
-        raise ToolFailed(f"{url[:2000]} could not be opened: {first_line(error)}") from None
     call.answer.code(f"await page.goto({url!r})")
     if tab.modal_text is None:
         call.answer.result(
