@@ -45,6 +45,8 @@ class Tabs:
         self.context = context
         self.current: Tab | None = None
         self.news = News()
+        self._told_of: dict[Tab, str] = {}
+        """What the news say of tabs that pages opened."""
         self.refused = 0
         self.before_close: Callable[[Page], Awaitable[None]] = _nothing
         """Called with each page that close() closes, while it is there."""
@@ -210,7 +212,8 @@ class Tabs:
             self.give_up(next(iter(self._expected)))
 
     def _tell_of(self, tab: Tab) -> None:
-        self.news.append(f"A new tab opened ({self.index(tab)}).")
+        self._told_of[tab] = f"A new tab opened ({self.index(tab)})."
+        self.news.append(self._told_of[tab])
         self._loading.append(tab.page)
 
     def _requested(self, request: Request) -> None:
@@ -254,6 +257,9 @@ class Tabs:
     def _gone(self, tab: Entry) -> None:
         if isinstance(tab, Tab):
             tab.closed = True
+            line = self._told_of.pop(tab, "")
+            if line in self.news:
+                self.news.remove(line)
         if tab not in self._entries:
             return
         at = self._entries.index(tab)
@@ -268,6 +274,7 @@ class Tabs:
 
     def take_news(self) -> News:
         found, self.news, self.refused = self.news, News(), 0
+        self._told_of.clear()
         return found
 
 

@@ -177,5 +177,6 @@ async def test_a_tab_that_opens_for_a_download_is_closed_when_it_is_over(
         text = await browse.text("click", target="text=get")
         assert "Downloaded report.csv" in section(text, "Events")
         assert "A tab that had opened for a download was closed." in section(text, "Events")
+        assert "A new tab opened" not in text
         assert "### Open tabs" not in text
         assert len(browse.connection.session.tabs) == 1

@@ -250,6 +250,33 @@ async def test_waiting_for_a_text_to_go(browse: Browse, lab: str) -> None:
     assert section(text, "Result") == "Waited for never there\nWaited for drawn"
 
 
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"text": "not here"}, "'not here' was not there yet"),
+        ({"textGone": "Frame", "text": "not here"}, "'Frame' was still there"),
+    ],
+)
+async def test_waiting_that_the_page_cuts_short_by_a_dialog_does_not_read_like_success(
+    browse: Browse, lab: str, wanted: dict[str, str], said: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    texts: list[str] = []
+
+    async def wait() -> None:
+        texts.append(await browse.text("wait_for", **wanted))
+
+    with anyio.fail_after(4):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            await browse.value("() => { setTimeout(() => alert('late')); }")
+    assert "### Ran Playwright code" not in texts[0]
+    assert "### Result" not in texts[0]
+    assert f"- {said} when the page asked something." in section(texts[0], "Events")
+    await browse.text("handle_dialog", accept=True)
+
+
 HIDDEN_AND_FRAMED = """() => {
     document.body.innerHTML = '<p hidden>Saved</p><p id=shown></p><iframe srcdoc="<p>Framed</p>"></iframe>';
     return new Promise(done => { document.querySelector("iframe").onload = done; });

@@ -48,6 +48,19 @@ async def test_a_popup_is_a_tab_beside_the_current_one(browse: Browse, lab: str)
     assert f"- Page URL: {lab}/popup\n" in section(text, "Page") + "\n"
 
 
+async def test_a_popup_that_closed_again_is_not_said_to_have_opened(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/popup")
+    session = browse.connection.session
+    async with session.context.expect_page() as opening:
+        await browse.value("() => { window.other = window.open('/frame?name=closing'); }")
+    page = await opening.value
+    async with page.expect_event("close"):
+        await browse.value("() => { window.other.close(); }")
+    assert "A new tab opened" not in await browse.text("snapshot")
+
+
 async def test_a_link_to_a_new_tab_is_told_with_the_click(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/popup")
     for number in range(1, 4):

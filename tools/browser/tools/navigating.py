@@ -283,43 +283,50 @@ async def wait_for(call: Call, given: WaitFor) -> None:
         call.answer.result(f"Waited for {seconds:.4g} seconds")
         return
     if given.text_gone is not None:
-        await _wait(call, given.text_gone, seconds, gone=True)
+        if not await _wait(call, given.text_gone, seconds, gone=True):
+            return
         seconds = 0.0
     if given.text is not None:
         await _wait(call, given.text, seconds, gone=False)
 
 
-async def _wait(call: Call, text: str, seconds: float, *, gone: bool) -> None:
+async def _wait(call: Call, text: str, seconds: float, *, gone: bool) -> bool:
+    """Wait for a text. Returns whether it came about before the page asked something."""
     from playwright.async_api import Error as Failed
 
     tab = await call.tab()
     bound = call.config.action_seconds + seconds
 
-    async def come_about() -> None:
+    async def come_about() -> bool:
         with anyio.fail_after(bound):
             for pause in chain((0.02, 0.05), repeat(0.1)):
                 if await _shows(tab.page, text) == (not gone):
-                    return
+                    break
                 await anyio.sleep(pause)
+        return True
 
     try:
-        await call.act(come_about, edits=False, at_once=True)
+        came_about = await call.act(come_about, edits=False, at_once=True)
     except TimeoutError:
         call.shows_snapshot = True
         still = "is still on the page" if gone else "is not on the page"
         raise ToolFailed(
             f"{text!r} {still} after {bound:g} seconds; give a time to wait longer."
         ) from None
+    if not came_about:
+        still = "was still there" if gone else "was not there yet"
+        tab.news.append(f"{text!r} {still} when the page asked something.")
+        return False
     state = "hidden" if gone else "visible"
     found = f"page.get_by_text({text!r}).filter(visible=True)"
     framed: str | None = None
-    if not gone and len(tab.page.frames) > 1 and tab.modal_text is None:
+    if not (gone or tab.modal_text or tab.waits_for) and len(tab.page.frames) > 1:
         # It may be gone by now.
         with suppress(Failed):
             framed = await shown_as(tab.page, lambda frame: frame.get_by_text(text), found)
     call.answer.code(f"await {framed or f'{found}.first'}.wait_for(state={state!r})")
-    if tab.modal_text is None:
-        call.answer.result(f"Waited for {text}")
+    call.answer.result(f"Waited for {text}")
+    return True
 
 
 async def _shows(page: Page, text: str) -> bool | None:
