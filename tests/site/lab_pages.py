@@ -57,11 +57,13 @@ UPLOAD = """<form method="post" action="/upload" enctype="multipart/form-data">
 
 CHOOSER = f"""<button id="one">Choose a file</button><button id="many">Choose files</button>
 <input id="hidden" type="file" hidden aria-label="hidden file">{SAID}
+<input id="folder" type="file" webkitdirectory aria-label="Choose a folder">
 <script>
 const input = document.getElementById("hidden");
 const choose = multiple => () => {{ input.multiple = multiple; input.click(); }};
 document.getElementById("one").onclick = choose(false); document.getElementById("many").onclick = choose(true);
-input.onchange = () => say([...input.files].map(f => `${{f.name}}: ${{f.size}} bytes`).join("\\n"));
+const said = files => say([...files].map(f => `${{f.webkitRelativePath || f.name}}: ${{f.size}} bytes`).join("\\n"));
+for (const one of document.querySelectorAll("input")) one.onchange = () => said(one.files);
 </script>"""
 
 DOWNLOADS = """<p><a href="/file/small">Small file</a></p><p><a href="/file/slow?half=download">Slow file</a></p>

@@ -341,6 +341,10 @@ class Tab:
         self.chooser = chooser
         self._ask()
 
+    def ask_again(self, chooser: FileChooser) -> None:
+        """Note that a file chooser still waits for files."""
+        self._chooser(chooser)
+
     def pause(self, action: str) -> None:
         """Note that an action is held back, so that it does not end until somebody resumes it."""
         self.paused = action

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
 from .call import ToolFailed
-from .files import Files
+from .files import FILES_OF_SESSION, Files
 
 if TYPE_CHECKING:
     from .session import BrowserSession
+
+FOLDER_ENTRIES: Final = 1000
+"""How many files and folders there may be in a folder that is uploaded."""
 
 
 async def allowed_paths(session: BrowserSession, wanted: list[str]) -> list[Path]:
@@ -25,12 +30,58 @@ async def allowed_paths(session: BrowserSession, wanted: list[str]) -> list[Path
     )
 
 
+async def allowed_folder(session: BrowserSession, wanted: list[str]) -> Path | None:
+    """Return the folder that is meant: one below the folders of `uploads`. None when it is not one folder that is meant.
+
+    Raises:
+        ToolFailed: it has too much in it, or links, which may lead anywhere.
+    """
+    if len(wanted) != 1 or not Path(wanted[0]).is_absolute():
+        return None
+    most = session.config.download_bytes * FILES_OF_SESSION
+    find = partial(_folder, wanted[0], list(map(Path, session.config.uploads)), most)
+    return await anyio.to_thread.run_sync(find)
+
+
+def _folder(wanted: str, folders: list[Path], most: int) -> Path | None:
+    try:
+        found = Path(wanted).resolve(strict=True)
+        if not (found.is_dir() and any(_is_in(folder, found.parent) for folder in folders)):
+            return None
+        problem = _problem(found, most)
+    except (OSError, ValueError, RuntimeError):
+        return None
+    if problem:
+        raise ToolFailed(f"The folder {wanted[:500]!r} may not be uploaded: it has {problem}.")
+    return found
+
+
+def _problem(folder: Path, most: int) -> str:
+    """Say what keeps a folder from being uploaded, nothing when it may be."""
+    entries = size = 0
+    for place, names, files in os.walk(folder):
+        entries += len(names) + len(files)
+        if entries > FOLDER_ENTRIES:
+            return f"more than {FOLDER_ENTRIES} files"
+        link = next((n for n in (*names, *files) if Path(place, n).is_symlink()), None)
+        if link is not None:
+            return f"a link in it, {link[:200]!r}"
+        size += sum(Path(place, name).stat().st_size for name in files)
+        if size > most:
+            return f"more than {most} bytes"
+    return ""
+
+
+def _is_in(folder: Path, path: Path) -> bool:
+    return path.is_relative_to(folder.expanduser().resolve())
+
+
 def _allowed(wanted: str, files: Files, uploads: list[str]) -> Path:
     folders = [files.folder, *map(Path, uploads)]
     path = Path(wanted) if Path(wanted).is_absolute() else files.folder / files.name_of(wanted)
     try:
         found = path.resolve(strict=True)
-        if found.is_file() and any(found.is_relative_to(f.expanduser().resolve()) for f in folders):
+        if found.is_file() and any(_is_in(folder, found) for folder in folders):
             return found
     except (OSError, ValueError, RuntimeError):
         pass
@@ -39,4 +90,4 @@ def _allowed(wanted: str, files: Files, uploads: list[str]) -> Path:
     )
 
 
-__all__ = ["allowed_paths"]
+__all__ = ["allowed_folder", "allowed_paths"]

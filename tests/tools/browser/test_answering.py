@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from browsing import Browse, opened, running, section
 
+from statehold.tools.browser import uploads
+
 pytestmark = pytest.mark.peer
 
 
@@ -117,3 +119,56 @@ async def test_nothing_outside_of_the_allowed_folders_is_uploaded(
             assert str(own.folder) not in text
         text = await browse.text("file_upload", paths=[str(allowed / "file.txt")])
         assert "file.txt: 7 bytes" in text
+
+
+async def test_a_folder_is_uploaded_where_its_page_wants_one(
+    tmp_path: Path, shell: str, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed, other = tmp_path / "allowed", tmp_path / "other"
+    for folder in (allowed / "photos" / "2024", other):
+        folder.mkdir(parents=True)
+        (folder / "one.txt").write_text("1")
+    photos = str(allowed / "photos")
+    async with (
+        running(tmp_path / "data", shell, uploads=[str(allowed)], download_bytes=3000) as service,
+        opened(service) as browse,
+    ):
+        await browse.text("navigate", url=f"{lab}/chooser")
+        await browse.text("click", target="#folder")
+
+        async def refused(path: Path | str) -> str:
+            text = await browse.error("file_upload", paths=[str(path)])
+            assert "[File chooser]: can be handled" in section(text, "Modal state")
+            assert "### Ran Playwright code" not in text
+            return section(text, "Error")
+
+        one = allowed / "photos" / "2024" / "one.txt"
+        assert "requires passing a path to a directory" in await refused(one)
+        for path in (other, allowed, allowed / "none", "photos", tmp_path):
+            assert "no file of this session" in await refused(path)
+        (allowed / "photos" / "link").symlink_to(other)
+        assert "a link in it, 'link'" in await refused(photos)
+        (allowed / "photos" / "link").unlink()
+        (allowed / "photos" / "large").write_bytes(bytes(12_000))
+        assert "more than 12000 bytes" in await refused(photos)
+        (allowed / "photos" / "large").unlink()
+        with monkeypatch.context() as patch:
+            patch.setattr(uploads, "FOLDER_ENTRIES", 1)
+            assert "more than 1 files" in await refused(photos)
+        text = await browse.text("file_upload", paths=[photos])
+        assert "photos/2024/one.txt: 1 bytes" in section(text, "Snapshot")
+        await browse.text("click", target="text=Choose a file")
+        assert "not taken" in await refused(photos)
+        assert "### Modal state" not in await browse.text("file_upload")
+
+
+async def test_a_chooser_whose_page_is_gone_asks_no_longer(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/chooser")
+    await browse.connection.session.files.write("one.txt", b"1")
+    await browse.text("click", target="text=Choose a file")
+    tab = browse.connection.session.tabs.current
+    assert tab is not None
+    await tab.page.goto(f"{lab}/frame")
+    text = await browse.error("file_upload", paths=["one.txt"])
+    assert "The files were not taken" in section(text, "Error")
+    assert "### Modal state" not in text

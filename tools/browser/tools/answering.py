@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
+import anyio
 from pydantic import Field
 
 from ..call import Call, ToolFailed, first_line
 from ..tool import Arguments, BrowserTool, tool
-from ..uploads import allowed_paths
+from ..uploads import allowed_folder, allowed_paths
+
+if TYPE_CHECKING:
+    from playwright.async_api import FileChooser
+
+ANSWER_SECONDS: Final = 1.0
 
 
 class HandleDialog(Arguments):
@@ -38,7 +45,9 @@ async def handle_dialog(call: Call, given: HandleDialog) -> None:
 class FileUpload(Arguments):
     paths: Annotated[
         list[str] | None,
-        Field(description="Files of the session (by name or URI), or from the upload folders"),
+        Field(
+            description="Files of the session (by name or URI), or from the upload folders; or one folder of those"
+        ),
     ] = None
 
 
@@ -51,18 +60,30 @@ async def file_upload(call: Call, given: FileUpload) -> None:
     chooser = tab.chooser
     if chooser is None:
         raise ToolFailed("No file chooser is open; first click on what opens it.")
-    paths = await allowed_paths(call.session, given.paths or [])
-    if len(paths) > 1 and not chooser.is_multiple():
+    wanted = given.paths or []
+    folder = await allowed_folder(call.session, wanted)
+    paths = await allowed_paths(call.session, wanted) if folder is None else folder
+    if len(wanted) > 1 and not chooser.is_multiple():
         raise ToolFailed("This file chooser takes one file.")
     tab.settle_modal()
-    call.answer.code(f"await file_chooser.set_files({given.paths or []!r})")
-    if not paths:
-        await call.act(_nothing)
-        return
-    try:
-        await call.act(lambda: chooser.set_files(paths, timeout=call.timeout))
-    except Error as error:
-        raise ToolFailed(f"The files were not taken: {first_line(error)}") from None
+    if not wanted:
+        await call.act(_nothing, at_once=True)
+    else:
+        try:
+            await call.act(lambda: chooser.set_files(paths, timeout=call.timeout))
+        except (Error, ToolFailed) as error:
+            if await _still_asks(chooser):
+                tab.ask_again(chooser)
+            raise ToolFailed(f"The files were not taken: {first_line(error)}") from None
+    call.answer.code(f"await file_chooser.set_files({wanted!r})")
+
+
+async def _still_asks(chooser: FileChooser) -> bool:
+    """Whether the document that asked for files is still there."""
+    with suppress(Exception), anyio.move_on_after(ANSWER_SECONDS):
+        await chooser.element.evaluate("1")
+        return True
+    return False
 
 
 async def _nothing() -> None:
