@@ -40,8 +40,22 @@ COLLECT_SECONDS: Final = 60.0
 LINGER_SECONDS: Final = (5.0, 20.0)
 """How long after a call it is saved once more, and how long after that again."""
 
-DURING_MODAL: Final = frozenset({"browser_tabs", "browser_close"})
-"""What may be called while a page asks something, though it does not answer that."""
+DURING_MODAL: Final = frozenset(
+    f"browser_{name}"
+    for name in (
+        "close",
+        "console_messages",
+        "cookie_clear",
+        "cookie_delete",
+        "cookie_get",
+        "cookie_list",
+        "cookie_set",
+        "get_config",
+        "network_requests",
+        "tabs",
+    )
+)
+"""What may be called while a page asks something, though it does not answer that: what needs no answer of the page."""
 
 Saver = Callable[[BrowserSession, bool], Awaitable[Snapshot | None]]
 """Saves a session, only in passing when told so."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
 import pytest
 from browsing import Browse, opened, running, section
 
@@ -25,6 +26,28 @@ async def test_a_dialog_is_part_of_the_answer_and_has_to_be_answered_first(
     text = await browse.text("handle_dialog", accept=False)
     assert "### Modal state" not in text
     assert "confirm: false" in await browse.text("snapshot")
+
+
+async def test_what_asks_the_page_nothing_can_be_called_while_a_dialog_is_open(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/dialogs")
+    await browse.text("click", target="text=Confirm")
+    with anyio.fail_after(5):
+        await browse.text("cookie_set", name="a", value="1")
+        for tool, arguments, said in (
+            ("cookie_list", {}, "a=1"),
+            ("cookie_get", {"name": "a"}, "a=1"),
+            ("cookie_delete", {"name": "a"}, ""),
+            ("cookie_clear", {}, ""),
+            ("console_messages", {}, "Total messages"),
+            ("network_requests", {"static": True}, "/dialogs"),
+            ("get_config", {}, "settle_seconds"),
+        ):
+            text = await browse.text(tool, **arguments)
+            assert said in text, tool
+            assert "Really?" in section(text, "Modal state")
+    await browse.text("handle_dialog", accept=True)
 
 
 async def test_a_prompt_takes_a_text(browse: Browse, lab: str) -> None:
