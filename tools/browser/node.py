@@ -32,6 +32,8 @@ console.log(JSON.stringify({found: lines.flatMap((line, n) => found.test(line) ?
 _RUN: Final = """
 const {package, endpoint, guid, code} = JSON.parse(require("fs").readFileSync(0, "utf8"));
 const say = found => require("fs").writeSync(1, "\\n" + JSON.stringify(found) + "\\n");
+try { new (require("vm").Script)("(" + code + ")"); }
+catch (error) { say({error: error.message}); process.exit(0); }
 (async () => {
   const browser = await require(package).chromium.connect(endpoint);
   try {

@@ -8,6 +8,7 @@ import pytest
 from browsing import Browse, opened, running, section
 
 from statehold.sessions.errors import InvalidArgument
+from statehold.tools.browser import node
 
 pytestmark = pytest.mark.peer
 
@@ -58,6 +59,22 @@ async def test_code_does_not_get_the_browser_to_read_files(data: Path, shell: st
             text = await browse.error("run_code_unsafe", code=code)
             assert "ERR_BLOCKED_BY_CLIENT" in text
             assert "a secret" not in text
+
+
+def _nowhere() -> str:
+    return "nowhere"
+
+
+async def test_what_is_no_code_is_said_without_loading_playwright(
+    data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "_package", _nowhere)
+    async with (
+        running(data, shell, caps=["unsafe"]) as service,
+        opened(service) as browse,
+    ):
+        text = await browse.error("run_code_unsafe", code="async page => {")
+        assert "Unexpected token" in section(text, "Error")
 
 
 async def test_code_that_never_ends_is_stopped(data: Path, shell: str) -> None:
