@@ -1,11 +1,14 @@
-"""How long a call may take: without the time in which it waits for its caller, and not longer than its session."""
+"""How long a call may take, and what its caller is told while it has to wait.
+
+Without the time in which it waits for its caller, and not longer than its session.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Coroutine, Generator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
@@ -18,14 +21,56 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+TELL_SECONDS: Final = 1.0
+
+
+class Waiting:
+    """Tells a caller who wants to know, once a second, what its call waits for before it begins."""
+
+    __slots__ = ("_ctx", "told")
+
+    def __init__(self, ctx: CallContext) -> None:
+        self._ctx = ctx
+        self.told = 0.0
+        """How many seconds it told of. What is told later comes after them: progress has to increase (2026-07-28)."""
+
+    async def during(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Return what `work` returns, and raise what it raises."""
+        if not self._ctx.wants_progress:
+            return await work()
+        failure: Exception | None = None
+        outcome: list[T] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._tell, what)
+            try:
+                outcome.append(await work())
+            except Exception as error:
+                # Not through the task group, which would wrap it.
+                failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return outcome[0]
+
+    async def _tell(self, what: str) -> None:
+        while True:
+            await anyio.sleep(TELL_SECONDS)
+            self.told += TELL_SECONDS
+            with suppress(Exception):
+                await self._ctx.progress(self.told, None, f"{what}: {self.told:g} seconds so far")
+
+
 class Timed:
     """The context of a call with a time limit, which stands still while the caller is asked. It lives as long as `scope`."""
 
-    __slots__ = ("_asking", "_ctx", "_left", "_scope")
+    __slots__ = ("_asking", "_ctx", "_left", "_scope", "_waiting")
 
-    def __init__(self, ctx: CallContext, scope: anyio.CancelScope) -> None:
+    def __init__(
+        self, ctx: CallContext, scope: anyio.CancelScope, waiting: Waiting | None = None
+    ) -> None:
         self._ctx = ctx
         self._scope = scope
+        self._waiting = waiting
         self._asking = 0
         self._left = 0.0
 
@@ -58,6 +103,9 @@ class Timed:
         return self._ctx.can_return_input_required
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        before = 0.0 if self._waiting is None else self._waiting.told
+        if before:
+            progress, total = progress + before, None if total is None else total + before
         await self._ctx.progress(progress, total, message)
 
     async def log(self, params: JSON) -> None:
@@ -77,14 +125,18 @@ class Timed:
 
 
 @contextmanager
-def limited(seconds: float, ctx: CallContext) -> Generator[CallContext]:
+def limited(
+    seconds: float, ctx: CallContext, waiting: Waiting | None = None
+) -> Generator[CallContext]:
     """Cancel what runs inside after `seconds`; what is asked through the context that is yielded takes none of them.
+
+    Its progress comes after what was told while it was `waiting`.
 
     Raises:
         TimeoutError: it was cancelled for that.
     """
     with anyio.CancelScope(deadline=anyio.current_time() + seconds) as scope:
-        yield Timed(ctx, scope)
+        yield Timed(ctx, scope, waiting)
     if scope.cancelled_caught:
         raise TimeoutError
 
@@ -106,4 +158,4 @@ async def until_closed(session: Session, work: Coroutine[Any, Any, T]) -> T:
     raise SessionClosed("The session was closed during the call.", session_id=session.id)
 
 
-__all__ = ["Timed", "limited", "until_closed"]
+__all__ = ["Timed", "Waiting", "limited", "until_closed"]

@@ -14,6 +14,7 @@ from typing import Any, Final
 import anyio
 
 from .attempts import Attempts
+from .connections import LiveConnection
 from .errors import (
     CallTimedOut,
     ConnectionLost,
@@ -26,7 +27,7 @@ from .errors import (
 )
 from .journal import CallEntry, excerpt
 from .operations import Operations
-from .patience import limited, until_closed
+from .patience import Waiting, limited, until_closed
 from .records import Principal
 from .registry import Registry
 from .services import JSON, Answering, CallContext, CallResult
@@ -252,13 +253,15 @@ class Router:
     async def _send(
         self, session: Session, binding: Binding, request: Request, ctx: CallContext
     ) -> CallResult:
-        live = binding.live
+        live, waiting = binding.live, Waiting(ctx)
         if live is None or not live.usable:
-            await self._registry.steady(session)
-            live = await self._registry.links.connect(session, binding)
+            live = await waiting.during(
+                f"Opening {request.service}", partial(self._connected, session, binding)
+            )
         try:
-            with limited(binding.service.call_seconds, ctx) as timed:
-                async with live.slots:
+            with limited(binding.service.call_seconds, ctx, waiting) as timed:
+                await self._turn(live, waiting)
+                try:
                     request.sent = True
                     try:
                         result = await live.connection.call(request.tool, request.arguments, timed)
@@ -266,6 +269,8 @@ class Router:
                         # Whatever became of it: what it did until then was done.
                         self._registry.links.saving.called(session, binding, live)
                         request.ended_at = live.called_at
+                finally:
+                    live.slots.release()
         except TimeoutError:
             raise self._timed_out(session, binding, request.tool) from None
         if not live.recorded.is_set():
@@ -275,6 +280,29 @@ class Router:
         live.calls += 1
         binding.losses = 0
         return result
+
+    async def _connected(self, session: Session, binding: Binding) -> LiveConnection:
+        await self._registry.steady(session)
+        return await self._registry.links.connect(session, binding)
+
+    async def _turn(self, live: LiveConnection, waiting: Waiting) -> None:
+        """Wait for a slot of the connection, which the caller gives back."""
+        has_one = False
+
+        async def acquire() -> None:
+            nonlocal has_one
+            await live.slots.acquire()
+            has_one = True
+
+        try:
+            live.slots.acquire_nowait()
+        except anyio.WouldBlock:
+            try:
+                await waiting.during("Waiting for the calls before", acquire)
+            except BaseException:
+                if has_one:
+                    live.slots.release()
+                raise
 
     def _timed_out(self, session: Session, binding: Binding, what: str) -> CallTimedOut:
         return CallTimedOut(

@@ -7,11 +7,16 @@ from typing import Any
 
 import anyio
 import pytest
-from counting import Nobody
+from counting import Counter, Counting, Nobody
+from house import Build, House
 from later import Later
 
+from statehold.sessions import patience
 from statehold.sessions.patience import limited
-from statehold.sessions.services import JSON, CallContext
+from statehold.sessions.records import LOCAL
+from statehold.sessions.router import Request
+from statehold.sessions.services import JSON, CallContext, SessionView, Snapshot
+from statehold.sessions.session import Session
 
 
 class Thinking(Nobody):
@@ -178,3 +183,92 @@ async def test_progress_and_log_messages_are_passed_on() -> None:
         await timed.progress(1, 2, "half")
         await timed.log({"level": "info"})
     assert told == [(1, 2, "half"), {"level": "info"}]
+
+
+class Told(Nobody):
+    """A caller who wants to know how its call goes."""
+
+    wants_progress = True
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[float, float | None, str | None]] = []
+        self.twice = anyio.Event()
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        self.heard.append((progress, total, message))
+        if len(self.heard) == 2:
+            self.twice.set()
+
+
+async def called(house: House, session: Session, caller: CallContext) -> None:
+    request = Request(LOCAL, session.id, "counter", "inc", {})
+    await house.router.call(request, caller)
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "TELL_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("often")
+async def test_who_wants_to_know_is_told_that_a_connection_is_being_opened(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with build(Counting()) as house:
+        session, told = await house.create(), Told()
+        whole = house.counter.open
+
+        async def open(view: SessionView, snapshot: Snapshot | None) -> Counter:
+            await told.twice.wait()
+            return await whole(view, snapshot)
+
+        monkeypatch.setattr(house.counter, "open", open)
+        with anyio.fail_after(5):
+            await called(house, session, told)
+        seconds = [progress for progress, _, _ in told.heard]
+        assert seconds == sorted(set(seconds))
+        assert told.heard[0][2] == "Opening counter: 0.01 seconds so far"
+
+
+@pytest.mark.usefixtures("often")
+async def test_who_waits_for_the_calls_before_is_told_so(build: Build) -> None:
+    async with build(Counting(concurrency=1)) as house:
+        session, told = await house.create(), Told()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(house.call, session.id, "hold")
+            with anyio.fail_after(5):
+                await house.counter.holding.wait()
+            tasks.start_soon(called, house, session, told)
+            with anyio.fail_after(5):
+                await told.twice.wait()
+            house.counter.let_go.set()
+        assert told.heard[0][2] == "Waiting for the calls before: 0.01 seconds so far"
+
+
+@pytest.mark.usefixtures("often")
+async def test_who_gives_up_waiting_leaves_its_turn_to_others(build: Build) -> None:
+    async with build(Counting(concurrency=1)) as house:
+        session, told = await house.create(), Told()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(house.call, session.id, "hold")
+            with anyio.fail_after(5):
+                await house.counter.holding.wait()
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as waiting:
+                    waiting.start_soon(called, house, session, told)
+                    with anyio.fail_after(5):
+                        await told.twice.wait()
+                    house.counter.let_go.set()
+                    scope.cancel()
+        with anyio.fail_after(5):
+            await house.call(session.id)
+
+
+async def test_what_a_tool_tells_comes_after_what_was_told_before_it() -> None:
+    told = Told()
+    waiting = patience.Waiting(told)
+    with limited(5, told, waiting) as timed:
+        await timed.progress(1, None, "as it is")
+        waiting.told = 3.0
+        await timed.progress(1, 10, "later")
+    assert told.heard == [(1, None, "as it is"), (4, 13, "later")]
