@@ -16,6 +16,7 @@ from .held import Held
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
+BEGIN_SECONDS: Final = 10.0
 STOP_SECONDS: Final = 30.0
 CURSOR_MILLISECONDS: Final = 800
 """How long an animated mouse travels to what is clicked."""
@@ -44,6 +45,8 @@ class Films:
         self._cursor = False
         self._running: dict[Page, Path] = {}
         self._saved: list[tuple[str, int]] = []
+        self._turn = anyio.Lock()
+        """Held while a video begins or ends: one that is ended before it has begun would go on."""
         self.held = Held("a video", holds, spawn=spawn, expire=self._expire)
 
     async def start(self, name: str, *, cursor: bool = False, **options: Any) -> None:
@@ -72,6 +75,11 @@ class Films:
             self._spawn(self._film, page)
 
     async def _film(self, page: Page) -> None:
+        async with self._turn:
+            if self.held.on and page not in self._running:
+                await self._begin(page)
+
+    async def _begin(self, page: Page) -> None:
         from playwright.async_api import Error
 
         try:
@@ -79,15 +87,18 @@ class Films:
         except OSError as error:
             raise ToolFailed(f"There is no video: {_why(error)}") from None
         try:
-            await page.screencast.start(path=path, **self._options)
-            if self._cursor:
-                await page.screencast.show_actions(
-                    cursor="pointer", duration=CURSOR_MILLISECONDS, style={"title": "display: none"}
-                )
-        except Error as error:
+            with anyio.fail_after(BEGIN_SECONDS):
+                await page.screencast.start(path=path, **self._options)
+                if self._cursor:
+                    await page.screencast.show_actions(
+                        cursor="pointer",
+                        duration=CURSOR_MILLISECONDS,
+                        style={"title": "display: none"},
+                    )
+        except (Error, TimeoutError) as error:
             await self._files.drop(path)
             # It takes itself for started also when it is not.
-            with suppress(Error):
+            with suppress(Error), anyio.move_on_after(STOP_SECONDS):
                 await page.screencast.stop()
             raise ToolFailed(_why(error)) from None
         self._running[page] = path
@@ -100,13 +111,19 @@ class Films:
         self.held.end()
         with suppress(KeyError):
             self._context.remove_listener("page", self._opened)
-        for page in list(self._running):
-            await self.stop_of(page)
+        async with self._turn:
+            for page in list(self._running):
+                await self._end(page)
         found, self._saved = self._saved, []
         return found
 
     async def stop_of(self, page: Page) -> None:
         """End the video of one page, before it closes; its file is returned with the others."""
+        if self.held.on:
+            async with self._turn:
+                await self._end(page)
+
+    async def _end(self, page: Page) -> None:
         from playwright.async_api import Error
 
         path = self._running.pop(page, None)

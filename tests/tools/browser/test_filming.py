@@ -12,6 +12,7 @@ import anyio.to_thread
 import pytest
 from browsing import Browse, opened, process_of, running, section, text_of
 from ffmpeg import about, put_ffmpeg
+from playwright.async_api import Page
 
 from statehold.tools.browser.places import Machine, ffmpeg_path
 from statehold.tools.browser.service import BrowserService
@@ -152,6 +153,30 @@ async def test_the_video_of_a_page_that_closes_itself_is_said_to_be_lost(
     await page.page.close()
     result = await filmed.call("stop_video")
     assert "is lost" in section(text_of(result), "Events")
+
+
+async def test_a_video_that_is_about_to_begin_when_all_are_ended_does_not_go_on(
+    filmed: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    films = filmed.connection.session.films
+    whole, begun, let_go = films._begin, anyio.Event(), anyio.Event()  # pyright: ignore[reportPrivateUsage]
+
+    async def begin(page: Page) -> None:
+        begun.set()
+        await let_go.wait()
+        await whole(page)
+
+    await filmed.text("start_video")
+    monkeypatch.setattr(films, "_begin", begin)
+    await filmed.text("tabs", action="new")
+    with anyio.fail_after(20):
+        await begun.wait()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(filmed.text, "stop_video")
+            await anyio.wait_all_tasks_blocked()
+            let_go.set()
+    await filmed.text("start_video")
+    await filmed.text("stop_video")
 
 
 async def test_nothing_filmed_is_no_error(browse: Browse) -> None:
