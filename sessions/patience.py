@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
+from .beside import beside
 from .errors import OutcomeUnknown, SessionClosed
 from .services import JSON, CallContext
 
@@ -38,19 +40,7 @@ class Waiting:
         """Return what `work` returns, and raise what it raises."""
         if not self._ctx.wants_progress:
             return await work()
-        failure: Exception | None = None
-        outcome: list[T] = []
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._tell, what)
-            try:
-                outcome.append(await work())
-            except Exception as error:
-                # Not through the task group, which would wrap it.
-                failure = error
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-        return outcome[0]
+        return await beside(partial(self._tell, what), work)
 
     async def _tell(self, what: str) -> None:
         while True:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -230,14 +231,22 @@ async def test_who_wants_to_know_is_told_that_a_connection_is_being_opened(
         assert told.heard[0][2] == "Opening counter: 0.01 seconds so far"
 
 
+@asynccontextmanager
+async def held(house: House) -> AsyncGenerator[Session]:
+    """A session in which a call runs until it is let go; it has ended afterwards."""
+    session = await house.create()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(house.call, session.id, "hold")
+        with anyio.fail_after(5):
+            await house.counter.holding.wait()
+        yield session
+
+
 @pytest.mark.usefixtures("often")
 async def test_who_waits_for_the_calls_before_is_told_so(build: Build) -> None:
     async with build(Counting(concurrency=1)) as house:
-        session, told = await house.create(), Told()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(house.call, session.id, "hold")
-            with anyio.fail_after(5):
-                await house.counter.holding.wait()
+        told = Told()
+        async with held(house) as session, anyio.create_task_group() as tasks:
             tasks.start_soon(called, house, session, told)
             with anyio.fail_after(5):
                 await told.twice.wait()
@@ -248,11 +257,8 @@ async def test_who_waits_for_the_calls_before_is_told_so(build: Build) -> None:
 @pytest.mark.usefixtures("often")
 async def test_who_gives_up_waiting_leaves_its_turn_to_others(build: Build) -> None:
     async with build(Counting(concurrency=1)) as house:
-        session, told = await house.create(), Told()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(house.call, session.id, "hold")
-            with anyio.fail_after(5):
-                await house.counter.holding.wait()
+        told = Told()
+        async with held(house) as session:
             with anyio.CancelScope() as scope:
                 async with anyio.create_task_group() as waiting:
                     waiting.start_soon(called, house, session, told)

@@ -12,6 +12,7 @@ import anyio
 import anyio.lowlevel
 from pydantic import ValidationError
 
+from ...sessions.beside import beside
 from ...sessions.errors import (
     ConnectionLost,
     InvalidArgument,
@@ -229,7 +230,10 @@ class BrowserConnection:
             self._under_way = scope
             self._called.set()
             try:
-                await (self._telling(work, tool, call) if call.ctx.wants_progress else work())
+                if call.ctx.wants_progress:
+                    await beside(partial(self._tell_progress, tool, call), work)
+                else:
+                    await work()
             finally:
                 self._under_way = None
         if self.lost.is_set():
@@ -259,21 +263,6 @@ class BrowserConnection:
                 self._called = anyio.Event()
             elif call is self._under_way and call is not None and not await self._answers():
                 call.cancel()
-
-    async def _telling(
-        self, work: Callable[[], Awaitable[None]], tool: BrowserTool, call: Call
-    ) -> None:
-        failure: Exception | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._tell_progress, tool, call)
-            try:
-                await work()
-            except Exception as error:
-                # Not through the task group, which would wrap it.
-                failure = error
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
 
     async def _tell_progress(self, tool: BrowserTool, call: Call) -> None:
         seconds = 0.0

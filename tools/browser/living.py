@@ -7,6 +7,8 @@ from typing import Final, TypeVar
 
 import anyio
 
+from ...sessions.beside import Overtaken, beside
+
 T = TypeVar("T")
 
 DOUBT_SECONDS: Final = 3.0
@@ -43,29 +45,12 @@ async def while_living(
                 await check()
 
     spawn(doubt)
-    outcome: list[T] = []
-    failure: Exception | None = None
     try:
-        async with anyio.create_task_group() as tasks:
-
-            async def end() -> None:
-                await gone.wait()
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(end)
-            try:
-                outcome.append(await work())
-            except Exception as error:
-                # Not through the task group, which would wrap it.
-                failure = error
-            tasks.cancel_scope.cancel()
+        return await beside(gone.wait, work)
+    except Overtaken:
+        raise Gone from None
     finally:
         over.set()
-    if failure is not None:
-        raise failure
-    if not outcome:
-        raise Gone
-    return outcome[0]
 
 
 __all__ = ["Gone", "while_living"]
