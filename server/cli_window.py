@@ -6,13 +6,14 @@ import signal
 import sys
 from argparse import Namespace
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
 
+from ..sessions.beside import Overtaken, beside
 from ..sessions.cluster import NODES
 from ..sessions.errors import SessionBusy, SessionError, SessionNotFound
 from ..sessions.lifecycle import Status
@@ -122,25 +123,22 @@ async def _worked_in(
 
 
 async def _until_closed(window: Window, visit: Visit, record: SessionRecord) -> None:
-    failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_until_signalled, tasks.cancel_scope)
+    async def work() -> None:
+        await window.show()
+        _tell(record)
+        await window.worked_in(visit.save)
+
+    with suppress(Overtaken):
         try:
-            await window.show()
-            _tell(record)
-            await window.worked_in(visit.save)
-        except Exception as error:
-            # Not through the task group, which would wrap it.
-            failure = error
-        tasks.cancel_scope.cancel()
-    if failure is not None and not visit.connection.lost.is_set():
-        raise failure
+            await beside(_signalled, work)
+        except Exception:
+            if not visit.connection.lost.is_set():
+                raise
 
 
-async def _until_signalled(scope: anyio.CancelScope) -> None:
+async def _signalled() -> None:
     with anyio.open_signal_receiver(*SIGNALS) as signals:
-        async for _ in signals:
-            scope.cancel()
+        await anext(signals)
 
 
 def _tell(record: SessionRecord) -> None:

@@ -16,7 +16,7 @@ import anyio
 from ...sessions.exact import well_formed
 from ...sessions.services import CallContext
 from .answer import Answer, difference
-from .failures import ToolFailed, first_line, was_done
+from .failures import ToolFailed, in_words, was_done
 from .glimpse import Glimpse
 from .locator import is_locator, located
 from .naming import code_of
@@ -149,9 +149,7 @@ class Call:
             with self._bounded(tab):
                 count = await locator.count()
         except Error as error:
-            raise ToolFailed(
-                f"{selector!r} is no selector and no ref: {first_line(error)}"
-            ) from None
+            raise ToolFailed(f"{selector!r} is no selector and no ref: {in_words(error)}") from None
         if count != 1:
             found = "no element" if count == 0 else f"{count} elements"
             self.shows_snapshot = True
@@ -406,7 +404,7 @@ class Call:
             if isinstance(error, TimeoutError) and not tab.waits_for:
                 # A script without end answers nothing any more, and would keep the next page from coming.
                 await self.session.unstick()
-            raise ToolFailed(f"No snapshot: {first_line(error)}{tab.awaited}") from None
+            raise ToolFailed(f"No snapshot: {in_words(error)}{tab.awaited}") from None
         return self._shown(tab, text, whole=locator is None and not options)
 
     def _shown(self, tab: Tab, text: str, *, whole: bool = True) -> str:
@@ -447,4 +445,4 @@ def named(wanted: str | None, usual: str) -> str:
     return wanted if PurePath(wanted).suffix else f"{wanted}{PurePath(usual).suffix}"
 
 
-__all__ = ["Call", "ToolFailed", "first_line", "named", "summed"]
+__all__ = ["Call", "named", "summed"]

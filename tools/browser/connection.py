@@ -21,7 +21,8 @@ from ...sessions.errors import (
 )
 from ...sessions.redaction import texts_under
 from ...sessions.services import JSON, CallContext, CallResult, Restored, Snapshot
-from .call import Call, ToolFailed, first_line
+from .call import Call
+from .failures import ToolFailed, in_words
 from .session import BrowserSession
 from .tool import BrowserTool
 
@@ -178,7 +179,7 @@ class BrowserConnection:
             if self.lost.is_set():
                 raise self._died() from None
             if isinstance(error, Error):
-                text = f"The browser failed during the call: {first_line(error).rstrip('.')}."
+                text = f"The browser failed during the call: {in_words(error).rstrip('.')}."
                 raise OutcomeUnknown(text) from error
             raise
         finally:
@@ -216,7 +217,7 @@ class BrowserConnection:
             await anyio.lowlevel.checkpoint()
             if self.lost.is_set() or not await self._answers():
                 raise
-            call.answer.error(f"{first_line(error)}{self._awaited()}")
+            call.answer.error(f"{in_words(error)}{self._awaited()}")
 
     def _awaited(self) -> str:
         tab = self.session.tabs.current
@@ -337,7 +338,7 @@ class BrowserConnection:
                 raise
             if self.lost.is_set():
                 raise ConnectionLost(f"The browser is gone: {self.reason}.") from error
-            text = f"The browser could not be saved: {first_line(error).rstrip('.')}."
+            text = f"The browser could not be saved: {in_words(error).rstrip('.')}."
             raise ServiceUnavailable(text) from error
 
     async def aclose(self) -> None:

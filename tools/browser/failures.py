@@ -15,7 +15,7 @@ class ToolFailed(Exception):
     """Raised by a tool that could not do its work; its text is for the model that called it."""
 
 
-def first_line(error: BaseException) -> str:
+def in_words(error: BaseException) -> str:
     """Return what an error says, without Playwright's log of its steps and of the browser, but with what held it up."""
     text, *log = re.split(r"\n(?:Call log|Browser logs):", str(error), maxsplit=1)
     text = re.sub(r"\n\s+at [^\n]*<anonymous>[^\n]*", "", text.strip())
@@ -35,4 +35,4 @@ def was_done(error: BaseException) -> bool:
     return steps[-2].endswith("action done") and not steps[-2].startswith("move and down")
 
 
-__all__ = ["ToolFailed", "first_line", "was_done"]
+__all__ = ["ToolFailed", "in_words", "was_done"]

@@ -20,7 +20,7 @@ import anyio.to_thread
 from ...sessions.errors import InvalidArgument
 from ...sessions.services import JSON
 from ..upstream.places import private_folder
-from .failures import first_line
+from .failures import in_words
 
 if TYPE_CHECKING:
     from playwright.async_api import Download
@@ -306,7 +306,7 @@ def reason(error: BaseException) -> str:
     """Return why something was not done, without the folders of the machine."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return _PLACES.sub("", first_line(error))
+    return _PLACES.sub("", in_words(error))
 
 
 def _named(wanted: str) -> str:

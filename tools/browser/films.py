@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from .call import ToolFailed
+from .failures import ToolFailed
 from .files import Files, reason
 from .held import Held
 

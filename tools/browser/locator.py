@@ -7,7 +7,7 @@ import re
 import warnings
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from .failures import ToolFailed, first_line
+from .failures import ToolFailed, in_words
 
 if TYPE_CHECKING:
     from playwright.async_api import FrameLocator, Locator, Page
@@ -113,7 +113,7 @@ def located(page: Page, written: str) -> tuple[Locator, str]:
             f"{written!r} is no locator that is taken: {reason}. Taken are {TAKEN}; or a ref or a selector."
         ) from None
     except Error as error:
-        raise ToolFailed(f"{written!r} is no locator: {first_line(error)}") from None
+        raise ToolFailed(f"{written!r} is no locator: {in_words(error)}") from None
     return found, ast.unparse(tree)
 
 

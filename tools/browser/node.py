@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from .call import ToolFailed
+from .failures import ToolFailed
 
 if TYPE_CHECKING:
     from playwright.async_api import Page

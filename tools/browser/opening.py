@@ -16,7 +16,7 @@ from ...sessions.services import Restored, SessionView, Snapshot
 from .clipboard import Clipboard, owns_browser
 from .config import BrowserConfig
 from .connection import BrowserConnection
-from .failures import first_line
+from .failures import in_words
 from .files import Files
 from .gate import Gate
 from .hibernation import Hibernated, saved
@@ -224,7 +224,7 @@ async def _unavailable(
     if process.lost.is_set():
         return BrowserDied(f"The browser died while the session was opened: {process.reason}.")
     return ServiceUnavailable(
-        f"The browser could not open the session: {first_line(error).rstrip('.')}."
+        f"The browser could not open the session: {in_words(error).rstrip('.')}."
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
-from .call import ToolFailed
+from .failures import ToolFailed
 from .held import Held
 from .steps import Seen, line_of, seen_of
 

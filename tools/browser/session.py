@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
-from .call import ToolFailed
 from .config import BrowserConfig
+from .failures import ToolFailed
 from .files import Files, reason
 from .films import Films
 from .glimpse import Calm
@@ -416,4 +416,4 @@ async def _dismiss(dialog: Dialog) -> None:
         await (dialog.accept() if dialog.type == "beforeunload" else dialog.dismiss())
 
 
-__all__ = ["STEPPING", "BrowserSession", "ToolFailed"]
+__all__ = ["STEPPING", "BrowserSession"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from .call import ToolFailed, first_line
+from .failures import ToolFailed, in_words
 from .files import Files
 from .held import Held
 
@@ -67,7 +67,7 @@ class Trace:
             return path.name, await self._files.admit(path)
         except (Error, OSError) as error:
             await self._files.drop(path)
-            reason = first_line(error) if isinstance(error, Error) else error.strerror or error
+            reason = in_words(error) if isinstance(error, Error) else error.strerror or error
             raise ToolFailed(f"The trace is lost: {reason}.") from None
         finally:
             if self._scratch is not None:

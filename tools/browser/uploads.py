@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
-from .call import ToolFailed
+from .failures import ToolFailed
 from .files import FILES_OF_SESSION, Files
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from changing import Changing
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser import files as module
-from statehold.tools.browser.call import ToolFailed
+from statehold.tools.browser.failures import ToolFailed
 from statehold.tools.browser.files import Files, reason
 from statehold.tools.browser.films import Films
 

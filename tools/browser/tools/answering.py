@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import anyio
 from pydantic import Field
 
-from ..call import Call, ToolFailed, first_line
+from ..call import Call
+from ..failures import ToolFailed, in_words
 from ..tool import Arguments, BrowserTool, tool
 from ..uploads import allowed_folder, allowed_paths
 
@@ -74,7 +75,7 @@ async def file_upload(call: Call, given: FileUpload) -> None:
         except (Error, ToolFailed) as error:
             if await _still_asks(chooser):
                 tab.ask_again(chooser)
-            raise ToolFailed(f"The files were not taken: {first_line(error)}") from None
+            raise ToolFailed(f"The files were not taken: {in_words(error)}") from None
     call.answer.code(f"await file_chooser.set_files({wanted!r})")
 
 

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from ..call import Call, ToolFailed, first_line
+from ..call import Call
+from ..failures import ToolFailed, in_words
 from ..tool import Arguments, BrowserTool, tool
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ async def cookie_set(call: Call, given: SetCookie) -> None:
     try:
         await call.session.context.add_cookies(cast("Any", [wanted]))
     except Error as error:
-        raise ToolFailed(f"The cookie was not set: {first_line(error)}.") from None
+        raise ToolFailed(f"The cookie was not set: {in_words(error)}.") from None
     call.answer.code(f"await page.context.add_cookies([{wanted!r}])")
 
 

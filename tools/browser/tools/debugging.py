@@ -8,7 +8,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from ..call import Call, ToolFailed, first_line
+from ..call import Call
+from ..failures import ToolFailed, in_words
 from ..tool import Arguments, BrowserTool, Element, Target, tool
 
 _LOCATION: Final = re.compile(r"(.+):(\d{1,9})")
@@ -80,7 +81,7 @@ async def resume(call: Call, given: Resume) -> None:
         if held:
             await call.act(let_go)
     except Error as error:
-        raise ToolFailed(f"It was not resumed: {first_line(error)}") from None
+        raise ToolFailed(f"It was not resumed: {in_words(error)}") from None
     if given.step:
         call.session.step()
     call.answer.result("Resumed." if held else "The next action will be held back.")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import anyio
 from pydantic import Field
 
-from ..call import Call, ToolFailed, first_line
+from ..call import Call
 from ..clipboard import uses_clipboard
+from ..failures import ToolFailed, in_words
 from ..naming import role_of
 from ..tool import Arguments, BrowserTool, Element, Target, tool
 
@@ -180,7 +181,7 @@ async def press_key(call: Call, given: PressKey) -> None:
                 if "Unknown key" not in error.message:
                     raise
                 raise ToolFailed(
-                    f"{first_line(error)}. Keys are named such as Enter, ArrowLeft, a or Control+a; for text there is "
+                    f"{in_words(error)}. Keys are named such as Enter, ArrowLeft, a or Control+a; for text there is "
                     "browser_type."
                 ) from None
         if given.key.rpartition("+")[2] in SCROLLING:
@@ -264,7 +265,7 @@ async def fill_form(call: Call, given: FillForm) -> None:
             call.shows_snapshot = True
             done = ", ".join(field.name for field in given.fields[:number])
             raise ToolFailed(
-                f"{field.name}: {first_line(error).rstrip('.')}. Filled in before it: {done or 'nothing'}."
+                f"{field.name}: {in_words(error).rstrip('.')}. Filled in before it: {done or 'nothing'}."
             ) from None
         left = ", ".join(field.name for field in given.fields[number + 1 :])
         if left and await _asks(call, f"Not filled in: {left}"):

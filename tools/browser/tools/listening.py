@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import anyio
 from pydantic import Field
 
-from ..call import Call, ToolFailed, first_line
+from ..call import Call
+from ..failures import ToolFailed, in_words
 from ..node import matching
 from ..tab import LEVELS, Level, Tab
 from ..tool import Arguments, BrowserTool, Filename, tool
@@ -114,7 +115,7 @@ async def network_request(call: Call, given: NetworkRequest) -> None:
     except TimeoutError:
         raise ToolFailed("It is not there yet: the response has not ended.") from None
     except Error as error:
-        raise ToolFailed(f"It cannot be had: {first_line(error)}") from None
+        raise ToolFailed(f"It cannot be had: {in_words(error)}") from None
     name = given.filename
     if isinstance(found, str):
         await call.put(found, name, label="Request")

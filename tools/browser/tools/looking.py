@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import Field
 
 from ....sessions.exact import well_formed
-from ..call import Call, ToolFailed
+from ..call import Call
+from ..failures import ToolFailed
 from ..node import matching
 from ..tool import Arguments, BrowserTool, Element, Filename, Target, Whole, tool
 

@@ -7,7 +7,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from ..call import Call, ToolFailed
+from ..call import Call
+from ..failures import ToolFailed
 from ..mocks import Mock, is_ours
 from ..tool import Arguments, BrowserTool, Whole, tool
 

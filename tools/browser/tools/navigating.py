@@ -13,7 +13,8 @@ import anyio
 from pydantic import Field
 
 from ....sessions.services import JSON
-from ..call import Call, ToolFailed, first_line
+from ..call import Call
+from ..failures import ToolFailed, in_words
 from ..frames import shown_as
 from ..glimpse import prepare
 from ..policy import scheme_allowed
@@ -83,7 +84,7 @@ def _opening(call: Call, wanted: str) -> Generator[None]:
         yield
         reason = _unreached(call)
     except Error as error:
-        reason = _unreached(call) or first_line(error)
+        reason = _unreached(call) or in_words(error)
     if reason:
         raise ToolFailed(f"{wanted[:2000]} could not be opened: {reason}")
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Final, Literal
 import anyio
 from pydantic import Field
 
-from ..call import Call, ToolFailed
+from ..call import Call
+from ..failures import ToolFailed
 from ..tool import Arguments, BrowserTool, Element, Target, tool
 from ..uploads import allowed_paths
 

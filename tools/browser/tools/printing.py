@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..call import Call, ToolFailed, first_line, named
+from ..call import Call, named
+from ..failures import ToolFailed, in_words
 from ..tool import Arguments, BrowserTool, Filename, tool
 
 
@@ -19,7 +20,7 @@ async def pdf_save(call: Call, given: SavePdf) -> None:
     try:
         data = await tab.page.pdf()
     except Error as error:
-        raise ToolFailed(f"The page cannot be printed: {first_line(error)}") from None
+        raise ToolFailed(f"The page cannot be printed: {in_words(error)}") from None
     await call.keep(named(given.filename, "page.pdf"), data, label="Page as pdf")
     call.answer.code("await page.pdf()")
 

@@ -10,7 +10,8 @@ from typing import Annotated, Final, TypeAlias
 from pydantic import Field
 
 from ..answer import as_json
-from ..call import Call, ToolFailed
+from ..call import Call
+from ..failures import ToolFailed
 from ..node import run_code
 from ..tool import Arguments, BrowserTool, Element, Filename, Target, tool
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from pydantic import Field
 
-from ..call import Call, ToolFailed, first_line, named
+from ..call import Call, named
+from ..failures import ToolFailed, in_words
 from ..tool import Arguments, BrowserTool, Filename, tool
 from ..world import WorldError
 
@@ -35,12 +36,12 @@ async def storage_state(call: Call, given: SaveState) -> None:
         # What a restored session did not need so far is not in the browser yet.
         await call.session.origins.wake_all()
     except (Error, WorldError) as error:
-        raise ToolFailed(f"The storage of sites is not back yet: {first_line(error)}") from None
+        raise ToolFailed(f"The storage of sites is not back yet: {in_words(error)}") from None
     try:
         state, code = await context.storage_state(indexed_db=True), "indexed_db=True"
     except Error as error:
         # Some sites keep in IndexedDB what cannot be written down, such as keys that may not leave the browser.
-        call.answer.result(f"IndexedDB is not among it: {first_line(error)}")
+        call.answer.result(f"IndexedDB is not among it: {in_words(error)}")
         state, code = await context.storage_state(), ""
     # Half of a surrogate pair, which packed data may have, can only be written as an escape.
     data = json.dumps(state, indent=2).encode()
@@ -69,7 +70,7 @@ async def set_storage_state(call: Call, given: LoadState) -> None:
     try:
         await call.session.context.set_storage_state(cast("StorageState", state))
     except Error as error:
-        raise ToolFailed(f"{given.filename} was not restored: {first_line(error)}") from None
+        raise ToolFailed(f"{given.filename} was not restored: {in_words(error)}") from None
     await origins.forget()
     # Without a page of theirs nothing else would tell that they have something to be saved.
     origins.watch.touched.update(str(each["origin"]) for each in state["origins"])

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from ..call import Call, ToolFailed, first_line
+from ..call import Call
+from ..failures import ToolFailed, in_words
 from ..frames import shown_as
 from ..tool import Arguments, BrowserTool, Element, Target, tool
 
@@ -41,7 +42,7 @@ async def generate_locator(call: Call, given: GenerateLocator) -> None:
     try:
         call.answer.result(str(await locator.normalize()))
     except Error as error:
-        raise ToolFailed(f"There is no locator for it: {first_line(error)}") from None
+        raise ToolFailed(f"There is no locator for it: {in_words(error)}") from None
 
 
 class VerifyElement(Arguments):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from pydantic import Field
 
-from ..call import Call, ToolFailed, first_line
+from ..call import Call
+from ..failures import ToolFailed, in_words
 from ..tool import Arguments, BrowserTool, Kind, tool
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Area:
         try:
             yield page.local_storage if self.attribute == "local_storage" else page.session_storage
         except Error as error:
-            reason = first_line(error).splitlines()[0]
+            reason = in_words(error).splitlines()[0]
             if "SecurityError" in reason:
                 raise ToolFailed(
                     f"The page {page.url[:200]} has no {self.name}; open a page of a site first."

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ..call import Call, ToolFailed
+from ..call import Call
+from ..failures import ToolFailed
 from ..tabs import Entry
 from ..tool import Arguments, BrowserTool, Whole, tool
 from .navigating import address, go_to
