@@ -402,8 +402,12 @@ class Call:
             text = await source.aria_snapshot(mode="ai", timeout=self.timeout, **options)
         except Error as error:
             if isinstance(error, TimeoutError) and not tab.waits_for:
-                # A script without end answers nothing any more, and would keep the next page from coming.
+                # Playwright's script for it goes on, and until that ends, as any other, the page answers nothing.
                 await self.session.unstick()
+                seconds = self.config.action_seconds
+                raise ToolFailed(
+                    f"No snapshot: it took longer than {seconds:g} seconds. One of a part of the page (target) takes less."
+                ) from None
             raise ToolFailed(f"No snapshot: {in_words(error)}{tab.awaited}") from None
         return self._shown(tab, text, whole=locator is None and not options)
 

@@ -105,7 +105,7 @@ class BrowserConfig(BaseModel):
     action_seconds: Annotated[float, Field(gt=0)] = 5.0
     navigation_seconds: Annotated[float, Field(gt=0)] = 60.0
     script_seconds: Annotated[float, Field(gt=0)] = 30.0
-    """How long a script of the caller's may take; then its page is closed if it does not answer."""
+    """How long a script of the caller's may take; then it is stopped, and its page closed if it does not answer."""
     settle_seconds: Annotated[float, Field(ge=0)] = 3.0
     """How long at most an action waits for what it caused."""
     tabs: Annotated[int, Field(ge=1, le=200)] = 30

@@ -241,9 +241,9 @@ class BrowserSession:
         return ""
 
     async def unstick(self, seconds: float = PROBE_SECONDS) -> None:
-        """Close the current page when it does not run a script within some seconds, and have that told.
+        """Free the current page when it does not run a script within some seconds.
 
-        While another page is on its way, the browser lets none be run: then a page that is well would be closed, too.
+        While another page is on its way, the browser lets none be run: then a page that is well would be freed, too.
         """
         tab = self.tabs.current
         if tab is None or tab.modal_text is not None or tab.crashed:
@@ -251,7 +251,21 @@ class BrowserSession:
         with anyio.move_on_after(seconds) as scope, suppress(Exception):
             await tab.page.evaluate("1")
         if scope.cancelled_caught:
+            await self.free(tab)
+
+    async def free(self, tab: Tab) -> None:
+        """Stop what a page runs without end, and give the page up where that does not help. Either is told."""
+        if self.asking_beside(tab):
+            return
+        url = tab.page.url
+        with anyio.move_on_after(CLOSE_SECONDS) as scope, suppress(Exception):
+            await (await self.watch.world(tab.page)).interrupt()
+            # One that goes on to the page that it was called to fails at once.
+            await tab.page.evaluate("1")
+        if scope.cancelled_caught:
             await self.give_up(tab)
+        else:
+            self.tabs.news.append(f"What ran in the page {url} did not end, and was stopped.")
 
     async def give_up(self, tab: Tab) -> None:
         """Close a page that does not answer any more, and have that told; not one that another tab's dialog may hold up."""

@@ -141,6 +141,13 @@ class World:
         await asked(self._session, "Network.enable")
         await asked(self._session, "Network.setBypassServiceWorker", {"bypass": True})
 
+    async def interrupt(self) -> None:
+        """End the script that the page runs at this moment, ours or its own; where it runs none, the next one.
+
+        The browser does that between two steps of the script, so that it also ends one that would never end.
+        """
+        await asked(self._session, "Runtime.terminateExecution")
+
     async def stop(self) -> None:
         """Let the tab load nothing more, also not the page that it is going to."""
         await asked(self._session, "Page.stopLoading")

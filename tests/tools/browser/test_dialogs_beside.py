@@ -44,6 +44,7 @@ async def test_a_page_that_the_dialog_of_another_tab_holds_up_is_kept_and_that_i
         assert "browser_tabs" in said
         assert "browser_handle_dialog" in said
     await session.unstick(0.01)
+    await session.free(tab)
     await session.give_up(tab)
     assert session.tabs.current is tab
     assert "Tab 1 asks something" in section(
@@ -133,4 +134,5 @@ async def test_a_selector_is_not_blamed_for_a_page_that_does_not_answer(
     assert "no selector" not in text
     assert "did not answer within 0.5 seconds" in text
     await session.unstick(0.1)
-    assert page.is_closed()
+    assert not page.is_closed()
+    assert await browse.value("() => 2") == 2

@@ -14,6 +14,7 @@ import psutil
 import pytest
 from browsing import Browse, new_view, opened, pid_of, process_of, running, section, text_of
 from departed import until_gone
+from lab import Lab
 from playwright.async_api import Error
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
@@ -152,7 +153,7 @@ def _half_a_second(*_: object) -> float:
     return 0.5
 
 
-async def test_a_page_in_an_endless_script_is_closed_and_that_is_told(
+async def test_a_script_without_end_is_stopped_and_that_is_told(
     data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "PROBE_SECONDS", 0.5)
@@ -164,10 +165,11 @@ async def test_a_page_in_an_endless_script_is_closed_and_that_is_told(
         await browse.text("navigate", url="data:text/html,<title>busy</title>")
         monkeypatch.setattr(BrowserTool, "seconds", _half_a_second)
         with anyio.fail_after(20):
-            assert "did not end within" in await browse.error("evaluate", function=ENDLESS)
+            text = await browse.error("evaluate", function=ENDLESS)
+        assert "did not end within" in section(text, "Error")
+        assert "did not end, and was stopped" in section(text, "Events")
         monkeypatch.undo()
-        found = await browse.text("snapshot")
-        assert "about:blank" in found
+        assert "Page Title: busy" in section(await browse.text("snapshot"), "Page")
         assert not browse.connection.lost.is_set()
         assert "2" in await other.text("evaluate", function="() => 2")
 
@@ -231,18 +233,20 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("button", ["Never return", "Hang soon"])
-async def test_a_page_that_hangs_after_a_click_is_closed_and_told(
+async def test_what_a_click_starts_without_end_is_stopped_and_told(
     data: Path, shell: str, lab: str, button: str
 ) -> None:
     async with running(data, shell, action_seconds=1) as service, opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/endless")
+        await browse.value("() => { window.kept = 1; }")
         result = await browse.call("click", target=f"text={button}")
-        assert "did not answer any more and was closed" in section(text_of(result), "Events")
+        assert "did not end, and was stopped" in section(text_of(result), "Events")
+        assert await browse.value("() => window.kept") == 1
         assert "Counter" in await browse.text("navigate", url=f"{lab}/counter")
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_page_that_hangs_after_a_click_in_its_frame_is_closed_and_told(
+async def test_what_a_click_in_a_frame_starts_without_end_around_it_is_stopped_and_told(
     data: Path, shell: str, lab: str
 ) -> None:
     """The frame is of another site, and so of another process, which answers."""
@@ -256,7 +260,8 @@ async def test_a_page_that_hangs_after_a_click_in_its_frame_is_closed_and_told(
             document.body.append(frame);
         }})""")
         result = await browse.call("click", target=await browse.ref("Hang parent"))
-        assert "did not answer any more and was closed" in section(text_of(result), "Events")
+        assert "did not end, and was stopped" in section(text_of(result), "Events")
+        assert "Hang parent" in await browse.text("snapshot")
         assert "Counter" in await browse.text("navigate", url=f"{lab}/counter")
 
 
@@ -276,6 +281,40 @@ async def test_a_page_that_hangs_keeps_nobody_from_the_next(
             text = await browse.text("navigate", url=f"{lab}/counter")
         assert "Increment" in section(text, "Snapshot")
         assert "did not answer any more and was closed" in section(text, "Events")
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_page_that_hangs_where_no_script_can_be_stopped_is_closed_and_told(
+    data: Path, shell: str, lab_site: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "CLOSE_SECONDS", 1.0)
+    lab = lab_site.url
+    async with running(data, shell, action_seconds=1) as service, opened(service) as browse:
+        await browse.text("navigate", url=f"{lab}/counter")
+        await browse.value("""() => { document.querySelector("button").onclick = () => {
+            const request = new XMLHttpRequest();
+            request.open("GET", "/api/gate/never", false);
+            request.send();
+        } }""")
+        result = await browse.call("click", target="button >> nth=0")
+        assert "did not answer any more and was closed" in section(text_of(result), "Events")
+        assert "Counter" in await browse.text("navigate", url=f"{lab}/counter")
+        lab_site.open("never")
+
+
+async def test_a_page_that_is_too_large_for_a_snapshot_is_kept(
+    data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions.BrowserSession.unstick, "__defaults__", (0.1,))
+    async with running(data, shell, action_seconds=1) as service, opened(service) as browse:
+        await browse.text("navigate", url="about:blank")
+        await browse.value(
+            "() => { document.body.innerHTML = '<p id=part>some</p>' + '<button>x</button>'.repeat(20000); }"
+        )
+        text = await browse.error("snapshot")
+        assert "longer than 1 seconds" in section(text, "Error")
+        assert "some" in await browse.text("snapshot", target="#part")
+        assert await browse.value("() => document.querySelectorAll('button').length") == 20000
 
 
 async def answered(browse: Browse, lab: str, button: str) -> str:
@@ -298,7 +337,7 @@ async def test_a_storm_of_dialogs_is_cut_off(data: Path, shell: str, lab: str) -
 async def test_a_page_of_endless_dialogs_is_ended(data: Path, shell: str, lab: str) -> None:
     async with running(data, shell, action_seconds=1) as service, opened(service) as browse:
         assert "they are dismissed" in await answered(browse, lab, "Endless alerts")
-        assert "was closed" in section(await browse.error("snapshot"), "Events")
+        assert "did not end, and was stopped" in section(await browse.error("snapshot"), "Events")
         assert "Counter" in await browse.text("navigate", url=f"{lab}/counter")
 
 

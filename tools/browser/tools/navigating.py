@@ -137,6 +137,7 @@ async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
             await came.wait()
         if not (came.is_set() or answered.is_set()):
             with anyio.CancelScope(shield=True):
+                # Now that another page is on its way, the browser lets nobody stop what this one runs.
                 await call.session.give_up(tab)
 
     async def make_ready() -> None:
