@@ -370,6 +370,8 @@ class Call:
             title = await self.session.title(tab)
         if title:
             lines.append(f"- Page Title: {title}")
+        if instead := tab.instead:
+            lines.append(f"- {instead}")
         errors, warnings = tab.troubles()
         if errors or warnings:
             lines.append(f"- Console: {errors} errors, {warnings} warnings")

@@ -39,6 +39,9 @@ FLOOD_SECONDS: Final = 10.0
 FLOOD_SIZE: Final = 256 * 2**20
 """How many characters FLOOD of them may have altogether: Playwright and its driver keep those of some thousand."""
 
+_GIVEN_UP: Final = "net::ERR_ABORTED"
+"""What is said of a request for a page that the one there stayed for."""
+
 LEAVE_SECONDS: Final = 1.0
 """How long the error page of a navigation that failed may take to be there."""
 
@@ -223,6 +226,23 @@ class Tab:
         """The last request for a page in this tab since the last call of watch()."""
         frame = self.page.main_frame
         return next((r for r in reversed(self.started) if _is_navigation(r, frame)), None)
+
+    @property
+    def instead(self) -> str:
+        """Say what came in place of the page that was asked for: an error of its site, or nothing at all, and why."""
+        frame = self.page.main_frame
+        if frame.url.startswith("chrome-error:"):
+            for request in reversed(self.requests):
+                if _is_navigation(request, frame) and request.failure not in (None, _GIVEN_UP):
+                    return f"Not opened: {request.url[:500]} ({request.failure})"
+            return ""
+        shown = self._shown
+        answer = None if shown is None else shown.existing_response
+        if shown is None or answer is None or answer.status < 400:
+            return ""
+        # Where it left for a place without a request, such as about:blank, that has no status.
+        there = _without_fragment(shown.url) == _without_fragment(frame.url)
+        return f"HTTP status: {answer.status} {answer.status_text[:100]}".rstrip() if there else ""
 
     @property
     def awaited(self) -> str:

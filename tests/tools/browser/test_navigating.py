@@ -68,6 +68,22 @@ async def test_a_page_that_cannot_be_opened_is_said_and_the_next_can_be(
     assert "redirected" in await browse.text("navigate", url=f"{lab}/redirect?times=2")
 
 
+async def test_what_came_in_place_of_a_page_is_said_beside_its_address(
+    browse: Browse, lab: str
+) -> None:
+    opened = await browse.text("navigate", url=f"{lab}/status/404")
+    for text in (opened, await browse.text("snapshot")):
+        assert "- HTTP status: 404 Not Found" in section(text, "Page").splitlines()
+    assert "HTTP status" not in await browse.text("navigate", url="about:blank")
+    assert "HTTP status" not in await browse.text("navigate", url=f"{lab}/frame")
+    await browse.value("() => { document.body.innerHTML = '<a href=/loop>Round</a>'; }")
+    clicked = await browse.text("click", target="text=Round")
+    for text in (clicked, await browse.text("snapshot")):
+        said = section(text, "Page").splitlines()
+        assert f"- Not opened: {lab}/loop (net::ERR_TOO_MANY_REDIRECTS)" in said
+    assert "Not opened" not in await browse.text("navigate_back")
+
+
 async def test_only_pages_of_the_web_are_opened(browse: Browse) -> None:
     await browse.text("navigate", url="about:blank")
     for url in (
