@@ -111,10 +111,13 @@ class Call:
             raise ToolFailed(
                 f"Ref {target} is of a snapshot from before the page was restored; use a ref of the one below."
             )
-        if int(match[2] or 1) != tab.number:
+        if (number := int(match[2] or 1)) != tab.number:
             self.shows_snapshot = True
+            there = any(other.number == number for other in self.session.tabs)
+            closed = "" if there else ", which is closed"
+            select = ", or select that tab first" if there else ""
             raise ToolFailed(
-                f"Ref {target}{name} is of another tab; use a ref of the snapshot below, or select that tab first."
+                f"Ref {target}{name} is of another tab{closed}; use a ref of the snapshot below{select}."
             )
         locator = tab.page.get_by_ref(match[3])
         try:

@@ -122,8 +122,11 @@ async def test_a_ref_of_another_tab_is_refused(browse: Browse, lab: str) -> None
     assert second.startswith("t2")
     assert 'get_by_role("button", name="Increment")' in await browse.text("click", target=second)
     await browse.text("tabs", action="select", index=0)
-    assert "is of another tab" in await browse.error("click", target=second)
+    assert "or select that tab first" in await browse.error("click", target=second)
     await browse.text("click", target=first)
+    await browse.text("tabs", action="close", index=1)
+    text = section(await browse.error("click", target=second), "Error")
+    assert text.startswith(f"Ref {second} is of another tab, which is closed; use a ref of")
 
 
 async def test_a_ref_of_a_page_that_crashed_is_refused(browse: Browse, lab: str) -> None:
