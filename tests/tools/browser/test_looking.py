@@ -56,6 +56,21 @@ async def test_find_shows_what_matches_below_what_it_is_in(browse: Browse, lab: 
     assert "\n----\n" in two
 
 
+async def test_find_says_where_it_left_something_out(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    items = "Array.from({length: 9}, (_, n) => `<li>Item ${n}</li>`).join('')"
+    await browse.value(f"() => {{ document.body.innerHTML = `<ul>${{{items}}}</ul>`; }}")
+
+    async def found(text: str) -> list[str]:
+        lines = section(await browse.text("find", text=text), "Result").splitlines()
+        return [line.partition(" [ref=")[0] + line.partition("]")[2] for line in lines[2:]]
+
+    first = [f"  - listitem: Item {n}" for n in range(4)]
+    last = [f"  - listitem: Item {n}" for n in range(5, 9)]
+    assert await found("Item 0") == ["- list:", *first]
+    assert await found("Item 8") == ["- list:", "  ...", *last]
+
+
 async def test_find_says_when_nothing_matches_and_what_it_needs(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/form")
     assert "Nothing matches 'zzz'." in await browse.text("find", text="zzz")

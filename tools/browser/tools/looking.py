@@ -100,15 +100,25 @@ def _excerpts(lines: list[str], found: list[int]) -> list[str]:
             runs[-1] = range(runs[-1].start, around.stop)
         else:
             runs.append(around)
-    return ["\n".join([*_above(lines, run.start), *(lines[n] for n in run)]) for run in runs]
+    return [_excerpt(lines, [*_above(lines, run.start), *run]) for run in runs]
 
 
-def _above(lines: list[str], place: int) -> list[str]:
-    depth, above = _depth(lines[place]), list[str]()
-    for line in reversed(lines[:place]):
-        if _depth(line) < depth:
-            above.append(line)
-            depth = _depth(line)
+def _excerpt(lines: list[str], places: list[int]) -> str:
+    """Return the lines at some places, with dots where others come between an element and what is shown of it."""
+    shown: list[str] = []
+    for before, place in zip([places[0], *places], places, strict=False):
+        if place > before + 1:
+            shown.append(" " * _depth(lines[place]) + "...")
+        shown.append(lines[place])
+    return "\n".join(shown)
+
+
+def _above(lines: list[str], place: int) -> list[int]:
+    depth, above = _depth(lines[place]), list[int]()
+    for number in range(place - 1, -1, -1):
+        if _depth(lines[number]) < depth:
+            above.append(number)
+            depth = _depth(lines[number])
     return above[::-1]
 
 
