@@ -168,7 +168,10 @@ def _table(records: list[SessionRecord], live: LiveNodes) -> str:
 
 
 def _status(record: SessionRecord, now: float) -> str:
-    text = f"{record.status.value} for {span(now - record.status_at)}"
+    # Calls come and go without being written down each as a change of the status.
+    idle = record.status is Status.IDLE
+    since = max(record.status_at, record.used_at) if idle else record.status_at
+    text = f"{record.status.value} for {span(now - since)}"
     return f"{text} ({record.reason})" if record.status is Status.CLOSED and record.reason else text
 
 

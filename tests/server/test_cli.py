@@ -6,11 +6,12 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -302,6 +303,15 @@ def test_list_shows_what_the_holder_knows(statehold: Run, data: Path) -> None:
         assert [s["name"] for s in only] == ["busy"]
         bob = statehold("sessions", "list", "--owner", "bob", "--json").json["sessions"]
         assert [s["owner"] for s in bob] == ["bob"]
+
+
+def test_a_session_is_idle_since_it_was_last_used(statehold: Run, data: Path) -> None:
+    with holding(data, "work"):
+        with closing(sqlite3.connect(data / "statehold.db")) as db, db:
+            db.execute("UPDATE session SET status_at = status_at - 7200")
+        for told in (statehold("sessions", "list"), statehold("sessions", "show", "work")):
+            assert "idle for" in told.out
+            assert "idle for 2 h" not in told.out
 
 
 def test_list_is_cut_at_its_limit_and_says_so(statehold: Run, data: Path) -> None:
