@@ -50,8 +50,8 @@
   const BOXES = ["checkbox", "radio"];
   const isText = e => e.isContentEditable || kindOf(e) === "textarea"
     || e.tagName === "INPUT" && !BUTTONS.includes(e.type) && !BOXES.includes(e.type) && e.type !== "file";
-  const hasOwnStep = e => isText(e) || ["select", "option", "file", ...BOXES].includes(kindOf(e))
-    || e.localName === "label" && e.control && hasOwnStep(e.control);
+  const hasOwnStep = e => ["select", "option", "file", "range", "color", ...BOXES].includes(kindOf(e))
+    || e.localName === "label" && e.control && (isText(e.control) || hasOwnStep(e.control));
 
   const handlers = {
     pointerdown: event => {

@@ -33,6 +33,22 @@ async def test_a_form_that_is_filled_is_written_down(browse: Browse, lab: str) -
     assert browse.connection.busy is None
 
 
+async def test_a_click_into_a_field_is_written_down(browse: Browse, lab: str) -> None:
+    """A page may show what belongs to a field, such as a calendar, when it is clicked."""
+    await browse.text("navigate", url=f"{lab}/form")
+    await browse.value("() => { document.querySelector('[type=range]').value = 1; }")
+    await browse.text("start_recording")
+    await browse.text("click", target="[name=email]")
+    await browse.text("type", target="[name=email]", text="a@b.c")
+    await browse.text("click", target="[name=country]")
+    await browse.text("click", target="[type=range]")
+    assert await recorded(browse) == [
+        """await page.get_by_role("textbox", name="Email").click()""",
+        """await page.get_by_role("textbox", name="Email").fill('a@b.c')""",
+        """await page.get_by_role("slider", name="Level").fill('50')""",
+    ]
+
+
 async def test_a_password_is_not_written_down(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/form")
     await browse.text("start_recording")
