@@ -33,6 +33,7 @@ ADDRESS: Final = 32 * 2**10
 KIB: Final = 2**10
 MIB: Final = 2**20
 
+UNANSWERED: Final = "what was on it (it did not answer)"
 WRITTEN: Final = "!!(document.title || document.body?.innerHTML)"
 """Whether there is anything on a page."""
 
@@ -185,6 +186,8 @@ class _Reading:
         """Where pages that answered are, and their frames: what they keep for these origins was read."""
         self.silent = False
         """Whether a page did not answer."""
+        self._again: set[Page] = set()
+        """Pages that went on while they were asked, and are asked once more."""
         self._origins = origins
         self.limits = LIGHT_STORAGE_LIMITS if light else STORAGE_LIMITS
         """What is taken of one origin at most."""
@@ -212,7 +215,10 @@ class _Reading:
             if not page.is_closed():
                 self.tabs[number] = SavedTab(without_login(page.url))
         if number in self.tabs:
-            self.tabs[number] = await self._filled(self.tabs[number], page)
+            tab = self.tabs[number]
+            # Should the time be over before it has answered.
+            self.tabs[number] = replace(tab, lost=[UNANSWERED])
+            self.tabs[number] = await self._filled(tab, page)
 
     async def _addressed(self, page: Page) -> SavedTab:
         """What the browser knows of a tab, whether its page answers or not."""
@@ -263,11 +269,13 @@ class _Reading:
                 return replace(
                     tab, status=before.status, page=before.page, entry=before.entry, lost=lost
                 )
-            return replace(tab, lost=["what was on it (it did not answer)"])
-        self.at[page] = {origin}
+            return replace(tab, lost=[UNANSWERED])
         if found["origin"] != origin:
-            # An error page stands at an address that it is not from.
-            return tab
+            if ours:
+                # What it stored is still to be read, by others or by an empty page.
+                self.claimed.discard(origin)
+            return await self._elsewhere(tab, page, found)
+        self.at[page] = {origin}
         self._note(page, found)
         # The page may have moved on since the browser was asked.
         here = without_login(str(found["url"]))
@@ -284,6 +292,25 @@ class _Reading:
             tab = replace(tab, page=before.page, status=before.status)
         self._origins.read[page] = tab
         return tab
+
+    async def _elsewhere(self, tab: SavedTab, page: Page, found: JSON) -> SavedTab:
+        """Save a tab whose document is not of the origin of its address."""
+        from playwright.async_api import Error
+
+        self.at[page] = set()
+        if origin_of(found["url"]) == origin_of(tab.url):
+            # A site may have its pages kept apart from what it stores.
+            lost = _missing(found) + (["history state"] if found["entry"] else [])
+            return replace(tab, status=found["status"], page=found["page"], lost=lost)
+        if found["url"].startswith("chrome-error:"):
+            return tab
+        # It went on while it was asked.
+        if page in self._again:
+            return replace(tab, lost=["what was on it (it went on to another page)"])
+        self._again.add(page)
+        with anyio.move_on_after(self._probe), suppress(Error):
+            tab = await self._addressed(page)
+        return await self._filled(tab, page)
 
     async def _unaddressed(self, tab: SavedTab, page: Page) -> SavedTab:
         """Say what is lost of a page that no site sent."""
@@ -351,7 +378,9 @@ class _Reading:
         tab = self.tabs[number]
         if not isinstance(page, Page) or page in self._origins.unloaded:
             return tab
-        at, earlier = origin_of(tab.url), self._origins.earlier
+        # A page that is kept apart from its origin does not say what the tab keeps for it.
+        at = None if self.at.get(page) == set() else origin_of(tab.url)
+        earlier = self._origins.earlier
         lost = earlier.unsaved(page, at=at, read=self.at.get(page, ()))
         sessions = earlier.of(page, at=None if tab.entry is None else at)
         return replace(tab, sessions=sessions, lost=[*tab.lost, *lost])

@@ -1,0 +1,107 @@
+"""Documents that are not of the origin of their address: what that origin stored is saved all the same, or said to be lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from dataclasses import replace
+
+import pytest
+from browsing import Browse, opened
+from changing import Changing
+from playwright.async_api import Page
+
+from statehold.sessions.services import Snapshot
+from statehold.tools.browser.service import BrowserService
+
+pytestmark = pytest.mark.anyio
+
+STORE = "() => { localStorage.login = 'kept'; sessionStorage.step = 'two' }"
+STORED = "[localStorage.login, sessionStorage.step]"
+TELL = "void Object.defineProperty(History.prototype, 'state', { get() { fetch('/asked'); } })"
+"""Lets the site know when somebody looks at the page."""
+
+
+@pytest.fixture
+def site() -> Generator[Changing]:
+    with Changing() as site:
+        site.pages["/"] = "<p>hello</p>"
+        site.pages["/apart"] = "<input id=field><script>history.replaceState(1, '')</script>"
+        site.headers["/apart"] = {"Content-Security-Policy": "sandbox allow-scripts"}
+        yield site
+
+
+async def saved(browse: Browse) -> Snapshot:
+    found = await browse.connection.snapshot()
+    assert found is not None
+    return found
+
+
+def later(browse: Browse) -> Browse:
+    return replace(browse, view=replace(browse.view, generation=browse.view.generation + 1))
+
+
+def page_of(browse: Browse) -> Page:
+    tab = browse.connection.session.tabs.current
+    assert tab is not None
+    return tab.page
+
+
+async def test_a_page_that_its_site_keeps_apart_hides_nothing_that_the_site_stored(
+    service: BrowserService, site: Changing
+) -> None:
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("evaluate", function=STORE)
+        await browse.text("navigate", url=site.url + "/apart")
+        await browse.text("type", target="#field", text="typed")
+        found = await saved(browse)
+    async with opened(service, later(browse).view, found) as resumed:
+        lost = resumed.connection.opened.lost
+        assert f"the latest session storage of {site.url} of tab 0" in lost
+        assert "history state of tab 0" in lost
+        assert await resumed.value("field.value") == "typed"
+        await resumed.text("navigate", url=site.url)
+        assert await resumed.value(STORED) == ["kept", None]
+
+
+async def test_an_error_in_place_of_a_page_hides_nothing_that_the_site_stored(
+    service: BrowserService, site: Changing
+) -> None:
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("evaluate", function=STORE)
+        await page_of(browse).route("**/away", lambda route: route.abort())
+        await browse.error("navigate", url=site.url + "/away")
+        found = await saved(browse)
+    async with opened(service, later(browse).view, found) as resumed:
+        await resumed.text("navigate", url=site.url)
+        assert await resumed.value(STORED) == ["kept", "two"]
+
+
+async def test_a_tab_that_goes_on_while_it_is_saved_is_saved_where_it_arrives(
+    service: BrowserService, site: Changing
+) -> None:
+    there = site.at(2) + "/late"
+    arriving = site.held["/late"] = threading.Event()
+    site.pages["/late"] = "<p>arrived</p><script>sessionStorage.step = 'three'</script>"
+
+    def asked() -> str:
+        arriving.set()
+        return ""
+
+    site.pages["/asked"] = asked
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("tabs", action="new", url=site.at(3))
+        await saved(browse)
+        await browse.value(TELL)
+        await browse.text("tabs", action="select", index=0)
+        await browse.text("evaluate", function=STORE)
+        async with page_of(browse).expect_request(there):
+            await browse.value(f"void setTimeout(() => {{ location = '{there}' }})")
+        found = await saved(browse)
+    async with opened(service, later(browse).view, found) as resumed:
+        assert await resumed.value("[location.href, sessionStorage.step]") == [there, "three"]
+        await resumed.text("navigate", url=site.url)
+        assert await resumed.value(STORED) == ["kept", "two"]
