@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -35,6 +36,8 @@ KNOWN_ORIGINS: Final = 500
 TOLD: Final = 10
 DATABASES: Final = '],"databases":['
 """What stands between the items and the databases of an origin: within a string the quotes would be escaped."""
+NEXT: Final = ",\n"
+"""What stands between two databases: within a string the end of the line would be escaped."""
 
 
 class Origins:
@@ -177,8 +180,9 @@ class Origins:
         self.remarks[origin] = list(storage["other"])
         if cut and not whole and origin in self.known:
             # A checkpoint reads less; what it has no room for is kept as it was read before.
-            self._know(origin, _merged(self.known[origin], storage["text"], cut))
-            never = [what for what in self.cut.get(origin, ()) if what in cut]
+            text, never = _merged(self.known[origin], storage["text"], cut)
+            self._know(origin, text)
+            never = [w for w in cut if w in never or w in self.cut.get(origin, ())]
             self.cut[origin], self.stale[origin] = never, [w for w in cut if w not in never]
             return
         self.stale.pop(origin, None)
@@ -285,15 +289,34 @@ def _keep(kept: WeakKeyDictionary[Page, SavedTab], page: Page, saved: SavedTab) 
     page.on("framenavigated", go_on)
 
 
-def _merged(before: str, now: str | None, cut: Collection[str]) -> str:
-    """Take from what was read before what could not be read now."""
-    items, _, databases = (now or f'{{"items":[{DATABASES}]}}').partition(DATABASES)
-    known_items, _, known_databases = before.partition(DATABASES)
+def _merged(before: str, now: str | None, cut: Collection[str]) -> tuple[str, list[str]]:
+    """Take from what was read before what could not be read now; return also which databases never were."""
+    items, databases = _parts(now or f'{{"items":[{DATABASES}]}}')
+    known_items, known = _parts(before)
     if "local storage" in cut:
         items = known_items
-    if any(what != "local storage" for what in cut):
-        databases = known_databases
-    return items + DATABASES + databases
+    if "databases" in cut:
+        return _whole(items, known), []
+    kept = {_named(text): text for text in known}
+    missed = [what for what in cut if what != "local storage"]
+    databases += [kept[what] for what in missed if what in kept]
+    return _whole(items, databases), [what for what in missed if what not in kept]
+
+
+def _parts(text: str) -> tuple[str, list[str]]:
+    """Return the items of an origin and its databases, as page_state.js wrote them."""
+    items, _, databases = text.partition(DATABASES)
+    return items, [each for each in databases.removesuffix("]}").split(NEXT) if each]
+
+
+def _whole(items: str, databases: Collection[str]) -> str:
+    return f"{items}{DATABASES}{NEXT.join(databases)}]}}"
+
+
+def _named(database: str) -> str:
+    """Return how page_state.js calls a database that it could not read."""
+    name = json.JSONDecoder().raw_decode(database, len('{"name":'))[0]
+    return f"the database {name[:80]}"
 
 
 __all__ = ["DATABASE_SECONDS", "Origins"]

@@ -196,15 +196,18 @@
     }
   }
 
-  async function savedDatabases(budget, milliseconds, cut) {
+  async function savedDatabases(budget, milliseconds, cut, other) {
     const saved = [];
     const until = performance.now() + milliseconds;
     for (const { name } of await within(indexedDB.databases(), milliseconds)) {
       try {
-        const database = await within(savedDatabase(name, budget), Math.max(until - performance.now(), 1));
+        // One that is too large leaves the others their room.
+        const own = { ...budget };
+        const database = await within(savedDatabase(name, own), Math.max(until - performance.now(), 1));
+        budget = own;
         const skipped = database.stores.reduce((sum, { skipped }) => sum + skipped, 0);
-        if (skipped) cut.push(`${skipped} records of the database ${name.slice(0, 80)}`);
-        saved.push(database);
+        if (skipped) other.push(`${skipped} records of the database ${name.slice(0, 80)}`);
+        saved.push(JSON.stringify(database));
       } catch {
         cut.push(`the database ${name.slice(0, 80)}`);
       }
@@ -229,7 +232,7 @@
   // What an origin stores: `text` is null when that is nothing.
   async function savedStorage({ bytes, milliseconds }) {
     if (origin === "null") return null;
-    const cut = [];
+    const [cut, other] = [[], []];
     const budget = { bytes };
     let items = [];
     let databases = [];
@@ -237,9 +240,11 @@
       if (!(error instanceof TooLarge)) return null; // the page may not store anything
       cut.push("local storage");
     }
-    try { databases = await savedDatabases(budget, milliseconds, cut); } catch { cut.push("databases"); }
-    const text = items.length || databases.length ? JSON.stringify({ items, databases }) : null;
-    return { origin, text, cut, other: await otherStorage() };
+    try { databases = await savedDatabases(budget, milliseconds, cut, other); } catch { cut.push("databases"); }
+    // Whoever takes them apart again finds each database on a line of its own.
+    const text = `{"items":${JSON.stringify(items)},"databases":[${databases.join(",\n")}]}`;
+    other.push(...await otherStorage());
+    return { origin, text: items.length || databases.length ? text : null, cut, other };
   }
 
   // Numbers of records that were deleted are not given again.

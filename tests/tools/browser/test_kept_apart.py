@@ -1,4 +1,4 @@
-"""Documents that are not of the origin of their address: what that origin stored is saved all the same, or said to be lost."""
+"""Documents that are not of the origin of their address: what it stored is saved all the same, or said to be lost."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from browsing import Browse, opened
 from changing import Changing
+from playwright.async_api import Page
 
 from statehold.sessions.services import Snapshot
 from statehold.tools.browser import hibernation
@@ -53,6 +54,12 @@ def later(browse: Browse) -> Browse:
     return replace(browse, view=replace(browse.view, generation=browse.view.generation + 1))
 
 
+def page_of(browse: Browse) -> Page:
+    tab = browse.connection.session.tabs.current
+    assert tab is not None
+    return tab.page
+
+
 async def test_a_checkpoint_has_the_latest_items_beside_a_large_database(
     service: BrowserService, site: Changing
 ) -> None:
@@ -68,6 +75,65 @@ async def test_a_checkpoint_has_the_latest_items_beside_a_large_database(
         assert await resumed.value("() => localStorage.login") == "late"
         assert await resumed.value(COUNT) == 30
         assert "the latest of" not in str((await saved(resumed)).data["lost"])
+
+
+PUT = """async ([name, value]) => {
+  const open = indexedDB.open(name, 1);
+  open.onupgradeneeded = () => open.result.createObjectStore("all", {autoIncrement: true});
+  await new Promise(done => { open.onsuccess = done; });
+  if (value === "a key")
+    value = await crypto.subtle.generateKey({name: "AES-GCM", length: 128}, false, ["encrypt"]);
+  const transaction = open.result.transaction("all", "readwrite");
+  transaction.objectStore("all").put(value);
+  await new Promise(done => { transaction.oncomplete = done; });
+  open.result.close();
+}"""
+LOGIN = """() => new Promise(done => {
+  const open = indexedDB.open("login", 1);
+  open.onsuccess = () => {
+    const asked = open.result.transaction("all").objectStore("all").getAll();
+    asked.onsuccess = () => { open.result.close(); done(asked.result); };
+  };
+})"""
+
+
+@pytest.mark.parametrize(
+    ("beside", "told"),
+    [
+        ("a key", "1 records of the database beside"),
+        ("x" * 2_500_000, "the latest of the database beside"),
+    ],
+    ids=["key", "large"],
+)
+async def test_a_checkpoint_has_the_latest_of_a_database_beside_one_that_it_cannot_read(
+    service: BrowserService, site: Changing, beside: str, told: str
+) -> None:
+    async with opened(service) as browse:
+        # Keys are for pages of a safe origin only.
+        await browse.text("navigate", url=f"http://localhost:{site.port}")
+        page = page_of(browse)
+        for name, value in (("beside", beside), ("login", "early")):
+            await page.evaluate(PUT, [name, value])
+        await saved(browse)
+        await page.evaluate(PUT, ["login", "late"])
+        found = await saved(browse, light=True)
+    async with opened(service, later(browse).view, found) as resumed:
+        lost = resumed.connection.opened.lost
+        assert told in lost
+        assert "login" not in lost
+        assert await resumed.value(LOGIN) == ["early", "late"]
+
+
+async def test_a_checkpoint_says_of_a_database_that_nobody_ever_read_that_all_of_it_is_missing(
+    service: BrowserService, site: Changing
+) -> None:
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await page_of(browse).evaluate(PUT, ["login", "early"])
+        await saved(browse)
+        await page_of(browse).evaluate(PUT, ["beside", "x" * 2_500_000])
+        found = await saved(browse, light=True)
+    assert found.data["lost"] == [f"the database beside of {site.url}"]
 
 
 NUMBERED = """n => new Promise(done => {
