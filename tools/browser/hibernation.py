@@ -14,7 +14,7 @@ import orjson
 
 from ...sessions.errors import ConnectionLost
 from ...sessions.services import JSON, Snapshot
-from .origins import DATABASE_SECONDS, Origins
+from .origins import DATABASE_SECONDS, READ_SECONDS, Origins
 from .sealing import Seal, opened
 from .world import WorldError, origin_of, without_login
 
@@ -218,7 +218,11 @@ class _Reading:
             tab = self.tabs[number]
             # Should the time be over before it has answered.
             self.tabs[number] = replace(tab, lost=[UNANSWERED])
-            self.tabs[number] = await self._filled(tab, page)
+            self.tabs[number] = tab = await self._filled(tab, page)
+            origin = origin_of(tab.url)
+            # Not before: what is on the page must not be lost because a database takes its time.
+            if origin and origin in self.at.get(page, ()) and origin not in self.claimed:
+                await self._stored(origin, page)
 
     async def _addressed(self, page: Page) -> SavedTab:
         """What the browser knows of a tab, whether its page answers or not."""
@@ -248,9 +252,7 @@ class _Reading:
         origin = origin_of(tab.url)
         if origin is None:
             return await self._unaddressed(tab, page)
-        ours = origin not in self.claimed
-        self.claimed.add(origin)
-        limits = self._limits_of(page, storage=ours)
+        limits = self._limits_of(page, storage=False)
         found: JSON | None = None
         with anyio.move_on_after(self._probe), suppress(Error, WorldError):
             world = await self._origins.watch.world(page)
@@ -259,10 +261,8 @@ class _Reading:
             found = await world.run("savedTab", limits)
         if found is None:
             self.silent = True
-            if ours:
-                # Its storage can still be read by others, or by an empty page.
-                self.claimed.discard(origin)
-                self._origins.watch.touched.add(origin)
+            # Its storage can still be read by others, or by an empty page.
+            self._origins.watch.touched.add(origin)
             before = self._origins.read.get(page)
             if before is not None and before.url == tab.url:
                 lost = ["what happened on it last (it did not answer)"]
@@ -271,9 +271,6 @@ class _Reading:
                 )
             return replace(tab, lost=[UNANSWERED])
         if found["origin"] != origin:
-            if ours:
-                # What it stored is still to be read, by others or by an empty page.
-                self.claimed.discard(origin)
             return await self._elsewhere(tab, page, found)
         self.at[page] = {origin}
         self._note(page, found)
@@ -292,6 +289,23 @@ class _Reading:
             tab = replace(tab, page=before.page, status=before.status)
         self._origins.read[page] = tab
         return tab
+
+    async def _stored(self, origin: str, page: Page) -> None:
+        """Read what an origin stores, by a page of it."""
+        from playwright.async_api import Error
+
+        self.claimed.add(origin)
+        with anyio.move_on_after(READ_SECONDS), suppress(Error, WorldError):
+            world = await self._origins.watch.world(page)
+            storage = await world.run("savedStorage", dict(self.limits))
+            if storage is None:
+                return
+            if storage["origin"] == origin:
+                self._origins.note(storage, whole=bool(self.limits["whole"]))
+                return
+        # It can still be read by others, or by an empty page.
+        self.claimed.discard(origin)
+        self._origins.watch.touched.add(origin)
 
     async def _elsewhere(self, tab: SavedTab, page: Page, found: JSON) -> SavedTab:
         """Save a tab whose document is not of the origin of its address."""

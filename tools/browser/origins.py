@@ -319,4 +319,4 @@ def _named(database: str) -> str:
     return f"the database {name[:80]}"
 
 
-__all__ = ["DATABASE_SECONDS", "Origins"]
+__all__ = ["DATABASE_SECONDS", "READ_SECONDS", "Origins"]

@@ -1,6 +1,7 @@
   // What a page and its origin store, and how it is put back.
 
   const BATCH = 50;
+  const BATCH_BYTES = 2 ** 20;
   const NUMBER_MILLISECONDS = 50;
   class Unsaveable extends Error {}
   class TooLarge extends Error {}
@@ -25,9 +26,21 @@
     return { $: "utf16", v: base64(units.buffer) };
   }
 
-  function encode(value, files = [], depth = 0) {
+  // Room for `bytes` of JSON, and time for it. What contains the same again and again may be endless without being large.
+  class Room {
+    constructor(bytes, until = Infinity) { Object.assign(this, { bytes, until, files: [], taken: 0 }); }
+
+    take(bytes) {
+      if ((this.bytes -= bytes) < 0) throw new TooLarge();
+      if (++this.taken % 1000 === 0 && performance.now() > this.until) throw new TooLarge();
+    }
+  }
+
+  // Takes from its room no more than the JSON will need.
+  function encode(value, room, depth = 0) {
     if (depth > 100) throw new Unsaveable("it is nested too deep");
-    const inner = each => encode(each, files, depth + 1);
+    room.take(1 + (typeof value === "string" ? value.length : value?.byteLength ?? 0));
+    const inner = each => encode(each, room, depth + 1);
     switch (typeof value) {
       case "boolean": return value;
       case "string": return encodeString(value);
@@ -57,11 +70,12 @@
       case "Blob": case "File": {
         const made = { $: "blob", v: "", type: value.type };
         if (kind === "File") Object.assign(made, { name: encodeString(value.name), modified: value.lastModified });
-        files.push([made, value]);
+        room.files.push([made, value]);
         return made;
       }
       case "Object": {
         const entries = Object.entries(value);
+        for (const [key] of entries) room.take(key.length + 3);
         if (entries.every(([key]) => key !== "$" && key.isWellFormed()))
           return Object.fromEntries(entries.map(([key, each]) => [key, inner(each)]));
         return { $: "object", v: entries.map(([key, each]) => [encodeString(key), inner(each)]) };
@@ -131,26 +145,33 @@
     request.onerror = () => reject(request.error);
   });
 
-  async function savedStore(store, budget, files) {
+  async function savedStore(store, budget, files, until) {
     const records = [];
     let skipped = 0;
     let range;
-    for (;;) {
-      const asked = [store.getAllKeys(range, BATCH), store.getAll(range, BATCH)];
+    for (let most = 1;;) {
+      if (performance.now() > until) throw new TooLarge();
+      const asked = [store.getAllKeys(range, most), store.getAll(range, most)];
       const [keys, values] = await Promise.all(asked.map(settled));
+      const before = budget.bytes;
       keys.forEach((key, at) => {
         try {
-          const record = [encode(values[at], files)];
-          if (store.keyPath === null) record.push(encode(key));
+          const room = new Room(budget.bytes, until);
+          const record = [encode(values[at], room)];
+          if (store.keyPath === null) record.push(encode(key, room));
           if ((budget.bytes -= JSON.stringify(record).length) < 0) throw new TooLarge();
           records.push(record);
+          files.push(...room.files);
         } catch (error) {
           if (!(error instanceof Unsaveable)) throw error;
           skipped++;
         }
       });
-      if (keys.length < BATCH) break;
+      if (keys.length < most) break;
       range = IDBKeyRange.lowerBound(keys.at(-1), true);
+      // Many large records at once may be more than the page has room for.
+      const fitting = Math.floor(BATCH_BYTES * most / Math.max(before - budget.bytes, 1));
+      most = Math.max(1, Math.min(fitting, most * 8, BATCH));
     }
     const indexes = Array.from(store.indexNames, name => {
       const { keyPath, unique, multiEntry } = store.index(name);
@@ -173,7 +194,7 @@
     });
   }
 
-  async function savedDatabase(name, budget) {
+  async function savedDatabase(name, budget, until) {
     const opening = indexedDB.open(name);
     opening.onupgradeneeded = () => opening.transaction.abort(); // deleted since it was listed
     const database = await settled(opening);
@@ -183,7 +204,7 @@
       const stores = [];
       const names = Array.from(database.objectStoreNames);
       const transaction = names.length ? database.transaction(names, "readonly") : null;
-      for (const each of names) stores.push(await savedStore(transaction.objectStore(each), budget, files));
+      for (const each of names) stores.push(await savedStore(transaction.objectStore(each), budget, files, until));
       for (const store of stores.filter(({ autoIncrement }) => autoIncrement))
         store.next = await within(nextNumber(database, store.name), NUMBER_MILLISECONDS).catch(() => undefined);
       for (const [made, file] of files) {
@@ -203,7 +224,7 @@
       try {
         // One that is too large leaves the others their room.
         const own = { ...budget };
-        const database = await within(savedDatabase(name, own), Math.max(until - performance.now(), 1));
+        const database = await within(savedDatabase(name, own, until), Math.max(until - performance.now(), 1));
         budget = own;
         const skipped = database.stores.reduce((sum, { skipped }) => sum + skipped, 0);
         if (skipped) other.push(`${skipped} records of the database ${name.slice(0, 80)}`);
@@ -311,7 +332,7 @@
 
   function savedEntry(bytes, question) {
     try {
-      const state = JSON.stringify(encode(shownState(question)));
+      const state = JSON.stringify(encode(shownState(question), new Room(bytes)));
       return state.length <= bytes ? state : null;
     } catch { return null; }
   }

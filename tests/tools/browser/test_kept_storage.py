@@ -136,6 +136,56 @@ async def test_a_checkpoint_says_of_a_database_that_nobody_ever_read_that_all_of
     assert found.data["lost"] == [f"the database beside of {site.url}"]
 
 
+BUSY = """async () => {
+  const open = indexedDB.open("busy", 1);
+  open.onupgradeneeded = () => open.result.createObjectStore("all");
+  await new Promise(done => { open.onsuccess = done; });
+  const store = open.result.transaction("all", "readwrite").objectStore("all");
+  const again = () => { store.get(1).onsuccess = again; };
+  again();
+}"""
+
+
+async def test_a_database_that_its_page_keeps_busy_costs_nothing_else(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/"] = "<input id=field>"
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.value("localStorage.login = sessionStorage.step = 'kept'")
+        await browse.value(BUSY)
+        await browse.text("type", target="#field", text="typed")
+        found = await saved(browse)
+    async with opened(service, later(browse).view, found) as resumed:
+        assert "the database busy" in resumed.connection.opened.lost
+        state = await resumed.value("[field.value, localStorage.login, sessionStorage.step]")
+        assert state == ["typed", "kept", "kept"]
+
+
+ENDLESS = """value => new Promise(done => {
+  for (let n = 0; n < 60; n++) value = {one: value, other: value};
+  history.replaceState(value, "");
+  const open = indexedDB.open("endless", 1);
+  open.onupgradeneeded = () => open.result.createObjectStore("all").put(value, 1);
+  open.onsuccess = () => { open.result.close(); done(); };
+})"""
+
+
+@pytest.mark.parametrize("light", [False, True])
+async def test_values_that_contain_the_same_again_and_again_keep_no_page_busy(
+    service: BrowserService, site: Changing, light: bool
+) -> None:
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await page_of(browse).evaluate(ENDLESS, 1)
+        await browse.value("localStorage.login = 'kept'")
+        found = await saved(browse, light=light)
+        assert await browse.value("document.body.innerText") == "hello"
+    assert found.data["lost"] == [f"the database endless of {site.url}"]
+    assert found.data["tabs"][0]["lost"] == ["history state (too much)"]
+    assert "kept" in found.data["origins"][site.url]
+
+
 NUMBERED = """n => new Promise(done => {
   const open = indexedDB.open("numbered", 1);
   open.onupgradeneeded = () => {
