@@ -1,19 +1,47 @@
   // Form fields and scroll positions of a page: how they are found again, which are saved, and how they are put back.
 
   const UNSAVED_TYPES = new Set(["hidden", "submit", "button", "image", "reset"]);
+  const FIELDS = new Set(["input", "textarea", "select"]);
   const SENT_WITHIN = 1000;
 
   // Places of elements: one segment for each root (document, shadow root, frame), each an id or "" and steps below it.
 
+  // A form gives its fields as properties, by names such as "children" and "id", so that it cannot be asked itself.
+  function asking(prototype, name) {
+    const { get } = Object.getOwnPropertyDescriptor(prototype, name);
+    return node => get.call(node);
+  }
+  const nodesIn = asking(Node.prototype, "childNodes");
+  const parentOf = asking(Node.prototype, "parentElement");
+  const kindOfNode = asking(Node.prototype, "nodeType");
+  const nameOf = asking(Element.prototype, "localName");
+  const idOf = asking(Element.prototype, "id");
+
+  // What takes time to find out is kept until the document may have changed.
+  let [families, alike] = [new Map(), new Map()];
+  function lookAnew() { [families, alike] = [new Map(), new Map()]; }
+
+  // The children of a node by their names, and the number that each has among those of its name.
+  function family(node) {
+    if (families.has(node)) return families.get(node);
+    const [named, numbers] = [new Map(), new Map()];
+    for (const child of nodesIn(node)) {
+      if (kindOfNode(child) !== Node.ELEMENT_NODE) continue;
+      const like = named.get(nameOf(child)) ?? [];
+      named.set(nameOf(child), like);
+      numbers.set(child, like.push(child));
+    }
+    families.set(node, { named, numbers });
+    return families.get(node);
+  }
+
   function segment(element) {
     const root = element.getRootNode();
     const steps = [];
-    for (let at = element; at; at = at.parentElement) {
-      if (at.id && root.getElementById(at.id) === at) return [at.id, ...steps];
-      let number = 1;
-      for (let before = at.previousElementSibling; before; before = before.previousElementSibling)
-        if (before.localName === at.localName) number++;
-      steps.unshift([at.localName, number]);
+    for (let at = element; at; at = parentOf(at)) {
+      const id = idOf(at);
+      if (id && root.getElementById(id) === at) return [id, ...steps];
+      steps.unshift([nameOf(at), family(parentOf(at) ?? root).numbers.get(at)]);
     }
     return ["", ...steps];
   }
@@ -36,8 +64,7 @@
       const root = element === null ? document : inside(element);
       element = id ? root?.getElementById(id) : root;
       for (const [name, number] of steps) {
-        const like = Array.from(element?.children ?? []).filter(child => child.localName === name);
-        element = like[number - 1];
+        element = element && family(element).named.get(name)?.[number - 1];
       }
       if (!element) return null;
     }
@@ -61,22 +88,29 @@
     const row = field.closest("li, tr, dd, [role=row], [role=listitem], [role=option]");
     if (row) return wordsIn(row);
     let words = "";
-    for (let at = field.parentElement, level = 0; at && at !== field.ownerDocument.body && !words && level < 5; level++) {
+    for (let at = parentOf(field), level = 0; at && at !== field.ownerDocument.body && !words && level < 5; level++) {
       words = wordsIn(at);
-      at = at.parentElement;
+      at = parentOf(at);
     }
     return words;
   }
 
   const labelled = field => Array.from(field.labels ?? [], label => wordsIn(label)).join(" ");
 
-  function isOnlyOne(field) {
-    if (field.id) return true;
-    if (!field.name) return false;
-    const like = field.getRootNode().querySelectorAll(`${field.localName}[name="${CSS.escape(field.name)}"]`);
-    const isLike = each => each !== field && each.type === field.type && (!isTick(each) || each.value === field.value);
-    return !Array.from(like).some(isLike);
+  const likeness = field => JSON.stringify([field.localName, field.name, field.type, isTick(field) ? field.value : ""]);
+
+  // How many fields of a document or shadow root are like each other.
+  function counted(root) {
+    if (alike.has(root)) return alike.get(root);
+    const counts = new Map();
+    for (const field of root.querySelectorAll("input[name], select[name], textarea[name]"))
+      counts.set(likeness(field), (counts.get(likeness(field)) ?? 0) + 1);
+    alike.set(root, counts);
+    return counts;
   }
+
+  const isOnlyOne = field =>
+    Boolean(field.id || field.name && !(counted(field.getRootNode()).get(likeness(field)) > 1));
 
   function about(field) {
     const own = isTick(field) ? [labelled(field), field.value] : [];
@@ -196,9 +230,10 @@
     return element.value !== initial(element) || isTouched(element) ? ["value", encodeString(element.value)] : null;
   }
 
+  // Elements of other languages, such as those of a feed, may have the same names.
   const isField = element =>
-    element.localName === "input" || element.localName === "textarea" || element.localName === "select" ||
-    (element.isContentEditable && !element.parentElement?.isContentEditable && element !== document.body);
+    FIELDS.has(nameOf(element)) ? element.form !== undefined
+      : element.isContentEditable === true && !parentOf(element)?.isContentEditable && element !== document.body;
 
   class Survey {
     constructor({ fields, fieldBytes, pageBytes, milliseconds, sent }) {
@@ -284,6 +319,7 @@
 
   // Fields by what they are about, but for those that nothing tells from each other.
   function fieldsByKey() {
+    lookAnew();
     const known = new Map();
     for (const element of Array.from(document.querySelectorAll("*")).filter(isField).slice(0, 2000)) {
       const key = keyOf(kindOf(element), about(element));
@@ -325,6 +361,7 @@
   async function until(pending, attempt, milliseconds) {
     const end = performance.now() + milliseconds;
     for (;;) {
+      lookAnew();
       pending = pending.filter(each => attempt(each) !== true);
       const left = end - performance.now();
       if (!pending.length || left <= 0) return pending;

@@ -359,3 +359,32 @@ async def test_a_form_that_became_a_download_leaves_the_page_what_it_was(
         site.headers.clear()
         async with again(browse) as resumed:
             assert await resumed.value("field.value") == "mine"
+
+
+async def test_fields_come_back_whose_form_is_asked_for_them_by_its_own_properties(
+    service: BrowserService, site: Changing
+) -> None:
+    names = ["children", "childNodes", "id", "localName", "parentNode"]
+    fields = "".join(f"<p>{name} <input name={name}></p>" for name in names)
+    site.pages["/"] = f"<form>{fields}</form>"
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        for name in names:
+            await browse.text("type", target=f"[name={name}]", text=f"typed into {name}")
+        async with again(browse) as resumed:
+            values = "Array.from(document.querySelectorAll('input'), field => field.value)"
+            assert await resumed.value(values) == [f"typed into {name}" for name in names]
+            assert "form field" not in lost(resumed)
+
+
+async def test_a_document_whose_elements_are_only_called_like_fields_is_saved_as_any_other(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/feed"] = "<feed><select>what</select><textarea/><input/></feed>"
+    site.headers["/feed"] = {"Content-Type": "text/xml"}
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url + "/feed")
+        await browse.value("sessionStorage.step = 'kept'")
+        async with again(browse) as resumed:
+            assert await resumed.value("sessionStorage.step") == "kept"
+            assert lost(resumed) == restoration.ALWAYS_LOST
