@@ -314,7 +314,7 @@ class _Reading:
         self.at[page] = set()
         if origin_of(found["url"]) == origin_of(tab.url):
             # A site may have its pages kept apart from what it stores.
-            lost = _missing(found) + (["history state"] if found["entry"] else [])
+            lost = _missing({**found, "untold": ["history state"] if found["entry"] else []})
             return replace(tab, status=found["status"], page=found["page"], lost=lost)
         if found["url"].startswith("chrome-error:"):
             return tab
@@ -412,7 +412,7 @@ def _missing(found: JSON) -> list[str]:
         lost.append("what was ticked or chosen and sent at once (the site has it)")
     if found["files"]:
         lost.append(f"{found['files']} chosen {'file' if found['files'] == 1 else 'files'}")
-    return lost + [f"{what} (too much)" for what in found["cut"]]
+    return lost + found["untold"] + [f"{what} (too much)" for what in found["cut"]]
 
 
 __all__ = ["Hibernated", "SavedTab", "saved"]

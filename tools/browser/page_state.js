@@ -330,35 +330,39 @@
     return state;
   }
 
-  function savedEntry(bytes, question) {
-    try {
-      const state = JSON.stringify(encode(shownState(question), new Room(bytes)));
-      return state.length <= bytes ? state : null;
-    } catch { return null; }
+  function savedState(bytes, question) {
+    const room = new Room(bytes);
+    const state = JSON.stringify(encode(shownState(question), room));
+    if (state.length > bytes) throw new TooLarge();
+    if (room.files.length) throw new Unsaveable("files");
+    return state;
   }
 
   // What is in a tab. The storage of its origin comes along when it is asked for.
   async function savedTab(limits) {
     const survey = new Survey(limits);
-    const cut = [];
+    const [cut, untold] = [[], []];
     let session = [];
+    let state = "null";
     survey.run();
     listen();
     if (survey.cut) cut.push("form fields");
     try { session = savedItems(sessionStorage, limits.sessionBytes); } catch (error) {
       if (error instanceof TooLarge) cut.push("session storage");
     }
-    const state = savedEntry(limits.sessionBytes, limits.question);
-    if (state === null) cut.push("history state");
+    try { state = savedState(limits.sessionBytes, limits.question); } catch (error) {
+      (error instanceof TooLarge ? cut : untold).push("history state");
+    }
     const name = window.name.length <= limits.sessionBytes ? window.name : "";
     if (name !== window.name) cut.push("the name of the window");
     const { fields, scrolled, withheld, done, files } = survey;
     const [loaded] = performance.getEntriesByType("navigation");
     return {
-      origin, url: location.href, status: loaded?.responseStatus ?? 0, fields: fields.length, withheld, done, files, cut,
+      origin, url: location.href, status: loaded?.responseStatus ?? 0, cut, untold,
+      fields: fields.length, withheld, done, files,
       page: fields.length || scrolled.length ? JSON.stringify({ fields, scrolled }) : null,
-      entry: session.length || name || (state ?? "null") !== "null"
-        ? JSON.stringify({ session, state: state ?? "null", name: encodeString(name) }) : null,
+      entry: session.length || name || state !== "null"
+        ? JSON.stringify({ session, state, name: encodeString(name) }) : null,
       storage: limits.storage ? await savedStorage(limits.storage) : null,
     };
   }

@@ -28,6 +28,7 @@ LOAD_SECONDS: Final = 2.0
 """How long a page that is there may take to load all that belongs to it, before its fields are filled."""
 HISTORY_SECONDS: Final = 2.0
 PATIENCE: Final[Mapping[str, int]] = {"fieldMilliseconds": 1500, "scrollMilliseconds": 300}
+OPENERS: Final = "cross-origin-opener-policy"
 ALWAYS_LOST: Final = "what the scripts of the pages held in memory"
 
 
@@ -38,6 +39,8 @@ class Report:
     fields: int = 0
     scrolled: bool = False
     lost: list[str] = field(default_factory=list[str])
+    swapped: bool = False
+    """Whether the page may have another history, and no name, as it wants to be alone with windows of its site."""
 
 
 class SleepingTab:
@@ -227,7 +230,7 @@ async def _brought(
             await _prepared(saved, page, origins, report)
             there = await _visited(saved, number, page, origins, report)
             if there and saved.entry is not None:
-                await _entered(saved.entry, page, origins)
+                await _entered(saved.entry, page, origins, swapped=report.swapped)
             if there and saved.page is not None:
                 await _refilled(saved.page, number, page, origins, report)
         except (Error, WorldError) as error:
@@ -301,6 +304,7 @@ async def _visited(
 ) -> bool:
     """Load the page of a tab. Returns whether it is the page that was saved."""
     response = await _answer(saved.url, page)
+    report.swapped = response is not None and OPENERS in response.headers
     if saved.posted:
         report.lost.append(
             f"the page of tab {number} (it was the answer to a form, which was not sent again)"
@@ -319,16 +323,19 @@ async def _visited(
     return False
 
 
-async def _entered(entry: str, page: Page, origins: Origins) -> None:
-    """Bring session storage back once more where the page does not see it.
+async def _entered(entry: str, page: Page, origins: Origins, *, swapped: bool) -> None:
+    """Bring session storage and history state back once more where the page does not see them.
 
-    The renderer that the page got may have read it before the browser heard of what the one before it wrote.
+    The renderer that the page got may have read storage before the browser heard of what the one before it wrote.
     """
-    if not json.loads(entry)["session"] or await page.evaluate("() => sessionStorage.length"):
-        return
-    world = await origins.watch.world(page)
-    await world.run("restoreEntry", origin_of(page.url), entry)
-    await page.reload(wait_until="domcontentloaded")
+    given = json.loads(entry)
+    gone = bool(given["session"]) and not await page.evaluate("() => sessionStorage.length")
+    if swapped and not gone:
+        gone = given["state"] != "null" and await page.evaluate("() => history.state === null")
+    if gone:
+        world = await origins.watch.world(page)
+        await world.run("restoreEntry", origin_of(page.url), entry)
+        await page.reload(wait_until="domcontentloaded")
 
 
 async def _answer(url: str, page: Page) -> Response | None:

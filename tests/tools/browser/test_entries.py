@@ -66,3 +66,27 @@ async def test_the_name_of_a_window_is_there_before_the_scripts_of_its_page(
         await resumed.value("name = 'x'.repeat(2 ** 21)")
         tab = (await saved(resumed)).data["tabs"][0]
         assert (tab["entry"], tab["lost"]) == (None, ["the name of the window (too much)"])
+
+
+async def test_the_state_of_an_entry_comes_back_to_a_page_that_wants_no_openers(
+    service: BrowserService, site: Changing
+) -> None:
+    site.headers["/"] = {"Cross-Origin-Opener-Policy": "same-origin"}
+    async with opened(service) as browse:
+        await browse.text("navigate", url=f"http://localhost:{site.port}")
+        await browse.value("history.replaceState('kept', ''); name = 'kept'")
+        given = await saved(browse)
+    async with opened(service, replace(browse.view, generation=2), given) as resumed:
+        assert await resumed.value("[history.state, name]") == ["kept", "kept"]
+
+
+@pytest.mark.parametrize(
+    "state", ["new Blob(['x'])", "(window.CustomEvent = null, 'kept')"], ids=["file", "untold"]
+)
+async def test_a_state_that_cannot_be_saved_is_said(
+    service: BrowserService, site: Changing, state: str
+) -> None:
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.value(f"history.replaceState({state}, '')")
+        assert (await saved(browse)).data["tabs"][0]["lost"] == ["history state"]
