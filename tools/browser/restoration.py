@@ -226,6 +226,10 @@ async def _brought(
                 if url not in ("", "about:blank"):
                     words = f"the page of tab {number} ({_short(url)} cannot be loaded again)"
                     report.lost.append(words)
+                if saved.sessions:
+                    async with nowhere(page):
+                        report.lost += await origins.earlier.put_back(page, at=None)
+                        await stand(page, "about:blank")
                 return report
             await _prepared(saved, page, origins, report)
             there = await _visited(saved, number, page, origins, report)

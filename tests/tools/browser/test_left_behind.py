@@ -157,6 +157,25 @@ async def test_session_storage_waits_for_a_tab_to_come_back(
         assert await resumed.value("() => ({...sessionStorage})") == {"cart": "late"}
 
 
+@pytest.mark.parametrize("url", ["about:blank", "data:text/html,<p>made"])
+async def test_session_storage_waits_for_a_tab_that_is_at_no_site(
+    service: BrowserService, site: Changing, url: str
+) -> None:
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.value("() => { sessionStorage.step = localStorage.login = 'kept' }")
+        await page_of(browse).goto(url)
+        found = await saved(browse)
+    async with opened(service, later(browse).view, found) as resumed:
+        assert await resumed.value("location.href") == "about:blank"
+        again = await saved(resumed)
+        assert again.data["tabs"][0]["sessions"] == found.data["tabs"][0]["sessions"]
+        assert again.data["tabs"][0]["history"] == [site.url + "/", "about:blank"]
+        assert again.data["lost"] == []
+        await resumed.text("navigate", url=site.url)
+        assert await resumed.value("[sessionStorage.step, localStorage.login]") == ["kept", "kept"]
+
+
 async def test_session_storage_that_cannot_be_read_or_is_too_much_is_said(
     service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
