@@ -86,7 +86,7 @@ class Dialer:
             return [target.address]
         try:
             async with grant.lookups:
-                return await self._resolver.addresses(target.host)
+                return await self._resolver.addresses(target.host, grant.owner)
         except NotFound:
             raise unreachable(target, f"the name {target.host} has no address") from None
 

@@ -14,6 +14,7 @@ import anyio
 
 from ....sessions.clock import Clock
 from ..addresses import LOOPBACK, IPAddress, mapped
+from .shares import Shares
 
 Lookup = Callable[[str], Sequence[str]]
 """Returns the addresses of a name, or raises OSError. Called in a thread."""
@@ -40,10 +41,10 @@ class _Pending:
 
 
 class Resolver:
-    """Looks each name up once at a time and keeps the answer for a few seconds.
+    """Looks each name up once at a time for an owner, and keeps the answer for a few seconds, for all.
 
     A call that is cancelled or late leaves its thread to the system's resolver, which gives up by itself; `at_once`
-    counts those too.
+    counts those too. Owners share them out: names that nobody answers for keep only their own from being asked.
     """
 
     def __init__(
@@ -58,12 +59,14 @@ class Resolver:
         self._clock = clock
         self._seconds = seconds
         self._keep = keep_seconds
-        self._threads = anyio.Semaphore(at_once)
+        self._threads = Shares(at_once)
+        self._ended = anyio.Event()
+        """Set, and replaced, when a thread has ended."""
         self._lookup = lookup or _system
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[tuple[str, str], _Pending] = {}
         self._known: dict[str, tuple[float, tuple[IPAddress, ...]]] = {}
 
-    async def addresses(self, name: str) -> tuple[IPAddress, ...]:
+    async def addresses(self, name: str, owner: str = "") -> tuple[IPAddress, ...]:
         """Return all addresses of a name, in the system's order of preference.
 
         Raises:
@@ -73,28 +76,30 @@ class Resolver:
             return LOOPBACK
         until, addresses = self._known.get(name, (0.0, ()))
         if until <= self._clock.now():
-            addresses = await self._ask(name)
+            addresses = await self._ask(name, owner)
         if not addresses:
             raise NotFound(name)
         return addresses
 
-    async def _ask(self, name: str) -> tuple[IPAddress, ...]:
+    async def _ask(self, name: str, owner: str) -> tuple[IPAddress, ...]:
         with anyio.move_on_after(self._seconds):
             while True:
-                pending = self._pending.get(name) or await self._start(name)
+                pending = self._pending.get((owner, name)) or await self._start(name, owner)
                 await pending.done.wait()
                 if pending.asked:
                     return pending.addresses
         return ()
 
-    async def _start(self, name: str) -> _Pending:
-        pending = self._pending[name] = _Pending()
+    async def _start(self, name: str, owner: str) -> _Pending:
+        pending = self._pending[owner, name] = _Pending()
         try:
-            await self._threads.acquire()
+            while self._threads.full(owner):
+                await self._ended.wait()
+            self._threads.take(owner)
             pending.asked = True
         except BaseException:
             # Whoever waits too starts it anew.
-            del self._pending[name]
+            del self._pending[owner, name]
             pending.done.set()
             raise
         loop = asyncio.get_running_loop()
@@ -104,21 +109,23 @@ class Resolver:
             with suppress(OSError, UnicodeError):
                 found = self._lookup(name)
             with suppress(RuntimeError):  # the loop is closed, nobody waits any more
-                loop.call_soon_threadsafe(self._answered, name, pending, found)
+                loop.call_soon_threadsafe(self._answered, name, owner, pending, found)
 
         try:
             threading.Thread(target=look_up, name="statehold-resolver", daemon=True).start()
         except RuntimeError:  # the system has no thread left
-            self._answered(name, pending, ())
+            self._answered(name, owner, pending, ())
         return pending
 
-    def _answered(self, name: str, pending: _Pending, found: Sequence[str]) -> None:
-        self._threads.release()
+    def _answered(self, name: str, owner: str, pending: _Pending, found: Sequence[str]) -> None:
+        self._threads.give_back(owner)
+        ended, self._ended = self._ended, anyio.Event()
+        ended.set()
         # What is no address must not keep the name from being asked for again.
         with suppress(ValueError):
             pending.addresses = tuple(mapped(ip_address(one.partition("%")[0])) for one in found)
-        if self._pending.get(name) is pending:
-            del self._pending[name]
+        if self._pending.get((owner, name)) is pending:
+            del self._pending[owner, name]
         if pending.addresses:
             while len(self._known) >= _KEPT:
                 del self._known[next(iter(self._known))]

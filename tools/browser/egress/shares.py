@@ -21,7 +21,7 @@ def affordable() -> int:
 
 
 class Shares:
-    """Counts the connections of each owner.
+    """Counts what each owner has of something that is scarce, such as connections.
 
     An owner may have as many as are still free, and no more: one alone half of them, two a third each. So there is room
     for one who comes late, however many pages of the others are open.

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 import anyio
 import pytest
-from rawhttp import (
-    Names,
-)
+from rawhttp import LOCAL, Names, browser, hello, site
 
 from statehold.sessions.clock import ManualClock
 from statehold.tools.browser.egress.resolver import NotFound, Resolver
+from statehold.tools.browser.proxy import FilteringProxy
 
 
 async def test_a_name_is_asked_for_once_at_a_time_and_kept_a_while() -> None:
@@ -56,3 +55,40 @@ async def test_an_answer_that_is_no_address_is_none() -> None:
     with pytest.raises(NotFound):
         await resolver.addresses("bad.example")
     assert [str(a) for a in await resolver.addresses("bad.example")] == ["192.0.2.2"]
+
+
+async def test_names_that_nobody_answers_for_keep_only_their_owner_from_asking() -> None:
+    answer = threading.Event()
+
+    def lookup(name: str) -> Sequence[str]:
+        if name != "site.example":
+            answer.wait(10)
+            return []
+        return ["127.0.0.1"]
+
+    refused: list[int] = []
+    resolver = Resolver(ManualClock(), lookup=lookup, at_once=4)
+    async with (
+        site(hello(b"here")[0]) as port,
+        FilteringProxy(resolver=resolver) as proxy,
+        anyio.create_task_group() as tasks,
+    ):
+        many = [await proxy.admit(LOCAL, owner="alice") for _ in range(2)]
+        late = await proxy.admit(LOCAL, owner="ben")
+
+        async def ask(number: int) -> None:
+            async with browser(many[number % 2]) as one:
+                # One of them is what the other owner asks for, too.
+                host = "site.example" if number == 7 else f"slow{number}.example"
+                refused.append((await one.get(f"http://{host}:{port}/")).status)
+
+        for number in range(8):
+            tasks.start_soon(ask, number)
+        await anyio.wait_all_tasks_blocked()
+        try:
+            async with browser(late) as one:
+                assert (await one.get(f"http://site.example:{port}/")).status == 200
+            assert not refused
+        finally:
+            answer.set()
+    assert sorted(refused) == [200] + [502] * 7
