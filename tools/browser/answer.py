@@ -31,6 +31,16 @@ ORDER: Final = (
 TEXT_LIMIT: Final = 2 * 2**20
 """The longest section, in characters; what is longer is cut, and that is said."""
 
+TITLE: Final = 500
+ADDRESS: Final = 2000
+"""How much of a title and of an address is shown, in characters; each is in most answers."""
+
+_LIKE_OURS: Final = re.compile(
+    rf"(?:\A|(?<=[\n\r\u2028\u2029]))(?=### (?:{'|'.join(ORDER)})|Note from Statehold)"
+)
+"""Where a line begins that looks like one of ours."""
+_STEERS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""What a terminal would obey."""
 
 DIFFERENT_LINES: Final = 500
 """How many lines may differ between two snapshots for the difference to be shown."""
@@ -111,6 +121,9 @@ class Answer:
             if len(text) > TEXT_LIMIT:
                 left = len(text) - TEXT_LIMIT
                 text = f"{text[:TEXT_LIMIT]}\n[{left} more characters were left out]"
+            if name != "Snapshot":
+                # Each line of that begins with blanks or a sign, and other signs are escaped.
+                text = _harmless(text)
             if name == "Ran Playwright code":
                 text = f"```{self.language}\n{text}\n```"
             parts.append(f"### {name}\n{text}")
@@ -122,6 +135,23 @@ class Answer:
         if self.is_error:
             payload["isError"] = True
         return CallResult(payload)
+
+
+def _harmless(text: str) -> str:
+    """Return what a page holds so that none of its lines looks like one of ours, and nothing in it steers a terminal."""
+    text = _STEERS.sub(lambda found: _shown(found[0]), text)
+    return _LIKE_OURS.sub("  ", text) if "### " in text or "Note from" in text else text
+
+
+def _shown(control: str) -> str:
+    """Return the picture of a control character; some have none."""
+    return chr(0x2400 + ord(control)) if control < " " else "\ufffd"
+
+
+def in_line(text: str, most: int) -> str:
+    """Return a text in one line, and of a long one the beginning."""
+    line = " ".join(text[: most + 1].split())
+    return f"{line[:most]}..." if len(text) > most else line
 
 
 def as_json(value: object) -> str:
@@ -183,4 +213,4 @@ def _same(pairs: Iterable[tuple[str, str]]) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-__all__ = ["Answer", "as_json", "difference"]
+__all__ = ["ADDRESS", "TITLE", "Answer", "as_json", "difference", "in_line"]

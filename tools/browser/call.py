@@ -15,7 +15,7 @@ import anyio
 
 from ...sessions.exact import well_formed
 from ...sessions.services import CallContext
-from .answer import Answer, difference
+from .answer import ADDRESS, TITLE, Answer, difference, in_line
 from .failures import ToolFailed, in_words, was_done
 from .glimpse import Glimpse
 from .locator import is_locator, located
@@ -367,12 +367,12 @@ class Call:
         return said
 
     async def _page(self, tab: Tab) -> None:
-        lines = [f"- Page URL: {tab.page.url}"]
+        lines = [f"- Page URL: {in_line(tab.page.url, ADDRESS)}"]
         asked, title = self._title
         if asked is not tab:
             title = await self.session.title(tab)
         if title:
-            lines.append(f"- Page Title: {title}")
+            lines.append(f"- Page Title: {in_line(title, TITLE)}")
         if instead := tab.instead:
             lines.append(f"- {instead}")
         errors, warnings = tab.troubles()

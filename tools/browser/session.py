@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
+from .answer import ADDRESS, TITLE, in_line
 from .config import BrowserConfig
 from .failures import ToolFailed
 from .files import Files, reason
@@ -307,7 +308,8 @@ class BrowserSession:
                     tasks.start_soon(ask, number, entry)
         current = self.tabs.place
         return [
-            f"- {number}:{' (current)' if number == current else ''} [{titles[number]}]({entry.url})"
+            f"- {number}:{' (current)' if number == current else ''}"
+            f" [{in_line(titles[number], TITLE)}]({in_line(entry.url, ADDRESS)})"
             for number, entry in enumerate(entries)
         ]
 
