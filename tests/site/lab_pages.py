@@ -230,7 +230,8 @@ navigator.serviceWorker.register("/worker.js").then(() => navigator.serviceWorke
 WORKER_JS = """addEventListener("install", () => skipWaiting());
 addEventListener("activate", event => event.waitUntil(clients.claim()));
 addEventListener("fetch", event => { if (event.request.url.endsWith("/worker/answer"))
-  event.respondWith(new Response("answered by the worker")); });"""
+  event.respondWith(new Response("answered by the worker")); });
+if (location.search === "?asking") setInterval(() => fetch("/counter"), 10);"""
 
 SOCKET = f"""<label>Word <input id="word" value="hello"></label><button onclick="tell()">Send</button>{SAID}<script>
 const socket = new WebSocket("ws://" + location.host + "/ws"); const tell = () => socket.send(word.value);

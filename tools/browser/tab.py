@@ -34,7 +34,7 @@ DIALOGS: Final = 20
 """How many dialogs a page may open between two calls; a page that opens more gets them dismissed unseen."""
 
 FLOOD: Final = 5000
-"""How many requests and console messages a page may have within FLOOD_SECONDS: more would keep us from all else."""
+"""How many requests, messages, errors and addresses a page may have within FLOOD_SECONDS: more keeps us from all else."""
 FLOOD_SECONDS: Final = 10.0
 FLOOD_SIZE: Final = 256 * 2**20
 """How many characters FLOOD of them may have altogether: Playwright and its driver keep those of some thousand."""
@@ -288,9 +288,15 @@ class Tab:
         return levels.count("error"), levels.count("warning")
 
     def _error(self, error: Error) -> None:
-        text = (error.stack or str(error))[:10_000]
+        text = error.stack or str(error)
+        self._flow(len(text))
+        text = text[:10_000]
         self._say(ConsoleLine("error", "uncaught", text, ""))
         self.news.append(f"New uncaught error: {error}"[:500])
+
+    def count(self, request: Request) -> None:
+        """Note what a request costs us, of the page or of the worker of its site."""
+        self._flow(len(request.url) + len(request.post_data_buffer or b""))
 
     def _flow(self, size: int) -> None:
         """Note that the page did something that costs us time, and memory of some characters."""
@@ -306,7 +312,7 @@ class Tab:
             self._on_flood(self)
 
     def _request(self, request: Request) -> None:
-        self._flow(len(request.url) + len(request.post_data_buffer or b""))
+        self.count(request)
         self.requests.append(request)
         self._asked += 1
         self.pending.add(request)
@@ -319,6 +325,7 @@ class Tab:
         self._note_change()
 
     def _navigated(self, frame: Frame) -> None:
+        self._flow(len(frame.url))
         if frame.parent_frame is not None:
             return
         # A page's requests and messages are those since it was loaded, but not those of a mere change of the fragment.

@@ -11,6 +11,7 @@ import anyio
 
 from .restoration import SleepingTab
 from .tab import News, Tab
+from .world import origin_of
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Download, Page, Request
@@ -168,7 +169,7 @@ class Tabs:
 
     def _flooded(self, tab: Tab) -> None:
         self.news.append(
-            f"The page {tab.url[:500]} did more at once than a page may (requests, console messages), and was closed."
+            f"The page {tab.url[:500]} did more at once than a page may (requests, messages, errors), and was closed."
         )
         self._spawn(self.close, tab)
 
@@ -220,6 +221,11 @@ class Tabs:
         first = request.redirected_from is None and request.is_navigation_request()
         if first and not _has_page(request):
             self._coming.add(request)
+        if worker := request.service_worker:
+            # It is nobody's page; those of its site keep it alive.
+            for tab in list(self):
+                if origin_of(tab.url) == origin_of(worker.url):
+                    tab.count(request)
 
     def expect(self, window: str) -> None:
         """Note that a page is opening a window."""

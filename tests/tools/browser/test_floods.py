@@ -22,9 +22,14 @@ ASKING = "() => { setInterval(() => { for (let i = 0; i < 20; i++) fetch('/count
 SENDING = (
     "() => { setInterval(() => fetch('/counter', {method: 'POST', body: 'x'.repeat(1e5)}), 5) }"
 )
+FAILING = "() => { setInterval(() => { for (let i = 0; i < 400; i++) reportError(i) }, 10) }"
+GOING = (
+    "() => { setInterval(() => { for (let i = 0; i < 9; i++) history.replaceState(i, '') }, 10) }"
+)
+WORKING = "() => { navigator.serviceWorker.register('/worker.js?asking') }"
 
 
-@pytest.mark.parametrize("script", [LOGGING, ASKING, SENDING])
+@pytest.mark.parametrize("script", [LOGGING, ASKING, SENDING, FAILING, GOING, WORKING])
 async def test_a_page_that_floods_the_browser_is_closed_and_that_is_told(
     data: Path, shell: str, lab: str, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
