@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, Literal, cast
+from urllib.parse import quote
 
 REDACTED: Final = "[redacted]"
 _REDACTED: Final = rf"\g<head>{REDACTED}"
@@ -20,6 +21,8 @@ LEVELS: Final = 50
 """Levels of a value that are kept."""
 SLACK: Final = 256
 """Characters behind a cut that are looked at, so that a secret across it is recognised."""
+BEGINNING: Final = 32
+"""Characters of a secret that are looked for in addresses; behind those of a longer one all of the address is left out."""
 KEY_LENGTH: Final = 128
 SHORTEST: Final = 8
 """A text with fewer characters has no room for a secret and what tells that it is one."""
@@ -239,14 +242,15 @@ class Redactor:
 
 
 class Known:
-    """Texts that are known to be secret, to be taken out of what repeats them as they are, or as code or JSON."""
+    """Texts that are known to be secret, to be taken out of what repeats them, also as code, as JSON and in addresses."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = frozenset(text for text in texts if text)
         forms = {form for text in self._texts if len(text) >= LEAST for form in _written(text)}
         # Of long ones the beginning will do; what follows it is not told from the rest.
         self._forms = sorted({form[:SLACK] for form in forms}, key=len, reverse=True)
-        alike = (re.escape(one) + ("" if len(one) < SLACK else r"[\s\S]*") for one in self._forms)
+        alike = [re.escape(one) + ("" if len(one) < SLACK else r"[\s\S]*") for one in self._forms]
+        alike += [_in_address(text) for text in self._texts if len(text) >= LEAST]
         self._pattern = re.compile("|".join(alike)) if forms else None
 
     def within(self, value: object, *, levels: int = LEVELS) -> object:
@@ -290,6 +294,22 @@ def _written(text: str) -> Iterator[str]:
     yield repr(text)[1:-1]
     yield json.dumps(text)[1:-1]
     yield json.dumps(text, ensure_ascii=False)[1:-1]
+    yield quote(text, safe="", errors="replace")
+
+
+def _in_address(text: str) -> str:
+    """Return what finds a text in an address, each part of which has signs of its own that are percent-encoded."""
+    return "".join(map(_as_encoded, text[:BEGINNING])) + (r"\S*" if len(text) > BEGINNING else "")
+
+
+def _as_encoded(character: str) -> str:
+    if character.isascii() and character.isalnum():
+        return character
+    encoded = quote(character, safe="", errors="replace")
+    if encoded == character:
+        encoded = f"%{ord(character):02X}"
+    blank = r"|\+" if character == " " else ""
+    return f"(?:{re.escape(character)}|(?i:{encoded}){blank})"
 
 
 def _begun(text: str, form: str) -> int:

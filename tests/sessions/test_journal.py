@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import orjson
 import pytest
@@ -151,6 +154,19 @@ def test_a_secret_argument_is_not_kept_where_the_result_repeats_it(secret: str) 
         assert "[redacted]" in text
         assert secret[:4] not in text
         assert secret[-4:] not in text
+
+
+@pytest.mark.parametrize("secret", ["it's s/e&cret+ ~1", "grün ☃ *", "l l" * 300])
+@pytest.mark.parametrize("spelled", [quote, quote_plus, partial(quote, safe="/'+~*&")])
+def test_a_secret_argument_is_not_kept_where_it_is_in_an_address(
+    secret: str, spelled: Callable[..., str]
+) -> None:
+    address = f"https://a.test/?q={spelled(secret)}"
+    content = [{"type": "text", "text": one} for one in (address, address.lower())]
+    kept = entry(
+        arguments={"password": secret}, limit=10_000, outcome=CallResult({"content": content})
+    )
+    assert kept.result["content"] == ["https://a.test/?q=[redacted]"] * 2
 
 
 def test_what_is_too_short_to_be_looked_for_is_left_in_results() -> None:

@@ -66,6 +66,7 @@ class Call:
         self._plain: set[str] = set()
         """Texts that went into fields that are not secret."""
         self._secret: set[str] = set()
+        self._kept_back: list[str] = []
 
     async def tab(self) -> Tab:
         """Return the current tab. There is always one; a crashed one is replaced, and that is told.
@@ -259,10 +260,14 @@ class Call:
         """Return a text that was typed as code in the answer shows it."""
         return MASK if text in self._secret else text
 
+    def keep_back(self, texts: Iterable[str]) -> None:
+        """Keep texts of the result out of the journal."""
+        self._kept_back += texts
+
     def secrets(self, typed: Iterable[str]) -> list[str]:
         """Return what the journal must not have. Of what was `typed`, nobody may have got to see the field."""
         own = [text for text in typed if text not in self._plain or text in self._secret]
-        return [*self.session.withheld.texts, *own]
+        return [*self.session.withheld.texts, *own, *self._kept_back]
 
     async def _note_edits(self, tab: Tab) -> None:
         from playwright.async_api import Error

@@ -41,6 +41,19 @@ async def test_cookies_are_listed_by_domain_and_by_path(browse: Browse) -> None:
     assert "No cookies found" in await browse.text("cookie_list", domain="none.org")
 
 
+async def test_the_journal_gets_no_login_of_a_cookie_or_an_address(
+    browse: Browse, lab: str
+) -> None:
+    assert (await browse.call("cookie_set", name="a", value="login 1")).secrets == ["login 1"]
+    await browse.text("cookie_set", name="a", value="login 1", domain="example.org")
+    assert (await browse.call("cookie_get", name="a")).secrets == ["login 1"]
+    assert (await browse.call("cookie_list")).secrets == ["login 1"]
+    assert not (await browse.call("snapshot")).secrets
+    for password in ("it's", "p@ss"):
+        address = lab.replace("://", f"://ada:{password}@")
+        assert password in ((await browse.call("navigate", url=address)).secrets or ())
+
+
 async def test_cookies_are_deleted_by_name_and_all_at_once(browse: Browse) -> None:
     for name in ("a", "b", "c"):
         await browse.text("cookie_set", name=name, value="1", domain="example.org")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from playwright.async_api import Cookie
 
 _READ = "await page.context.cookies()"
+JOURNALLED: Final = 20
+"""Of how many cookies the values are looked for in what the journal keeps of a result."""
 
 
 class ListCookies(Arguments):
@@ -27,12 +30,14 @@ class ListCookies(Arguments):
 async def cookie_list(call: Call, given: ListCookies) -> None:
     """List the cookies of the session, of all sites unless a domain or a path is given."""
     found = [
-        f"{cookie.get('name')}={cookie.get('value')} ({_place(cookie)})"
+        cookie
         for cookie in await call.session.context.cookies()
         if (given.domain or "") in cookie.get("domain", "")
         and cookie.get("path", "").startswith(given.path or "")
     ]
-    call.answer.result("\n".join(found) or "No cookies found")
+    _keep_back(call, found)
+    lines = [f"{cookie.get('name')}={cookie.get('value')} ({_place(cookie)})" for cookie in found]
+    call.answer.result("\n".join(lines) or "No cookies found")
     call.answer.code(_READ)
 
 
@@ -44,8 +49,14 @@ class CookieName(Arguments):
 async def cookie_get(call: Call, given: CookieName) -> None:
     """Return the cookies of one name with their attributes; there is one for each site that set it."""
     found = await _named(call, given.name)
+    _keep_back(call, found)
     call.answer.result("\n".join(map(_whole, found)) or f"Cookie '{given.name}' not found")
     call.answer.code(_READ)
+
+
+def _keep_back(call: Call, cookies: Sequence[Cookie]) -> None:
+    """Keep the values of cookies out of the journal: most are logins. It has the beginning of a result alone."""
+    call.keep_back(cookie.get("value", "") for cookie in cookies[:JOURNALLED])
 
 
 async def _named(call: Call, name: str) -> list[Cookie]:
@@ -80,7 +91,7 @@ class SetCookie(Arguments):
     same_site: Annotated[Literal["Strict", "Lax", "None"] | None, Field(alias="sameSite")] = None
 
 
-@tool("browser_cookie_set", title="Set cookie", cap="storage")
+@tool("browser_cookie_set", title="Set cookie", cap="storage", secret=["value"])
 async def cookie_set(call: Call, given: SetCookie) -> None:
     """Set a cookie, for the site of the current page unless a domain is given. The page sees it at its next request."""
     from playwright.async_api import Error

@@ -49,6 +49,8 @@ async def go_to(call: Call, wanted: str) -> None:
     from playwright.async_api import Error, TimeoutError
 
     url = address(wanted)
+    if password := urlsplit(url).password:
+        call.session.withheld.add(password)
     patience = call.config.navigation_seconds * 1000
 
     async def go() -> None:
