@@ -111,14 +111,18 @@ class Files:
         raise AssertionError("unreachable: there is always one more number")
 
     async def write(self, name: str, data: bytes) -> Path:
-        """Keep a file; the folder holds at most four times the largest download.
+        """Keep a file, all of it or nothing; the folder holds at most four times the largest download.
 
         Raises:
             OSError: there is no room for it.
         """
         await self._check_room(len(data))
         path = await self.path(name)
-        await anyio.to_thread.run_sync(path.write_bytes, data)
+        try:
+            await anyio.to_thread.run_sync(path.write_bytes, data)
+        except BaseException:
+            _remove(path)
+            raise
         return path
 
     async def admit(self, path: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -47,6 +48,21 @@ async def test_every_name_becomes_one_that_a_system_takes(
     assert first.startswith(begins)
     assert first.endswith(ends)
     assert second == f"{Path(first).stem}-2{Path(first).suffix}"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit")
+async def test_a_file_that_does_not_fit_on_the_disk_leaves_nothing(files: Files) -> None:
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5 * MIB, before[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            await files.write("page.png", bytes(6 * MIB))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert await files.names() == []
+    assert (await files.write("page.png", bytes(6 * MIB))).name == "page.png"
 
 
 async def test_a_file_is_read_as_text_or_as_a_blob(files: Files) -> None:
