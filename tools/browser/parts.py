@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from ..upstream import proc
+
 if TYPE_CHECKING:
     from playwright.async_api import Browser
 
 BROWSER: Final = "browser"
-HOLDERS: Final = {
+ZYGOTE: Final = "zygote"
+NEEDED: Final = {
     "network.mojom.NetworkService": "its network process ended",
     "storage.mojom.StorageService": "its storage process ended",
+    ZYGOTE: "the process that starts its pages ended",
 }
-"""Which hold what pages have stored, such as cookies. Chromium starts an empty one in the place of one that ended, and
-tells nobody."""
+"""Without which it is no use any more, and tells nobody. The first two hold what pages have stored, such as cookies, and
+Chromium starts an empty one in the place of one that ended; without the last it opens no page any more."""
 
 
 class Parts:
@@ -32,8 +36,15 @@ class Parts:
             if self._session is None:
                 self._session = await self._browser.new_browser_cdp_session()
             found: Any = await self._session.send("SystemInfo.getProcessInfo")
-            return [(part["type"], part["id"]) for part in found["processInfo"]]
+            parts = [(part["type"], part["id"]) for part in found["processInfo"]]
+            return [*parts, *((ZYGOTE, zygote) for zygote in _zygotes(dict(parts)[BROWSER]))]
         return []
 
 
-__all__ = ["BROWSER", "HOLDERS", "Parts"]
+def _zygotes(browser: int) -> list[int]:
+    """Return the processes that all others of a browser are forked from, which it does not tell itself; Linux only."""
+    children = proc.children(browser)
+    return [child for child in children if f"--type={ZYGOTE}" in proc.command_line(child)]
+
+
+__all__ = ["BROWSER", "NEEDED", "Parts"]

@@ -21,7 +21,7 @@ from ..upstream.ledger import Ledger
 from .clipboard import Turns
 from .driver import CHECK_SECONDS, Driver
 from .living import while_living
-from .parts import BROWSER, HOLDERS, Parts
+from .parts import BROWSER, NEEDED, Parts
 from .popups import Popups
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class BrowserProcess:
         self._parts = parts
         self._spawn = spawn
         self.whole = True
-        """Whether it has all its processes that hold what pages have stored; what it says is stored is wrong otherwise."""
+        """Whether it has all processes that it needs; what it says is stored may be wrong otherwise."""
         self._guarded: set[int] = set()
         self._checking = anyio.Lock()
         self.driver = driver
@@ -116,16 +116,16 @@ class BrowserProcess:
             self.pid = dict(await self._parts.now(within=CHECK_SECONDS)).get(BROWSER)
 
     async def guard(self) -> None:
-        """From now on count as dead without one of the processes that hold what pages have stored.
+        """From now on count as dead without one of the processes that it needs.
 
         To be called again from time to time, because some of them start late.
         """
         if self._parts is None:
             return
         for kind, pid in await self._parts.now(within=GUARD_SECONDS):
-            if kind in HOLDERS and pid not in self._guarded:
+            if kind in NEEDED and pid not in self._guarded:
                 self._guarded.add(pid)
-                self._spawn(self._end_with, pid, HOLDERS[kind])
+                self._spawn(self._end_with, pid, NEEDED[kind])
 
     async def _end_with(self, pid: int, reason: str) -> None:
         assert self.pid is not None

@@ -82,6 +82,14 @@ def program(pid: int) -> str:
         return "?"
 
 
+def command_line(pid: int) -> str:
+    """Return what a process was started with, its parts parted by spaces; Linux only, else empty."""
+    try:
+        return (PROC / str(pid) / "cmdline").read_text(errors="replace").replace("\0", " ").strip()
+    except OSError:
+        return ""
+
+
 def descriptors(pid: int) -> list[str]:
     """Return what each open descriptor of a process leads to, kinds without numbers; Linux only, else empty."""
     folder = PROC / str(pid) / "fd"
@@ -214,6 +222,7 @@ __all__ = [
     "LINUX",
     "MARK",
     "children",
+    "command_line",
     "descriptors",
     "ended",
     "group_members",

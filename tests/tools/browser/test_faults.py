@@ -204,6 +204,31 @@ async def test_a_browser_that_forgot_what_pages_stored_is_no_browser_any_more(
             assert await browse.value(LOGGED_IN) == ["login=1", "1"]
 
 
+def zygote_of(browse: Browse) -> psutil.Process:
+    return next(
+        child
+        for child in psutil.Process(browser_pid(browse)).children()
+        if "--type=zygote" in " ".join(child.cmdline())
+        and "--no-zygote-sandbox" not in " ".join(child.cmdline())
+    )
+
+
+@pytest.mark.skipif(not proc.LINUX, reason="other systems have no such process")
+@pytest.mark.parametrize("which", ["shell", "whole"])
+async def test_a_browser_that_can_start_no_page_any_more_is_replaced(
+    data: Path, which: str, request: pytest.FixtureRequest
+) -> None:
+    """Chromium goes on without the process that its pages are started from, and never opens one again."""
+    async with running(data, request.getfixturevalue(which)) as service:
+        async with opened(service) as browse:
+            zygote_of(browse).kill()
+            with anyio.fail_after(5):
+                await browse.connection.lost.wait()
+        with anyio.fail_after(20):
+            async with opened(service) as browse:
+                assert "2" in await browse.text("evaluate", function="() => 2")
+
+
 @pytest.mark.skipif(not proc.LINUX, reason="other systems open links in another way")
 async def test_a_link_starts_no_program_of_the_machine(
     data: Path, tmp_path: Path, whole: str, monkeypatch: pytest.MonkeyPatch
