@@ -372,7 +372,9 @@ class Registry:
                     yield session
                     return
             finally:
-                await self.changes.give_back(session)
+                # Waiting for whoever holds it next, such as a pause, would be too late for telling what is new.
+                if session.status is Status.PAUSED:
+                    await self.changes.give_back(session)
         raise SessionBusy("The session keeps changing.")
 
     async def extend(self, principal: Principal, ref: str, seconds: float) -> Session:

@@ -16,7 +16,7 @@ from statehold.sessions import links
 from statehold.sessions import saving as kept
 from statehold.sessions.errors import InvalidArgument, ServiceUnavailable, StoreUnavailable
 from statehold.sessions.records import LOCAL
-from statehold.sessions.router import Answer, Request
+from statehold.sessions.router import Answer, Request, notice
 from statehold.sessions.services import CallResult, Snapshot, ToolSpec
 from statehold.sessions.session import Session
 
@@ -36,9 +36,9 @@ async def unsaved(house: House, tool: str = "inc") -> tuple[Session, Counter]:
 
 async def noticed(house: House, session: Session) -> str:
     """Return what the first result says."""
-    notice = (await house.call(session.id, "get")).notice
-    assert notice is not None
-    return notice
+    told = (await house.call(session.id, "get")).notice
+    assert told is not None
+    return told
 
 
 async def died(house: House, session: Session) -> None:
@@ -278,3 +278,24 @@ async def test_a_restart_on_request_does_not_wait_for_what_is_stuck(
             await house.registry.restart(LOCAL, session.id)
         assert BEHIND in await noticed(house, session)
         assert await house.count(session.id) == 2
+
+
+async def test_what_a_restart_on_request_told_is_not_told_again_after_a_pause_that_waited_for_it(
+    build: Build,
+):
+    async with build(saving()) as house:
+        session, _ = await unsaved(house)
+
+        async def restart() -> None:
+            found = await house.registry.restart(LOCAL, session.id)
+            told = notice(found, *found.bindings.values())
+            assert told is not None
+            assert "(generation 1 to 2;" in told
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(restart)
+            await house.until(session.changing.locked)
+            await house.registry.pause(LOCAL, session.id)
+        told = await noticed(house, session)
+        assert "(generation 2 to 3;" in told
+        assert "Lost before that" not in told
