@@ -135,9 +135,12 @@ class Driver:
         transport.deserialize_message = received
         # Read, so that asyncio does not report as forgotten what `exited` says.
         failed: asyncio.Future[None] = transport.on_error_future
-        failed.add_done_callback(lambda future: future.exception())
+        starting: asyncio.Future[Any] = client._playwright
+        for future in (failed, starting):
+            future.add_done_callback(lambda future: future.cancelled() or future.exception())
         closed.add_done_callback(self._over)
-        self._playwright = Playwright(await client._playwright)
+        # Cancelled it would leave a task of its own behind, which fails when the driver ends and whose error nobody reads.
+        self._playwright = Playwright(await asyncio.shield(starting))
 
     async def _spawn(self) -> None:
         from playwright._impl._driver import (

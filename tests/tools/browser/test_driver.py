@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+import signal
 import sys
 from functools import partial
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 from playwright.async_api import Error
 
 from statehold.sessions.errors import ServiceUnavailable
+from statehold.tools.browser import driver as drivers
 from statehold.tools.browser.driver import Driver
 
 
@@ -61,3 +65,23 @@ async def test_what_is_written_to_a_driver_that_just_died_fails_as_playwright_do
     # In a thread of its own, beside the loop on which the browser of the other tests may be running.
     run = partial(anyio.run, ask, backend_options={"use_uvloop": True})
     await anyio.to_thread.run_sync(run)
+
+
+async def test_a_driver_that_is_given_up_while_it_starts_leaves_nothing_to_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    spawn = asyncio.create_subprocess_exec
+
+    async def stopped(*command: str, **options: Any) -> asyncio.subprocess.Process:
+        process = await spawn(*command, **options)
+        os.kill(process.pid, signal.SIGSTOP)
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", stopped)
+    monkeypatch.setattr(drivers, "START_SECONDS", 0.1)
+    monkeypatch.setattr(drivers, "STOP_SECONDS", 0.1)
+    with anyio.fail_after(10), pytest.raises(ServiceUnavailable):
+        await Driver.start(tmp_path)
+    await anyio.wait_all_tasks_blocked()
+    gc.collect()
+    assert "never retrieved" not in caplog.text
