@@ -29,12 +29,16 @@ TELL_SECONDS: Final = 1.0
 class Waiting:
     """Tells a caller who wants to know, once a second, what its call waits for before it begins."""
 
-    __slots__ = ("_ctx", "told")
+    __slots__ = ("_before", "_ctx", "farthest", "told")
 
-    def __init__(self, ctx: CallContext) -> None:
+    def __init__(self, ctx: CallContext, before: float = 0.0) -> None:
+        """`before` is how far its caller was told of already, when the call is sent again."""
         self._ctx = ctx
-        self.told = 0.0
+        self._before = before
+        self.told = before
         """How many seconds it told of. What is told later comes after them: progress has to increase (2026-07-28)."""
+        self.farthest = before
+        """How far its caller was told of, also by the tool."""
 
     async def during(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
         """Return what `work` returns, and raise what it raises."""
@@ -45,9 +49,10 @@ class Waiting:
     async def _tell(self, what: str) -> None:
         while True:
             await anyio.sleep(TELL_SECONDS)
-            self.told += TELL_SECONDS
+            self.told = self.farthest = self.told + TELL_SECONDS
+            seconds = self.told - self._before
             with suppress(Exception):
-                await self._ctx.progress(self.told, None, f"{what}: {self.told:g} seconds so far")
+                await self._ctx.progress(self.told, None, f"{what}: {seconds:g} seconds so far")
 
 
 class Timed:
@@ -93,9 +98,11 @@ class Timed:
         return self._ctx.can_return_input_required
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        before = 0.0 if self._waiting is None else self._waiting.told
-        if before:
-            progress, total = progress + before, None if total is None else total + before
+        waiting = self._waiting
+        if waiting is not None:
+            if before := waiting.told:
+                progress, total = progress + before, None if total is None else total + before
+            waiting.farthest = max(waiting.farthest, progress)
         await self._ctx.progress(progress, total, message)
 
     async def log(self, params: JSON) -> None:

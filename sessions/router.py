@@ -235,8 +235,9 @@ class Router:
     async def _sent(
         self, session: Session, binding: Binding, request: Request, ctx: CallContext
     ) -> CallResult:
+        waiting = Waiting(ctx)
         try:
-            return await self._send(session, binding, request, ctx)
+            return await self._send(session, binding, request, ctx, waiting)
         except ConnectionLost:
             # Nothing was sent: sending it over the next connection repeats nothing.
             request.sent, request.ended_at = False, None
@@ -244,16 +245,22 @@ class Router:
             spec = binding.service.tool(request.tool)
             if request.operation_id is not None or spec is None or not spec.repeatable:
                 raise
+        waiting = Waiting(ctx, waiting.farthest)
         try:
-            return await self._send(session, binding, request, ctx)
+            return await self._send(session, binding, request, ctx, waiting)
         except ConnectionLost:
             request.sent, request.ended_at = False, None
             raise
 
     async def _send(
-        self, session: Session, binding: Binding, request: Request, ctx: CallContext
+        self,
+        session: Session,
+        binding: Binding,
+        request: Request,
+        ctx: CallContext,
+        waiting: Waiting,
     ) -> CallResult:
-        live, waiting = binding.live, Waiting(ctx)
+        live = binding.live
         if live is None or not live.usable:
             live = await waiting.during(
                 f"Opening {request.service}", partial(self._connected, session, binding)

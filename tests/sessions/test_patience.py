@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,10 +13,18 @@ from house import Build, House
 from later import Later
 
 from statehold.sessions import patience
+from statehold.sessions.errors import OutcomeUnknown
 from statehold.sessions.patience import limited
+from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
 from statehold.sessions.router import Request
-from statehold.sessions.services import JSON, CallContext, SessionView, Snapshot
+from statehold.sessions.services import (
+    JSON,
+    CallContext,
+    CallResult,
+    SessionView,
+    Snapshot,
+)
 from statehold.sessions.session import Session
 
 
@@ -278,3 +286,30 @@ async def test_what_a_tool_tells_comes_after_what_was_told_before_it() -> None:
         waiting.told = 3.0
         await timed.progress(1, 10, "later")
     assert told.heard == [(1, None, "as it is"), (4, 13, "later")]
+
+
+@pytest.mark.usefixtures("often")
+async def test_what_is_told_of_a_call_that_is_sent_again_comes_after_what_was_told_before(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with build(Counting(), policy=Policy(recovery_backoff=(0.0,))) as house:
+        session, told = await house.create(), Told()
+        await house.call(session.id)
+        [counter], whole = house.counter.live, house.counter.open
+
+        async def call(tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
+            await ctx.progress(7, None, "at work")
+            counter.die("killed")
+            raise OutcomeUnknown("The connection died during the call.")
+
+        async def open(view: SessionView, snapshot: Snapshot | None) -> Counter:
+            await told.twice.wait()
+            return await whole(view, snapshot)
+
+        monkeypatch.setattr(counter, "call", call)
+        monkeypatch.setattr(house.counter, "open", open)
+        with anyio.fail_after(5):
+            await house.router.call(Request(LOCAL, session.id, "counter", "get", {}), told)
+        seconds = [progress for progress, _, _ in told.heard]
+        assert seconds == sorted(set(seconds))
+        assert told.heard[1][2] == "Opening counter: 0.01 seconds so far"
