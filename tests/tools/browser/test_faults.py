@@ -23,6 +23,7 @@ from statehold.tools.browser import driver
 from statehold.tools.browser import session as sessions
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.tab import DIALOGS, Tab
+from statehold.tools.browser.tabs import Entry, Tabs
 from statehold.tools.browser.tool import BrowserTool
 from statehold.tools.browser.tools import navigating
 from statehold.tools.upstream import proc
@@ -340,6 +341,33 @@ async def test_a_page_that_is_too_large_for_a_snapshot_is_kept(
         assert "longer than 1 seconds" in section(text, "Error")
         assert "some" in await browse.text("snapshot", target="#part")
         assert await browse.value("() => document.querySelectorAll('button').length") == 20000
+
+
+STUCK = """() => { setTimeout(() => {
+    const request = new XMLHttpRequest(); request.open("GET", "/api/gate/stuck", false); request.send(); }); }"""
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_page_that_comes_while_the_one_before_it_is_given_up_is_opened_once_more(
+    data: Path, shell: str, lab_site: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab, whole = lab_site.url, Tabs.close
+
+    async def close(tabs: Tabs, tab: Entry) -> None:
+        """Closing takes as long as the page needs to go on after all."""
+        assert isinstance(tab, Tab)
+        async with tab.page.expect_event("domcontentloaded"):
+            lab_site.open("stuck")
+        await whole(tabs, tab)
+
+    async with running(data, shell) as service, opened(service) as browse:
+        await browse.text("navigate", url=f"{lab}/form")
+        await browse.value(STUCK)
+        with monkeypatch.context() as patched, anyio.fail_after(30):
+            patched.setattr(Tabs, "close", close)
+            text = await browse.text("navigate", url=f"{lab}/counter")
+        assert "did not answer any more and was closed" in section(text, "Events")
+        assert "Increment" in section(text, "Snapshot")
 
 
 async def answered(browse: Browse, lab: str, button: str) -> str:

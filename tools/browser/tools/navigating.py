@@ -123,6 +123,7 @@ async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
 
     tab = await call.tab()
     page, came, answered = tab.page, anyio.Event(), anyio.Event()
+    given_up = False
 
     def note(frame: Frame) -> None:
         if frame.parent_frame is None:
@@ -135,12 +136,14 @@ async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
             answered.set()
 
     async def watch() -> None:
+        nonlocal given_up
         with anyio.move_on_after(HANGS_SECONDS):
             await came.wait()
         if not (came.is_set() or answered.is_set()):
             with anyio.CancelScope(shield=True):
                 # Now that another page is on its way, the browser lets nobody stop what this one runs.
                 await call.session.give_up(tab)
+            given_up = page.is_closed()
 
     async def make_ready() -> None:
         await came.wait()
@@ -170,7 +173,8 @@ async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
         page.remove_listener("framenavigated", note)
     if failure is not None and not page.is_closed():
         raise failure
-    return failure is None
+    # The next page may have come while the one before it was being closed, and was closed with it.
+    return failure is None and not given_up
 
 
 def address(wanted: str) -> str:
