@@ -6,7 +6,7 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -111,9 +111,11 @@ class BrowserProcess:
             self._spawn(self.check)
 
     async def identify(self) -> None:
-        """Find out which process it is."""
+        """Find out which process it is, and guard what it has from the start."""
         if self._parts is not None:
-            self.pid = dict(await self._parts.now(within=CHECK_SECONDS)).get(BROWSER)
+            parts = await self._parts.now(within=CHECK_SECONDS)
+            self.pid = dict(parts).get(BROWSER)
+            self._guard(parts)
 
     async def guard(self) -> None:
         """From now on count as dead without one of the processes that it needs.
@@ -122,7 +124,10 @@ class BrowserProcess:
         """
         if self._parts is None:
             return
-        for kind, pid in await self._parts.now(within=GUARD_SECONDS):
+        self._guard(await self._parts.now(within=GUARD_SECONDS))
+
+    def _guard(self, parts: Iterable[tuple[str, int]]) -> None:
+        for kind, pid in parts:
             if kind in NEEDED and pid not in self._guarded:
                 self._guarded.add(pid)
                 self._spawn(self._end_with, pid, NEEDED[kind])
