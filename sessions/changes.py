@@ -364,12 +364,15 @@ def busy(session: Session) -> SessionBusy:
             session_id=session.id,
             recovery="End that, or wait until it is over, then try again.",
         )
-    what = (
-        f"{count} call{'s' if count != 1 else ''} in flight"
-        if session.status in LIVE
-        else session.status
-    )
-    return SessionBusy(f"The session has {what}.", session_id=session.id)
+    if session.status is Status.ERROR:
+        return SessionBusy(
+            "What the session is connected to was lost, and is being connected again.",
+            session_id=session.id,
+            recovery="Try again in a moment, or restart the session.",
+        )
+    calls = f"{count} call{'s' if count != 1 else ''} in flight"
+    what = f"has {calls}" if session.status in LIVE else f"is {session.status}"
+    return SessionBusy(f"The session {what}.", session_id=session.id)
 
 
 __all__ = ["Changes", "busy", "cancel_calls"]

@@ -205,6 +205,18 @@ async def test_a_call_during_recovery_waits_for_it(build: Build):
         assert session.generation == 2
 
 
+async def test_a_session_that_is_being_recovered_says_so_to_who_wants_to_pause_it(build: Build):
+    async with build() as house:
+        session = await house.create()
+        await house.count(session.id)
+        house.counter.live[0].die("killed")
+        await house.until(lambda: session.status == "error")
+        with pytest.raises(SessionBusy, match="being connected again"):
+            await house.registry.pause(LOCAL, session.id)
+        await house.pass_time(lambda: session.status == "idle")
+        await house.registry.pause(LOCAL, session.id)
+
+
 async def test_a_session_that_cannot_be_recovered_is_closed(build: Build):
     """AM-38, AM-39."""
     async with build() as house:
