@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -19,7 +20,7 @@ from .origins import Origins
 from .world import WorldError, origin_of
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, BrowserContext, Dialog, Page, Response
+    from playwright.async_api import Browser, BrowserContext, Dialog, Page, Request, Response
 
 logger = logging.getLogger("statehold.browser")
 
@@ -30,6 +31,16 @@ HISTORY_SECONDS: Final = 2.0
 PATIENCE: Final[Mapping[str, int]] = {"fieldMilliseconds": 1500, "scrollMilliseconds": 300}
 OPENERS: Final = "cross-origin-opener-policy"
 ALWAYS_LOST: Final = "what the scripts of the pages held in memory"
+
+_QUESTION: Final = f"statehold-{secrets.token_hex(8)}"
+_KEEP_BEGUN: Final = f"""{{ let items = null; try {{ items = sessionStorage.length; }} catch {{}}
+  document.addEventListener("{_QUESTION}", () =>
+    document.dispatchEvent(new CustomEvent("{_QUESTION}!", {{ detail: items }})), {{ once: true }}); }}"""
+"""Lets a document tell our script once how many items it began with; its own scripts may take out what they find."""
+_SAY_BEGUN: Final = f"""() => {{ let items = null;
+  document.addEventListener("{_QUESTION}!", ({{ detail }}) => {{ items = detail; }}, {{ once: true }});
+  document.dispatchEvent(new Event("{_QUESTION}"));
+  return [items, history.state === null]; }}"""
 
 
 @dataclass(slots=True)
@@ -232,9 +243,10 @@ async def _brought(
                         await stand(page, "about:blank")
                 return report
             await _prepared(saved, page, origins, report)
-            there = await _visited(saved, number, page, origins, report)
-            if there and saved.entry is not None:
-                await _entered(saved.entry, page, origins, swapped=report.swapped)
+            async with _begun(saved, page) as begun:
+                there = await _visited(saved, number, page, origins, report)
+                if there and saved.entry is not None:
+                    there = await _entered(saved, number, page, origins, report, begun)
             if there and saved.page is not None:
                 await _refilled(saved.page, number, page, origins, report)
         except (Error, WorldError) as error:
@@ -327,19 +339,71 @@ async def _visited(
     return False
 
 
-async def _entered(entry: str, page: Page, origins: Origins, *, swapped: bool) -> None:
-    """Bring session storage and history state back once more where the page does not see them.
+@dataclass(slots=True)
+class _Begun:
+    """What is known of how the document of a tab began."""
 
-    The renderer that the page got may have read storage before the browser heard of what the one before it wrote.
+    requests: list[Request] = field(default_factory=list["Request"])
+    """What the tab asked for, redirects aside; the first document is the one that we let it ask for."""
+
+    async def ask(self, page: Page) -> tuple[bool, bool] | None:
+        """Return whether the document found no session storage and whether it has no history state; None when it left."""
+        from playwright.async_api import Error
+
+        try:
+            items, stateless = await page.evaluate(_SAY_BEGUN)
+        except Error:
+            if page.is_closed():
+                raise
+            return None
+        return (items == 0, stateless) if len(self.requests) < 2 else None
+
+
+@asynccontextmanager
+async def _begun(saved: SavedTab, page: Page) -> AsyncGenerator[_Begun]:
+    """Follow how the document begins that a tab with an entry loads meanwhile."""
+    begun = _Begun()
+    if saved.entry is None:
+        yield begun
+        return
+
+    def note(request: Request) -> None:
+        if request.is_navigation_request() and request.redirected_from is None:
+            with suppress(Exception):
+                if request.frame == page.main_frame:
+                    begun.requests.append(request)
+
+    page.on("request", note)
+    try:
+        async with await page.add_init_script(_KEEP_BEGUN):
+            yield begun
+    finally:
+        page.remove_listener("request", note)
+
+
+async def _entered(
+    saved: SavedTab, number: int, page: Page, origins: Origins, report: Report, begun: _Begun
+) -> bool:
+    """Bring session storage and history state back once more where the page did not see them when it began.
+
+    The renderer that the page got may have read storage before the browser heard of what the one before it wrote. What the
+    page saw and took out itself stays out: bringing it back would let the page do once more what it did with it. Returns
+    whether it is still the page that was saved.
     """
-    given = json.loads(entry)
-    gone = bool(given["session"]) and not await page.evaluate("() => sessionStorage.length")
-    if swapped and not gone:
-        gone = given["state"] != "null" and await page.evaluate("() => history.state === null")
-    if gone:
+    assert saved.entry is not None
+    found = await begun.ask(page)
+    if found is None:
+        if page.url.partition("#")[0] == saved.url.partition("#")[0]:
+            return True
+        report.lost.append(f"the page of tab {number} (it went on to {_short(page.url)})")
+        return False
+    given = json.loads(saved.entry)
+    gone = bool(given["session"]) and found[0]
+    if gone or (report.swapped and given["state"] != "null" and found[1]):
         world = await origins.watch.world(page)
-        await world.run("restoreEntry", origin_of(page.url), entry)
+        await world.run("restoreEntry", origin_of(page.url), saved.entry)
         await page.reload(wait_until="domcontentloaded")
+    return True
 
 
 async def _answer(url: str, page: Page) -> Response | None:

@@ -90,3 +90,49 @@ async def test_a_state_that_cannot_be_saved_is_said(
         await browse.text("navigate", url=site.url)
         await browse.value(f"history.replaceState({state}, '')")
         assert (await saved(browse)).data["tabs"][0]["lost"] == ["history state"]
+
+
+async def test_what_a_page_takes_out_of_session_storage_when_it_begins_is_not_put_in_again(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/order"] = "ok"
+    site.pages["/"] = """<script>
+      const order = sessionStorage.getItem("order");
+      sessionStorage.removeItem("order");
+      if (order) fetch("/order", { method: "POST" }).then(() => document.body.append("sent"));
+    </script><body>"""
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.value("sessionStorage.order = 'one'")
+        given = await saved(browse)
+    site.hits.clear()
+    async with opened(service, replace(browse.view, generation=2), given) as resumed:
+        await resumed.text("wait_for", text="sent")
+        assert await resumed.value("sessionStorage.length") == 0
+        assert site.hits == ["GET /", "POST /order"]
+
+
+async def test_a_page_that_ends_its_login_when_it_comes_back_does_not_find_it_again(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/me"] = "ok"
+    site.pages["/login"] = "<input aria-label=Name>"
+    site.pages["/"] = """<script>
+      fetch("/me").then(({ ok }) => { if (!ok) { sessionStorage.clear(); location.replace("/login"); } });
+    </script>"""
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.value("sessionStorage.login = 'old'")
+        given = await saved(browse)
+    del site.pages["/me"]
+    for generation in range(2, 6):
+        view = replace(browse.view, generation=generation)
+        async with opened(service, view, given) as resumed:
+            page = resumed.connection.session.tabs.current
+            assert page is not None
+            await page.page.wait_for_url("**/login")
+            await resumed.text("type", target=await resumed.ref("Name"), text="me")
+            tab = (await saved(resumed)).data["tabs"][0]
+        assert tab["url"] == f"{site.url}/login"
+        assert tab["entry"] is None
+        assert "me" in tab["page"]
