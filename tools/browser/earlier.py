@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from ...sessions.services import JSON
 from .doorstep import stand
 from .watch import Watch
-from .world import WorldError
+from .world import WorldError, origin_of
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
+
+    from .hibernation import SavedTab
 
 TAB_BYTES: Final = 2**20
 """How much of it is kept of one tab. What the tab was at last is kept rather than what it was at before."""
@@ -56,6 +59,11 @@ class Earlier:
             size -= len(kept.pop(oldest))
             cut.add(oldest)
 
+    def cleared(self, origin: str) -> None:
+        """Have read anew what tabs keep for an origin that had the browser forget it."""
+        for page in [page for page, kept in self._kept.items() if origin in kept]:
+            self._watch.note_been(origin, page)
+
     def left(self, page: Page, *, but: Collection[str]) -> list[str]:
         """Return the origins that a tab was at since they were last read of it."""
         return sorted(set(self._watch.been.get(page, ())) - set(but))
@@ -95,4 +103,13 @@ class Earlier:
         return lost
 
 
-__all__ = ["Earlier"]
+def without(tab: SavedTab, origins: Collection[str]) -> SavedTab:
+    """Return a saved tab without what it keeps for some origins."""
+    entry = tab.entry
+    if entry is not None and origin_of(tab.url) in origins:
+        entry = NOTHING + STATE.removeprefix("],") + entry.partition(STATE)[2]
+    kept = {origin: text for origin, text in tab.sessions.items() if origin not in origins}
+    return replace(tab, entry=entry, sessions=kept)
+
+
+__all__ = ["Earlier", "without"]

@@ -67,6 +67,9 @@ class Origins:
         self.read: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
         """Tabs as they were read last."""
         self.earlier = Earlier(self.watch)
+        self.cleared: set[str] = set()
+        """Origins by whose word the browser forgot what they stored, which tabs that sleep do not know."""
+        self.watch.on_cleared.append(self._forget_cleared)
         self.behind = 0
         """How many origins the last saving had no time for."""
         self._dropped: dict[str, None] = {}
@@ -165,6 +168,10 @@ class Origins:
             told.clear()
         if self._gate is not None:
             await self._gate.changed()
+
+    def _forget_cleared(self, origin: str) -> None:
+        self.cleared.add(origin)
+        self.earlier.cleared(origin)
 
     def take_trouble(self) -> list[str]:
         found, self.trouble = self.trouble, []

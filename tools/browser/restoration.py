@@ -15,6 +15,7 @@ import anyio
 
 from ...sessions.services import JSON, Restored
 from .doorstep import nowhere, stand
+from .earlier import without
 from .hibernation import Hibernated, SavedTab
 from .origins import Origins
 from .world import WorldError, origin_of
@@ -60,7 +61,7 @@ class SleepingTab:
     def __init__(
         self, saved: SavedTab, number: int, context: BrowserContext, origins: Origins
     ) -> None:
-        self.saved = saved
+        self._saved = saved
         self.number = number
         self.report = Report()
         """What waking brought back; empty before."""
@@ -71,6 +72,11 @@ class SleepingTab:
 
     def __repr__(self) -> str:
         return f"<SleepingTab {self.number} {'awake' if self._page else 'asleep'}>"
+
+    @property
+    def saved(self) -> SavedTab:
+        """What was saved of it, without what its sites had the browser forget since."""
+        return without(self._saved, self._origins.cleared)
 
     @property
     def url(self) -> str:

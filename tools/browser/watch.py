@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -15,7 +16,7 @@ from .doorstep import Doorstep
 from .world import World, origin_of
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Frame, Page, Request
+    from playwright.async_api import BrowserContext, Frame, Page, Request, Response
 
 BEEN: Final = 20
 """Of how many origins it is known that a page was there."""
@@ -35,6 +36,8 @@ class Watch:
         """Origins of documents that were on a page since its session storage of them was last read, the latest last."""
         self.media: WeakKeyDictionary[Page, dict[str, str]] = WeakKeyDictionary()
         """The media features that pages emulate, by the names that Playwright's emulate_media gives them."""
+        self.on_cleared: list[Callable[[str], None]] = []
+        """Called with each origin by whose word the browser forgets what it stored."""
         self._making: WeakKeyDictionary[Page, anyio.Lock] = WeakKeyDictionary()
         self._worlds: WeakKeyDictionary[Page, World] = WeakKeyDictionary()
         self._asked: WeakKeyDictionary[Page, tuple[str, str]] = WeakKeyDictionary()
@@ -43,6 +46,7 @@ class Watch:
         for page in context.pages:
             self._follow(page)
         context.on("page", self._follow)
+        context.on("response", self._answered)
 
     def hidden(self, page: Page) -> bool:
         """Whether a page is none of the session's tabs."""
@@ -85,11 +89,31 @@ class Watch:
 
     def _note_there(self, origin: str, page: Page) -> None:
         self.touched.add(origin)
+        self.note_been(origin, page)
+
+    def note_been(self, origin: str, page: Page) -> None:
+        """Have the session storage that a page keeps for an origin read."""
         been = self.been.setdefault(page, {})
         been.pop(origin, None)
         been[origin] = None
         for oldest in list(been)[:-BEEN]:
             del been[oldest]
+
+    async def _answered(self, response: Response) -> None:
+        origin = origin_of(response.url)
+        if origin is None or not response.request.is_navigation_request():
+            return
+        # The page may be gone by now.
+        with suppress(Exception):
+            if response.frame.parent_frame is not None or not _heeded(origin):
+                return
+            # The driver has it; among the headers that come with the event the browser leaves it out.
+            told = await response.header_value("clear-site-data") or ""
+            if '"storage"' in told or '"*"' in told:
+                # A logout that leads elsewhere at once never shows a document of its own.
+                self.touched.add(origin)
+                for tell in self.on_cleared:
+                    tell(origin)
 
     def framed(self, page: Page) -> set[str]:
         """Return the origins of frames that may share the storage of their origins, but for the page's own."""
@@ -121,6 +145,12 @@ class Watch:
             page = request.frame.page
             if _related(request.url, page.url):
                 self._sent.setdefault(page, deque(maxlen=SENT)).append(time.time() * 1000)
+
+
+def _heeded(origin: str) -> bool:
+    """Whether the browser does what an origin says of its storage: nobody else could have said it."""
+    host = urlsplit(origin).hostname or ""
+    return origin.startswith("https:") or host.startswith("127.") or host.endswith("localhost")
 
 
 def _related(url: str, top: str) -> bool:

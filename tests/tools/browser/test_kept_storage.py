@@ -305,3 +305,52 @@ async def test_cookies_that_expired_meanwhile_are_not_counted(
     found.data["cookies"][0]["expires"] = 1.0
     async with opened(service, later(browse).view, found) as resumed:
         assert "cookie" not in resumed.connection.opened.restored + resumed.connection.opened.lost
+
+
+OLD_LOGIN = "localStorage.login = sessionStorage.login = 'old'"
+LOGGED_IN = "[localStorage.login ?? '', sessionStorage.login ?? '']"
+
+
+async def test_what_a_logout_clears_that_goes_on_to_another_site_does_not_come_back(
+    service: BrowserService, site: Changing
+) -> None:
+    cleared = {"Location": site.at(2) + "/", "Clear-Site-Data": '"cookies", "storage"'}
+    site.pages["/logout"], site.headers["/logout"] = "", cleared
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.at(1))
+        await browse.value(OLD_LOGIN)
+        await browse.text("navigate", url=site.at(2))
+        asleep = await saved(browse)
+        await browse.text("navigate", url=site.at(1) + "/logout")
+        awake = await saved(browse, light=True)
+    async with opened(service, later(browse).view, asleep) as resumed:
+        await resumed.text("navigate", url=site.at(1) + "/logout")
+        woken = await saved(resumed, light=True)
+    for found in (awake, woken):
+        async with opened(service, later(browse).view, found) as resumed:
+            await resumed.text("navigate", url=site.at(1))
+            assert await resumed.value(LOGGED_IN) == ["", ""]
+
+
+async def test_what_a_logout_clears_does_not_come_back_in_other_tabs(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/logout"], site.headers["/logout"] = "<p>bye", {"Clear-Site-Data": '"*"'}
+    async with opened(service) as browse:
+        for number in (1, 2):
+            await browse.text("navigate", url=site.at(1))
+            await browse.value(OLD_LOGIN)
+            await browse.text("navigate", url=site.at(number))
+            await browse.text("tabs", action="new")
+        asleep = await saved(browse)
+        await browse.text("navigate", url=site.at(1) + "/logout")
+        awake = await saved(browse, light=True)
+    async with opened(service, later(browse).view, asleep) as resumed:
+        await resumed.text("navigate", url=site.at(1) + "/logout")
+        woken = await saved(resumed, light=True)
+    for found in (awake, woken):
+        async with opened(service, later(browse).view, found) as resumed:
+            for number in (0, 1):
+                await resumed.text("tabs", action="select", index=number)
+                await resumed.text("navigate", url=site.at(1))
+                assert await resumed.value(LOGGED_IN) == ["", ""]
