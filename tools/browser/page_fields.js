@@ -374,16 +374,20 @@
     }
   }
 
-  // Puts fields and scroll positions back. Returns how many fields, how many are still missing, and of how many the site has
-  // something newer.
-  async function restorePage(text, { fieldMilliseconds, scrollMilliseconds }) {
+  // Puts fields and scroll positions of the page at an address back. Returns how many fields, how many are still missing, and
+  // of how many the site has something newer.
+  async function restorePage(address, text, { fieldMilliseconds, scrollMilliseconds }) {
+    // What was typed here is nothing for the page that this one goes on to, which may be of another site.
+    const isHere = () => location.href.split("#", 1)[0] === address;
+    if (!isHere()) throw new Error("this is another page");
+    const put = (...given) => isHere() && putBack(...given);
     const { fields, scrolled } = JSON.parse(text);
     listen();
-    const pending = fields.filter(field => putBack(field) !== true);
+    const pending = fields.filter(field => put(field) !== true);
     const moved = pending.length ? fieldsByKey() : null;
-    const late = await until(pending.filter(field => putBack(field, moved) !== true), putBack, fieldMilliseconds);
+    const late = await until(pending.filter(field => put(field, moved) !== true), put, fieldMilliseconds);
     const by = late.length ? fieldsByKey() : null;
-    const last = late.map(field => putBack(field, by, true));
+    const last = late.map(field => put(field, by, true));
     const [newer, missing] = ["newer", false].map(result => last.filter(each => each === result).length);
     const unscrolled = (await until(scrolled, scrollBack, scrollMilliseconds)).length;
     return {

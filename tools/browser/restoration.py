@@ -254,7 +254,7 @@ async def _brought(
                 if there and saved.entry is not None:
                     there = await _entered(saved, number, page, origins, report, begun)
             if there and saved.page is not None:
-                await _refilled(saved.page, number, page, origins, report)
+                await _refilled(saved, number, page, origins, report)
         except (Error, WorldError) as error:
             if page.is_closed():
                 raise
@@ -428,13 +428,16 @@ async def _answer(url: str, page: Page) -> Response | None:
         return None
 
 
-async def _refilled(text: str, number: int, page: Page, origins: Origins, report: Report) -> None:
+async def _refilled(
+    saved: SavedTab, number: int, page: Page, origins: Origins, report: Report
+) -> None:
     from playwright.async_api import Error
 
     with suppress(Error):
         await page.wait_for_load_state("load", timeout=LOAD_SECONDS * 1000)
     try:
-        found = await (await origins.watch.world(page)).run("restorePage", text, dict(PATIENCE))
+        given = (saved.url.partition("#")[0], saved.page, dict(PATIENCE))
+        found = await (await origins.watch.world(page)).run("restorePage", *given)
     except WorldError:
         report.lost.append(f"the form fields of tab {number} (the page moved on)")
         return
@@ -482,13 +485,9 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _page_of(url: str) -> str:
-    return url.partition("#")[0].partition("?")[0]
-
-
 def _short(url: str) -> str:
     """An address without its query, which may hold what only the page should know."""
-    return _page_of(url)[:200]
+    return url.partition("#")[0].partition("?")[0][:200]
 
 
 def _first_line(error: Exception) -> str:
