@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -16,12 +17,12 @@ from .doorstep import Doorstep
 from .world import World, origin_of
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Frame, Page, Request, Response
+    from playwright.async_api import BrowserContext, Frame, Page, Request, Response, WebSocket
 
 BEEN: Final = 20
 """Of how many origins it is known that a page was there."""
-SENT: Final = 100
-"""How many of the last requests are known with which a page told its site something."""
+SENT: Final = 500
+"""How many of the last requests and messages are known with which a page told its site something."""
 
 
 class Watch:
@@ -66,7 +67,7 @@ class Watch:
         return method != "GET" and url == page.url.partition("#")[0]
 
     def sent(self, page: Page) -> list[float]:
-        """Return when a page told its own site something by a script, in milliseconds since the epoch."""
+        """Return when a page told its own site something and stayed, in milliseconds since the epoch."""
         return list(self._sent.get(page, ()))
 
     def _follow(self, page: Page) -> None:
@@ -74,6 +75,7 @@ class Watch:
             return
         page.on("framenavigated", self._navigated)
         page.on("request", self._requested)
+        page.on("websocket", partial(self._connected, page))
         self._navigated(page.main_frame)
 
     def _navigated(self, frame: Frame) -> None:
@@ -129,13 +131,18 @@ class Watch:
                     self._note_there(origin, page)
 
     def _requested(self, request: Request) -> None:
+        # A form may be sent into a frame, or get an answer that leaves the page where it is.
+        self._note_sent(request)
         if not request.is_navigation_request():
-            self._note_sent(request)
             return
         # A popup's first request comes before its frame.
         with suppress(Exception):
             if request.frame.parent_frame is None:
                 self._asked[request.frame.page] = (request.method, request.url.partition("#")[0])
+
+    def _connected(self, page: Page, socket: WebSocket) -> None:
+        # There are pages that tell their site by one all that is done on them.
+        socket.on("framesent", lambda _: self._note_told(socket.url, page))
 
     def _note_sent(self, request: Request) -> None:
         if request.method in ("GET", "HEAD", "OPTIONS"):
@@ -143,8 +150,11 @@ class Watch:
         # What a page tells others, such as who counts its visitors, does nothing on its own site.
         with suppress(Exception):
             page = request.frame.page
-            if _related(request.url, page.url):
-                self._sent.setdefault(page, deque(maxlen=SENT)).append(time.time() * 1000)
+            self._note_told(request.url, page)
+
+    def _note_told(self, url: str, page: Page) -> None:
+        if _related(url, page.url):
+            self._sent.setdefault(page, deque(maxlen=SENT)).append(time.time() * 1000)
 
 
 def _heeded(origin: str) -> bool:

@@ -61,6 +61,26 @@ async def test_a_tick_that_the_site_was_told_of_ticks_nothing_when_it_comes_back
     assert [hit for hit in site.hits if hit.startswith("POST")] == ["POST /done?id=1"]
 
 
+@pytest.mark.parametrize("telling", ["this.form.submit()", "socket.send('ticked')"])
+async def test_a_tick_that_the_site_was_told_of_by_a_form_or_a_socket_is_not_sent_again(
+    service: BrowserService, site: Changing, lab: str, telling: str
+) -> None:
+    site.pages |= {"/done": "ok"}
+    site.pages["/"] = (
+        "<iframe name=answer></iframe><form method=post action=/done target=answer>"
+        f"""<input id=tick name=tick type=checkbox onchange="{telling}"></form>"""
+        f"<script>socket = new WebSocket('{lab.replace('http', 'ws', 1)}/ws')</script>"
+    )
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.value("new Promise(go => socket.readyState ? go() : socket.onopen = go)")
+        await browse.text("click", target="#tick")
+        async with again(browse) as resumed:
+            assert await resumed.value("tick.checked") is False
+            assert "sent at once" in lost(resumed)
+    assert site.hits.count("POST /done") == ("form" in telling)
+
+
 async def test_a_tick_that_nobody_was_told_of_comes_back_in_its_own_row(
     service: BrowserService, site: Changing
 ) -> None:
@@ -306,6 +326,22 @@ async def test_a_form_is_not_filled_into_another_page(
         async with again(browse) as resumed:
             assert await resumed.value("amount.value") == ""
             assert "it went on to" in lost(resumed)
+
+
+@pytest.mark.parametrize("begun", ["", "window.name = 'begun'; "])
+async def test_what_was_typed_for_a_site_does_not_reach_the_one_that_its_page_goes_on_to(
+    service: BrowserService, site: Changing, begun: str
+) -> None:
+    leaving = f"<script>addEventListener('load', () => location.replace('{site.at(2)}/'))</script>"
+    with_field = f"<form><input id=sought></form><script>{begun}</script>"
+    site.pages |= {"/mine": with_field, "/": "<form><input id=sought></form>"}
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url + "/mine")
+        await browse.text("type", target="#sought", text="for this site alone")
+        site.pages["/mine"] = with_field + leaving
+        async with again(browse) as resumed:
+            assert await resumed.value("[location.href, sought.value]") == [site.at(2) + "/", ""]
+            assert "form fields of tab 0 (the page moved on)" in lost(resumed)
 
 
 async def test_what_a_sleeping_tab_lost_is_told_once(
