@@ -84,8 +84,10 @@
     return words.trim().replace(/\s+/g, " ").slice(0, most);
   }
 
+  const rowOf = field => field.closest("li, tr, dd, [role=row], [role=listitem], [role=option]");
+
   function around(field) {
-    const row = field.closest("li, tr, dd, [role=row], [role=listitem], [role=option]");
+    const row = rowOf(field);
     if (row) return wordsIn(row);
     let words = "";
     for (let at = parentOf(field), level = 0; at && at !== field.ownerDocument.body && !words && level < 5; level++) {
@@ -112,9 +114,20 @@
   const isOnlyOne = field =>
     Boolean(field.id || field.name && !(counted(field.getRootNode()).get(likeness(field)) > 1));
 
-  function about(field) {
+  // Whether an id or name may say no more than which row of a list it is in: it is another's when one came or went.
+  function isNumbered(field) {
+    const row = rowOf(field);
+    if (!row) return false;
+    const number = family(parentOf(row) ?? row.getRootNode()).numbers.get(row);
+    const named = `${field.id} ${field.name ?? ""}`.match(/\d+/g) ?? [];
+    // Counted from 0 or 1, and there may be a heading.
+    return named.some(each => each <= number && each >= number - 2);
+  }
+
+  function about(field, numbered = isNumbered(field)) {
     const own = isTick(field) ? [labelled(field), field.value] : [];
-    return [...own, field.getAttribute("aria-label") ?? "", isOnlyOne(field) ? "" : around(field)].join("\n").trim();
+    const words = isOnlyOne(field) && !numbered ? "" : around(field);
+    return [...own, field.getAttribute("aria-label") ?? "", words].join("\n").trim();
   }
 
   // What happens in the fields of a document from the first look on. This world keeps it as long as the document stays.
@@ -332,7 +345,9 @@
   function again([segments, name, type, called, , , what], elsewhere) {
     const kind = [name, type, called];
     const there = found(segments);
-    if (there && String(kindOf(there)) === String(kind) && (what === undefined || about(there) === what)) return there;
+    // Its row may have another number now.
+    const isSame = () => what === undefined || [true, false].some(numbered => about(there, numbered) === what);
+    if (there && String(kindOf(there)) === String(kind) && isSame()) return there;
     return what && segments.length === 1 ? elsewhere?.get(keyOf(kind, what)) : null;
   }
 
@@ -374,8 +389,8 @@
     }
   }
 
-  // Puts fields and scroll positions of the page at an address back. Returns how many fields, how many are still missing, and
-  // of how many the site has something newer.
+  // Puts fields and scroll positions of the page at an address back. Returns how many fields, how many are still missing,
+  // and of how many the site has something newer.
   async function restorePage(address, text, { fieldMilliseconds, scrollMilliseconds }) {
     // What was typed here is nothing for the page that this one goes on to, which may be of another site.
     const isHere = () => location.href.split("#", 1)[0] === address;

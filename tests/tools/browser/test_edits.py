@@ -105,6 +105,31 @@ async def test_a_tick_that_nobody_was_told_of_comes_back_in_its_own_row(
                 assert "1 form field of tab 0 (not there)" in lost(later)
 
 
+async def test_what_was_typed_stays_with_its_row_where_ids_are_numbers_of_rows(
+    service: BrowserService, site: Changing
+) -> None:
+    rows = {"ann": 41, "bob": 42}
+    cells = "<input id=note{0}><input name=sum-{0}-paid><input id=key{1}>"
+    site.pages["/"] = lambda: "".join(
+        f"<li>{name}{cells.format(number, key)}</li>"
+        for number, (name, key) in enumerate(rows.items())
+    )
+    filled = """Object.fromEntries([...document.querySelectorAll('li')].map(
+        li => [li.innerText.trim(), [...li.children].map(({value}) => value).join()]))"""
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        for number, key in enumerate(rows.values()):
+            for target in (f"#note{number}", f"[name=sum-{number}-paid]", f"#key{key}"):
+                await browse.text("type", target=target, text=str(key))
+        async with again(browse) as resumed:
+            assert await resumed.value(filled) == {"ann": "41,41,41", "bob": "42,42,42"}
+            del rows["ann"]
+            rows["new"] = 43
+            async with again(resumed) as later:
+                assert await later.value(filled) == {"bob": "42,,42", "new": ",,"}
+                assert "4 form fields of tab 0 (not there)" in lost(later)
+
+
 async def test_what_the_site_has_newer_is_not_overwritten(
     service: BrowserService, site: Changing
 ) -> None:
