@@ -177,6 +177,12 @@
     return `${text.length}.${(one >>> 0).toString(36)}.${(other >>> 0).toString(36)}`;
   }
 
+  // What the site sent as chosen, if it did; what scripts and people choose does not change that.
+  function chosenBySite(select) {
+    const [value] = Array.from(select.options).filter(each => each.defaultSelected).map(each => each.value).slice(-1);
+    return digest(value ?? "");
+  }
+
   const original = field => typeof field.defaultValue === "string" ? digest(initial(field)) : null;
 
   // Whether the site has something else than when the field was edited. What it had sent then is as good in the end, but not
@@ -282,6 +288,9 @@
       if (size > most) { this.cut = true; return; }
       this.pageBytes -= size;
       const known = [about(element), ...notes.before.get(element) ?? []];
+      // Frameworks may have it follow the value.
+      if (element.type === "select-one" && known.length === 1 && chosenBySite(element) !== digest(element.value))
+        known.push(null, chosenBySite(element));
       this.fields.push([place(element), element.localName, element.type ?? "", element.name ?? "", ...taken, ...known]);
     }
 
@@ -302,6 +311,12 @@
     return options[index]?.value === value ? options[index] : options.find(option => option.value === value);
   }
 
+  function isChosen(select, saved) {
+    const options = Array.from(select.options);
+    const wanted = new Set(saved.map(each => optionOf(options, each)));
+    return options.every(option => option.selected === wanted.has(option));
+  }
+
   function setField(element, kind, value) {
     if (kind === "checked" || kind === "mixed") {
       if (element.checked !== value) element.click();
@@ -313,7 +328,7 @@
       const options = Array.from(element.options);
       const wanted = new Set(value.map(each => optionOf(options, each)));
       if (wanted.has(undefined)) return false;
-      if (options.every(option => option.selected === wanted.has(option))) return true;
+      if (isChosen(element, value)) return true;
       if (element.multiple) for (const option of options) option.selected = wanted.has(option);
       else element.selectedIndex = options.findIndex(option => wanted.has(option));
     } else if (kind === "html") {
@@ -358,6 +373,8 @@
     if (!element) return false;
     const value = decode(saved);
     if (before && contents(element) !== value && isNewer(element, before, wasOriginal, last)) return "newer";
+    if (kind === "chosen" && !before && wasOriginal && chosenBySite(element) !== wasOriginal && !isChosen(element, value))
+      return "newer";
     noteBefore(element);
     if (!setField(element, kind, value)) return false;
     // Otherwise nothing would tell the next time that it was edited.

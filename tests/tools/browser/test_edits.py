@@ -149,6 +149,35 @@ async def test_what_the_site_has_newer_is_not_overwritten(
             assert "2 form fields of tab 0 (the site has something newer there)" in lost(resumed)
 
 
+async def test_a_choice_that_the_site_has_newer_is_not_overwritten(
+    service: BrowserService, site: Changing
+) -> None:
+    sent = {"first": "open", "kept": "open", "same": "open"}
+    site.pages["/"] = lambda: (
+        "".join(
+            f"<select id={name}>"
+            + "".join(
+                f"<option {'selected' if each == value else ''}>{each}"
+                for each in ("new", "open", "closed", "archived")
+            )
+            + "</select>"
+            for name, value in sent.items()
+        )
+        + "<select id=scripted><option>a<option>b<option>c</select><script>scripted.value = 'b'</script>"
+    )
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        for target in ("#first", "#kept", "#same"):
+            await browse.text("select_option", target=target, values=["closed"])
+        await browse.text("select_option", target="#scripted", values=["c"])
+        sent |= {"first": "archived", "same": "closed"}
+        async with again(browse) as resumed:
+            found = "[first.value, kept.value, same.value, scripted.value]"
+            expected = ["archived", "closed", "closed", "c"]
+            assert await resumed.value(found) == expected
+            assert "1 form field of tab 0 (the site has something newer there)" in lost(resumed)
+
+
 @pytest.mark.parametrize("filled", ["by the browser", "by a script"])
 async def test_what_the_site_did_not_send_is_not_newer_than_what_was_typed_over_it(
     service: BrowserService, site: Changing, filled: str, monkeypatch: pytest.MonkeyPatch
