@@ -126,6 +126,8 @@
 
   function about(field, numbered = isNumbered(field)) {
     const own = isTick(field) ? [labelled(field), field.value] : [];
+    // Frames begin anew, wherever they had gone.
+    if (field.ownerDocument !== document) own.push(field.ownerDocument.location.pathname);
     const words = isOnlyOne(field) && !numbered ? "" : around(field);
     return [...own, field.getAttribute("aria-label") ?? "", words].join("\n").trim();
   }

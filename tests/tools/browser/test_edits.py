@@ -289,6 +289,22 @@ async def test_a_field_of_a_frame_comes_back_when_other_text_of_the_frame_change
             assert "form field" not in lost(resumed)
 
 
+async def test_what_was_typed_where_a_frame_had_gone_is_not_filled_in_where_it_began(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages |= {"/": "<iframe id=frame src=/one></iframe>", "/one": "<input id=amount>"}
+    site.pages["/two"] = site.pages["/one"]
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.value("new Promise(go => { frame.onload = go; frame.src = '/two'; })")
+        await browse.value("frame.contentDocument.getElementById('amount').focus()")
+        await browse.text("press_key", key="9")
+        async with again(browse) as resumed:
+            amount = "frame.contentDocument.getElementById('amount').value"
+            assert await resumed.value(amount) == ""
+            assert "1 form field of tab 0 (not there)" in lost(resumed)
+
+
 @pytest.mark.parametrize("light", [False, True])
 async def test_fields_that_mirror_their_value_come_back_again_and_again(
     service: BrowserService, site: Changing, light: bool
