@@ -411,7 +411,8 @@ async def test_what_was_typed_for_a_site_does_not_reach_the_one_that_its_page_go
         site.pages["/mine"] = with_field + leaving
         async with again(browse) as resumed:
             assert await resumed.value("[location.href, sought.value]") == [site.at(2) + "/", ""]
-            assert "form fields of tab 0 (the page moved on)" in lost(resumed)
+            # It depends on how soon it goes.
+            assert any(how in lost(resumed) for how in ("(the page moved on)", "(it went on to"))
 
 
 async def test_what_a_sleeping_tab_lost_is_told_once(
