@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -23,6 +23,7 @@ BEEN: Final = 20
 """Of how many origins it is known that a page was there."""
 SENT: Final = 500
 """How many of the last requests and messages are known with which a page told its site something."""
+EARLY: Final = 20
 
 
 class Watch:
@@ -44,9 +45,12 @@ class Watch:
         self._asked: WeakKeyDictionary[Page, tuple[str, str]] = WeakKeyDictionary()
         self._shown: WeakKeyDictionary[Page, tuple[str, str]] = WeakKeyDictionary()
         self._sent: WeakKeyDictionary[Page, deque[float]] = WeakKeyDictionary()
+        self._early: deque[Request] = deque(maxlen=EARLY)
+        """Requests for pages whose window is no page yet."""
         for page in context.pages:
             self._follow(page)
         context.on("page", self._follow)
+        context.on("request", self._requested)
         context.on("response", self._answered)
 
     def hidden(self, page: Page) -> bool:
@@ -74,8 +78,9 @@ class Watch:
         if self.hidden(page):
             return
         page.on("framenavigated", self._navigated)
-        page.on("request", self._requested)
         page.on("websocket", partial(self._connected, page))
+        later = [request for request in self._early if not self._note_asked(request)]
+        self._early = deque(later, maxlen=EARLY)
         self._navigated(page.main_frame)
 
     def _navigated(self, frame: Frame) -> None:
@@ -101,14 +106,19 @@ class Watch:
         for oldest in list(been)[:-BEEN]:
             del been[oldest]
 
-    async def _answered(self, response: Response) -> None:
-        origin = origin_of(response.url)
-        if origin is None or not response.request.is_navigation_request():
-            return
+    def _answered(self, response: Response) -> Awaitable[None] | None:
+        # Of the answers of a page nearly all are none of a page: for those no task is begun.
+        request, origin = response.request, origin_of(response.url)
+        if origin is None or not request.is_navigation_request() or not _heeded(origin):
+            return None
+        frame = _frame_of(request)
+        if frame is not None and frame.parent_frame is not None:
+            return None
+        return self._note_cleared(origin, response)
+
+    async def _note_cleared(self, origin: str, response: Response) -> None:
         # The page may be gone by now.
         with suppress(Exception):
-            if response.frame.parent_frame is not None or not _heeded(origin):
-                return
             # The driver has it; among the headers that come with the event the browser leaves it out.
             told = await response.header_value("clear-site-data") or ""
             if '"storage"' in told or '"*"' in told:
@@ -133,12 +143,15 @@ class Watch:
     def _requested(self, request: Request) -> None:
         # A form may be sent into a frame, or get an answer that leaves the page where it is.
         self._note_sent(request)
-        if not request.is_navigation_request():
-            return
-        # A popup's first request comes before its frame.
-        with suppress(Exception):
-            if request.frame.parent_frame is None:
-                self._asked[request.frame.page] = (request.method, request.url.partition("#")[0])
+        if request.is_navigation_request() and not self._note_asked(request):
+            self._early.append(request)
+
+    def _note_asked(self, request: Request) -> bool:
+        """Note for which page a page was asked. Returns whether that is known."""
+        frame = _frame_of(request)
+        if frame is not None and frame.parent_frame is None:
+            self._asked[frame.page] = (request.method, request.url.partition("#")[0])
+        return frame is not None
 
     def _connected(self, page: Page, socket: WebSocket) -> None:
         # There are pages that tell their site by one all that is done on them.
@@ -148,13 +161,19 @@ class Watch:
         if request.method in ("GET", "HEAD", "OPTIONS"):
             return
         # What a page tells others, such as who counts its visitors, does nothing on its own site.
-        with suppress(Exception):
-            page = request.frame.page
-            self._note_told(request.url, page)
+        if (frame := _frame_of(request)) is not None:
+            self._note_told(request.url, frame.page)
 
     def _note_told(self, url: str, page: Page) -> None:
         if _related(url, page.url):
             self._sent.setdefault(page, deque(maxlen=SENT)).append(time.time() * 1000)
+
+
+def _frame_of(request: Request) -> Frame | None:
+    """Return what a request is for, None for the first of a window, which comes before its frame, and for a worker's."""
+    with suppress(Exception):
+        return request.frame
+    return None
 
 
 def _heeded(origin: str) -> bool:

@@ -136,3 +136,18 @@ async def test_a_page_that_ends_its_login_when_it_comes_back_does_not_find_it_ag
         assert tab["url"] == f"{site.url}/login"
         assert tab["entry"] is None
         assert "me" in tab["page"]
+
+
+async def test_a_window_that_a_form_opened_is_said_to_be_its_answer(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/"] = "<form method=post action=/pay target=_blank><button>Pay</button></form>"
+    site.pages["/pay"] = "<p>paid</p>"
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("click", target="button")
+        await browse.text("tabs", action="select", index=1)
+        given = await saved(browse)
+    async with opened(service, replace(browse.view, generation=2), given) as resumed:
+        lost = resumed.connection.opened.lost
+        assert "the page of tab 1 (it was the answer to a form, which was not sent again)" in lost

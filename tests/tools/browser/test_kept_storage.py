@@ -332,9 +332,17 @@ async def test_what_a_logout_clears_that_goes_on_to_another_site_does_not_come_b
             assert await resumed.value(LOGGED_IN) == ["", ""]
 
 
+@pytest.mark.parametrize("window", [False, True])
 async def test_what_a_logout_clears_does_not_come_back_in_other_tabs(
-    service: BrowserService, site: Changing
+    service: BrowserService, site: Changing, window: bool
 ) -> None:
+    async def log_out(browse: Browse) -> None:
+        url = site.at(1) + "/logout"
+        if window:
+            await browse.text("evaluate", function=f"() => void open('{url}')")
+        else:
+            await browse.text("navigate", url=url)
+
     site.pages["/logout"], site.headers["/logout"] = "<p>bye", {"Clear-Site-Data": '"*"'}
     async with opened(service) as browse:
         for number in (1, 2):
@@ -343,10 +351,10 @@ async def test_what_a_logout_clears_does_not_come_back_in_other_tabs(
             await browse.text("navigate", url=site.at(number))
             await browse.text("tabs", action="new")
         asleep = await saved(browse)
-        await browse.text("navigate", url=site.at(1) + "/logout")
+        await log_out(browse)
         awake = await saved(browse, light=True)
     async with opened(service, later(browse).view, asleep) as resumed:
-        await resumed.text("navigate", url=site.at(1) + "/logout")
+        await log_out(resumed)
         woken = await saved(resumed, light=True)
     for found in (awake, woken):
         async with opened(service, later(browse).view, found) as resumed:
