@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
+from weakref import WeakValueDictionary
 
 import anyio
 from anyio.abc import TaskGroup
@@ -188,8 +189,8 @@ class Pool:
         """Which new sessions of a domain get."""
         self._retired: set[BrowserProcess] = set()
         """Which get no new ones, but have some."""
-        self._starting: dict[str, anyio.Lock] = {}
-        self._locks: dict[Domain, anyio.Lock] = {}
+        self._locks: WeakValueDictionary[str | Domain, anyio.Lock] = WeakValueDictionary()
+        """For the driver of an owner and for the process of a domain; kept as long as somebody holds or awaits one."""
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Pool:
@@ -228,8 +229,7 @@ class Pool:
             ServiceUnavailable: no browser starts.
         """
         domain = (owner, alone)
-        lock = self._locks.setdefault(domain, anyio.Lock())
-        async with lock:
+        async with self._lock(domain):
             process = self._processes.get(domain)
             if process is None or process.lost.is_set() or process.closing or process.driver.worn:
                 if process is not None:
@@ -244,6 +244,9 @@ class Pool:
             self._tasks.start_soon(process.guard)
             return process
 
+    def _lock(self, whose: str | Domain) -> anyio.Lock:
+        return self._locks.setdefault(whose, anyio.Lock())
+
     def release(self, process: BrowserProcess) -> None:
         """Give a process back; one that nobody uses is closed a while later."""
         process.sessions -= 1
@@ -256,7 +259,7 @@ class Pool:
         unused = process.unused
         if not process.lost.is_set():
             await anyio.sleep(self._keep_seconds)
-        async with self._locks[process.domain]:
+        async with self._lock(process.domain):
             if process.sessions or process.unused is not unused:
                 return
             if self._processes.get(process.domain) is process:
@@ -304,7 +307,7 @@ class Pool:
         process.die("the Playwright driver ended")
 
     async def _driver_of(self, owner: str) -> Driver:
-        async with self._starting.setdefault(owner, anyio.Lock()):
+        async with self._lock(owner):
             driver = self._current.get(owner)
             if driver is None or driver.exited.is_set() or driver.worn:
                 driver = self._current[owner] = await Driver.start(self._folder, self._ledger)

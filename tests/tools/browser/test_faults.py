@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -454,6 +456,27 @@ async def test_cycles_of_opening_and_closing_leave_nothing(
                     tasks.start_soon(_cycle, service, number)
     await leaks.check()
     assert list((data / "browser" / "temporary").iterdir()) == []
+
+
+class Owner(str):
+    """An owner of whom it can be seen whether anything of them is kept."""
+
+
+@pytest.mark.parametrize("permissions", [[], ["clipboard-read"]])
+async def test_nothing_is_kept_of_owners_whose_sessions_have_ended(
+    data: Path, shell: str, permissions: list[str]
+) -> None:
+    async def visit() -> weakref.ref[Owner]:
+        owner = Owner("gone")
+        async with opened(service, new_view(owner)):
+            return weakref.ref(owner)
+
+    async with running(data, shell, keep_seconds=0, permissions=permissions) as service:
+        kept = await visit()
+        with anyio.fail_after(20):
+            while kept() is not None:
+                await anyio.sleep(0.05)
+                gc.collect()
 
 
 async def _cycle(service: BrowserService, number: int) -> None:
