@@ -294,7 +294,8 @@ class Files:
             )
 
     def _size(self) -> int:
-        return sum((self.folder / name).stat().st_size for name in self._names())
+        # A download that is given up may be gone since it was listed.
+        return sum(_size_of(self.folder / name) for name in self._names())
 
     def take_kept(self) -> list[tuple[str, int]]:
         """Return name and size of each download that was kept since this was asked last."""

@@ -50,6 +50,21 @@ async def test_every_name_becomes_one_that_a_system_takes(
     assert second == f"{Path(first).stem}-2{Path(first).suffix}"
 
 
+async def test_files_are_kept_while_others_are_removed(files: Files) -> None:
+    for number in range(300):
+        await files.write(f"{number}.txt", b"")
+
+    async def come_and_go() -> None:
+        while True:
+            await files.drop(await files.path("last.txt"))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(come_and_go)
+        for _ in range(60):
+            await files.write("more.txt", b"")
+        tasks.cancel_scope.cancel()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit")
 async def test_a_file_that_does_not_fit_on_the_disk_leaves_nothing(files: Files) -> None:
     import resource
