@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from .failures import ToolFailed, in_words
-from .files import Files
+from .failures import ToolFailed
+from .files import Files, reason
 from .held import Held
 
 if TYPE_CHECKING:
@@ -61,25 +61,30 @@ class Trace:
         if not self.held.on:
             raise ToolFailed("No trace is being recorded; browser_start_tracing begins one.")
         self.held.end()
-        path = await self._files.path(name)
+        path: Path | None = None
         try:
+            path = await self._files.path(name)
             await self._context.tracing.stop(path=path)
             return path.name, await self._files.admit(path)
         except (Error, OSError) as error:
-            await self._files.drop(path)
-            reason = in_words(error) if isinstance(error, Error) else error.strerror or error
-            raise ToolFailed(f"The trace is lost: {reason}.") from None
+            if path is not None:
+                await self._files.drop(path)
+            else:
+                with suppress(Error):
+                    await self._context.tracing.stop()
+            raise ToolFailed(f"The trace is lost: {reason(error)}.") from None
         finally:
             if self._scratch is not None:
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(_clear, self._scratch, self._name)
 
     async def _expire(self) -> None:
-        with suppress(ToolFailed):
+        try:
             name, _ = await self.stop()
-            self._tell(
-                f"The trace ended by itself after {self.held.seconds:g} seconds: {self._files.address(name)}"
-            )
+            what = self._files.address(name)
+        except ToolFailed as error:
+            what = str(error)
+        self._tell(f"The trace ended by itself after {self.held.seconds:g} seconds: {what}")
 
 
 def _clear(scratch: Path, name: str) -> None:

@@ -80,7 +80,8 @@ async def test_there_is_one_trace_at_a_time(browse: Browse) -> None:
     assert "/browser/files/trace-2.zip)" in await browse.text("stop_tracing")
 
 
-async def test_a_trace_ends_by_itself_and_that_is_told(browse: Browse) -> None:
+async def let_expire(browse: Browse) -> str:
+    """Start a trace whose time is over at once, and return what is told of it."""
     over = anyio.Event()
     trace = browse.connection.session.trace
 
@@ -93,10 +94,28 @@ async def test_a_trace_ends_by_itself_and_that_is_told(browse: Browse) -> None:
     with anyio.fail_after(10):
         while browse.connection.session.news == []:  # noqa: ASYNC110 - news wait for the next call
             await anyio.sleep(0.01)
-    text = await browse.text("snapshot")
+    return section(await browse.text("snapshot"), "Events")
+
+
+async def test_a_trace_ends_by_itself_and_that_is_told(browse: Browse) -> None:
+    told = await let_expire(browse)
     uri = f"session://{browse.view.id}/browser/files/trace.zip"
-    assert f"The trace ended by itself after 1800 seconds: {uri}" in section(text, "Events")
+    assert f"The trace ended by itself after 1800 seconds: {uri}" in told
     assert browse.connection.busy is None
+
+
+async def test_a_trace_that_cannot_be_kept_is_said_to_be_lost(browse: Browse) -> None:
+    folder = browse.connection.session.files.folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.touch()
+    try:
+        await browse.text("start_tracing")
+        assert "The trace is lost: " in await browse.error("stop_tracing")
+        assert "The trace is lost: " in await let_expire(browse)
+    finally:
+        folder.unlink()
+    await browse.text("start_tracing")
+    assert "files/trace.zip" in await browse.text("stop_tracing")
 
 
 async def test_a_session_that_closes_holds_nothing(service: BrowserService) -> None:
