@@ -6,15 +6,18 @@ import itertools
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from playwright.async_api import Page
 
 from statehold.sessions.services import CallResult, SessionView, Snapshot
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.connection import BrowserConnection
 from statehold.tools.browser.pool import BrowserProcess
 from statehold.tools.browser.service import BrowserService
+from statehold.tools.browser.tab import Tab
 from statehold.tools.upstream.recipe import Quiet
 
 _numbers = itertools.count(1)
@@ -45,11 +48,32 @@ class Browse:
         assert result.is_error, text_of(result)
         return text_of(result)
 
+    @property
+    def tab(self) -> Tab:
+        """The current tab."""
+        tab = self.connection.session.tabs.current
+        assert tab is not None
+        return tab
+
+    @property
+    def page(self) -> Page:
+        """The page of the current tab."""
+        return self.tab.page
+
     async def value(self, function: str) -> Any:
         """Return what a script returns, as Python."""
-        page = self.connection.session.tabs.current
-        assert page is not None
-        return await page.page.evaluate(function)
+        return await self.page.evaluate(function)
+
+    async def saved(self, *, light: bool = False) -> Snapshot:
+        """Save the session, only in passing when `light`."""
+        connection = self.connection
+        found = await (connection.checkpoint() if light else connection.snapshot())
+        assert found is not None
+        return found
+
+    def later(self) -> SessionView:
+        """The session as it is when it is opened the next time."""
+        return replace(self.view, generation=self.view.generation + 1)
 
     async def ref(self, name: str) -> str:
         """Return the ref of the element that the snapshot shows with this name or text."""
@@ -115,9 +139,7 @@ async def saved(service: BrowserService, url: str) -> tuple[Snapshot, BrowserPro
     """Return what was saved of a session on a page, and the process, which nobody uses now."""
     async with opened(service) as browse:
         await browse.text("navigate", url=url)
-        found = await browse.connection.snapshot()
-        assert found is not None
-        return found, process_of(browse)
+        return await browse.saved(), process_of(browse)
 
 
 __all__ = [

@@ -189,9 +189,7 @@ async def test_a_chooser_whose_page_is_gone_asks_no_longer(browse: Browse, lab: 
     await browse.text("navigate", url=f"{lab}/chooser")
     await browse.connection.session.files.write("one.txt", b"1")
     await browse.text("click", target="text=Choose a file")
-    tab = browse.connection.session.tabs.current
-    assert tab is not None
-    await tab.page.goto(f"{lab}/frame")
+    await browse.page.goto(f"{lab}/frame")
     text = await browse.error("file_upload", paths=["one.txt"])
     assert "The files were not taken" in section(text, "Error")
     assert "### Modal state" not in text

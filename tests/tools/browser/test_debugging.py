@@ -9,9 +9,7 @@ pytestmark = pytest.mark.peer
 
 
 async def picture(browse: Browse) -> bytes:
-    tab = browse.connection.session.tabs.current
-    assert tab is not None
-    return await tab.page.screenshot()
+    return await browse.page.screenshot()
 
 
 async def test_an_element_is_marked_until_the_mark_is_taken_away(browse: Browse, lab: str) -> None:

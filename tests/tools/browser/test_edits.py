@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 from browsing import Browse, new_view, opened, ref_of
@@ -27,11 +26,9 @@ def site() -> Generator[Changing]:
 @asynccontextmanager
 async def again(browse: Browse, *, light: bool = False) -> AsyncGenerator[Browse]:
     """The same session after it was saved and closed."""
-    connection = browse.connection
-    saved = await (connection.checkpoint() if light else connection.snapshot())
-    await connection.aclose()
-    view = replace(browse.view, generation=browse.view.generation + 1)
-    async with opened(browse.service, view, saved) as resumed:
+    saved = await browse.saved(light=light)
+    await browse.connection.aclose()
+    async with opened(browse.service, browse.later(), saved) as resumed:
         yield resumed
 
 

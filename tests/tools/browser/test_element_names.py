@@ -55,10 +55,8 @@ async def test_what_is_named_is_what_was_meant(data: Path, shell: str, lab: str)
             ref = ref_of(snapshot, name)
             code = code_of(snapshot, ref)
             assert code == f'get_by_role("button", name="{name}")'
-            tab = browse.connection.session.tabs.current
-            assert tab is not None
             assert f'get_by_role("button", name="{name}")' in str(
-                await tab.page.get_by_ref(ref).normalize()
+                await browse.page.get_by_ref(ref).normalize()
             )
 
 

@@ -6,10 +6,9 @@ from collections.abc import Generator
 from dataclasses import replace
 
 import pytest
-from browsing import Browse, opened
+from browsing import opened
 from changing import Changing
 
-from statehold.sessions.services import Snapshot
 from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.anyio
@@ -22,12 +21,6 @@ def site() -> Generator[Changing]:
         yield site
 
 
-async def saved(browse: Browse) -> Snapshot:
-    found = await browse.connection.snapshot()
-    assert found is not None
-    return found
-
-
 async def test_the_state_of_an_entry_comes_back_that_the_page_itself_saw_last(
     service: BrowserService, site: Changing
 ) -> None:
@@ -36,8 +29,8 @@ async def test_the_state_of_an_entry_comes_back_that_the_page_itself_saw_last(
         await browse.value("history.replaceState({at: new Date(1)}, '')")
         await browse.connection.checkpoint()
         await browse.value("history.pushState({at: new Date(2)}, '', '?step=2'); history.state")
-        given = await saved(browse)
-    async with opened(service, replace(browse.view, generation=2), given) as resumed:
+        given = await browse.saved()
+    async with opened(service, browse.later(), given) as resumed:
         assert await resumed.value("[location.search, +history.state.at]") == ["?step=2", 2]
 
 
@@ -60,11 +53,11 @@ async def test_the_name_of_a_window_is_there_before_the_scripts_of_its_page(
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
         await browse.value("name = 'kept'")
-        given = await saved(browse)
-    async with opened(service, replace(browse.view, generation=2), given) as resumed:
+        given = await browse.saved()
+    async with opened(service, browse.later(), given) as resumed:
         assert await resumed.value("[name, document.title]") == ["kept", "named kept"]
         await resumed.value("name = 'x'.repeat(2 ** 21)")
-        tab = (await saved(resumed)).data["tabs"][0]
+        tab = (await resumed.saved()).data["tabs"][0]
         assert (tab["entry"], tab["lost"]) == (None, ["the name of the window (too much)"])
 
 
@@ -75,8 +68,8 @@ async def test_the_state_of_an_entry_comes_back_to_a_page_that_wants_no_openers(
     async with opened(service) as browse:
         await browse.text("navigate", url=f"http://localhost:{site.port}")
         await browse.value("history.replaceState('kept', ''); name = 'kept'")
-        given = await saved(browse)
-    async with opened(service, replace(browse.view, generation=2), given) as resumed:
+        given = await browse.saved()
+    async with opened(service, browse.later(), given) as resumed:
         assert await resumed.value("[history.state, name]") == ["kept", "kept"]
 
 
@@ -89,7 +82,7 @@ async def test_a_state_that_cannot_be_saved_is_said(
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
         await browse.value(f"history.replaceState({state}, '')")
-        assert (await saved(browse)).data["tabs"][0]["lost"] == ["history state"]
+        assert (await browse.saved()).data["tabs"][0]["lost"] == ["history state"]
 
 
 async def test_what_a_page_takes_out_of_session_storage_when_it_begins_is_not_put_in_again(
@@ -104,9 +97,9 @@ async def test_what_a_page_takes_out_of_session_storage_when_it_begins_is_not_pu
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
         await browse.value("sessionStorage.order = 'one'")
-        given = await saved(browse)
+        given = await browse.saved()
     site.hits.clear()
-    async with opened(service, replace(browse.view, generation=2), given) as resumed:
+    async with opened(service, browse.later(), given) as resumed:
         await resumed.text("wait_for", text="sent")
         assert await resumed.value("sessionStorage.length") == 0
         assert site.hits == ["GET /", "POST /order"]
@@ -123,16 +116,14 @@ async def test_a_page_that_ends_its_login_when_it_comes_back_does_not_find_it_ag
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
         await browse.value("sessionStorage.login = 'old'")
-        given = await saved(browse)
+        given = await browse.saved()
     del site.pages["/me"]
     for generation in range(2, 6):
         view = replace(browse.view, generation=generation)
         async with opened(service, view, given) as resumed:
-            page = resumed.connection.session.tabs.current
-            assert page is not None
-            await page.page.wait_for_url("**/login")
+            await resumed.page.wait_for_url("**/login")
             await resumed.text("type", target=await resumed.ref("Name"), text="me")
-            tab = (await saved(resumed)).data["tabs"][0]
+            tab = (await resumed.saved()).data["tabs"][0]
         assert tab["url"] == f"{site.url}/login"
         assert tab["entry"] is None
         assert "me" in tab["page"]
@@ -147,7 +138,7 @@ async def test_a_window_that_a_form_opened_is_said_to_be_its_answer(
         await browse.text("navigate", url=site.url)
         await browse.text("click", target="button")
         await browse.text("tabs", action="select", index=1)
-        given = await saved(browse)
-    async with opened(service, replace(browse.view, generation=2), given) as resumed:
+        given = await browse.saved()
+    async with opened(service, browse.later(), given) as resumed:
         lost = resumed.connection.opened.lost
         assert "the page of tab 1 (it was the answer to a form, which was not sent again)" in lost

@@ -111,9 +111,7 @@ class World:
         """Open a page of the allowed site in a session of its own."""
         async with other_side() as forbidden, opened(self.service) as browse:
             await browse.text("navigate", url=f"{self.here}/")
-            tab = browse.connection.session.tabs.current
-            assert tab is not None
-            yield Visit(self.here, forbidden, tab.page, browse)
+            yield Visit(self.here, forbidden, browse.page, browse)
 
     @asynccontextmanager
     async def unguarded(self) -> AsyncGenerator[Visit]:

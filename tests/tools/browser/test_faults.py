@@ -116,9 +116,7 @@ async def test_what_dies_while_it_is_saved_is_not_saved_in_part(
     """What was saved before is better than pages of which nothing could be read any more."""
     async with running(data, shell) as service, opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/counter")
-        tab = browse.connection.session.tabs.current
-        assert tab is not None
-        await tab.page.evaluate("setTimeout(() => { while (true); })")
+        await browse.page.evaluate("setTimeout(() => { while (true); })")
         refused: list[BaseException] = []
 
         async def save() -> None:

@@ -167,9 +167,7 @@ async def test_the_video_of_a_page_that_closes_itself_is_said_to_be_lost(
     await filmed.text("tabs", action="new")
     await filmed.text("stop_video")
     await filmed.text("start_video")
-    page = filmed.connection.session.tabs.current
-    assert page is not None
-    await page.page.close()
+    await filmed.page.close()
     result = await filmed.call("stop_video")
     assert "is lost" in section(text_of(result), "Events")
 

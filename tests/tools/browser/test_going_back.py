@@ -61,9 +61,7 @@ async def test_back_from_a_page_that_waits_for_its_server_goes_to_the_one_before
     browse: Browse, lab_site: Lab
 ) -> None:
     await visit(browse, lab_site.url, "ab")
-    tab = browse.connection.session.tabs.current
-    assert tab is not None
-    async with tab.page.expect_request("**/frame?gate=late"):
+    async with browse.page.expect_request("**/frame?gate=late"):
         await browse.value("() => { location.href = '/frame?gate=late'; }")
     assert await back(browse) == "a"
     lab_site.open("late")

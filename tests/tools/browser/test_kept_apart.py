@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from dataclasses import replace
 
 import pytest
-from browsing import Browse, opened
+from browsing import opened
 from changing import Changing
-from playwright.async_api import Page
 
-from statehold.sessions.services import Snapshot
 from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.anyio
@@ -31,22 +28,6 @@ def site() -> Generator[Changing]:
         yield site
 
 
-async def saved(browse: Browse) -> Snapshot:
-    found = await browse.connection.snapshot()
-    assert found is not None
-    return found
-
-
-def later(browse: Browse) -> Browse:
-    return replace(browse, view=replace(browse.view, generation=browse.view.generation + 1))
-
-
-def page_of(browse: Browse) -> Page:
-    tab = browse.connection.session.tabs.current
-    assert tab is not None
-    return tab.page
-
-
 async def test_a_page_that_its_site_keeps_apart_hides_nothing_that_the_site_stored(
     service: BrowserService, site: Changing
 ) -> None:
@@ -55,8 +36,8 @@ async def test_a_page_that_its_site_keeps_apart_hides_nothing_that_the_site_stor
         await browse.text("evaluate", function=STORE)
         await browse.text("navigate", url=site.url + "/apart")
         await browse.text("type", target="#field", text="typed")
-        found = await saved(browse)
-    async with opened(service, later(browse).view, found) as resumed:
+        found = await browse.saved()
+    async with opened(service, browse.later(), found) as resumed:
         lost = resumed.connection.opened.lost
         assert f"the latest session storage of {site.url} of tab 0" in lost
         assert "history state of tab 0" in lost
@@ -71,10 +52,10 @@ async def test_an_error_in_place_of_a_page_hides_nothing_that_the_site_stored(
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
         await browse.text("evaluate", function=STORE)
-        await page_of(browse).route("**/away", lambda route: route.abort())
+        await browse.page.route("**/away", lambda route: route.abort())
         await browse.error("navigate", url=site.url + "/away")
-        found = await saved(browse)
-    async with opened(service, later(browse).view, found) as resumed:
+        found = await browse.saved()
+    async with opened(service, browse.later(), found) as resumed:
         await resumed.text("navigate", url=site.url)
         assert await resumed.value(STORED) == ["kept", "two"]
 
@@ -94,14 +75,14 @@ async def test_a_tab_that_goes_on_while_it_is_saved_is_saved_where_it_arrives(
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
         await browse.text("tabs", action="new", url=site.at(3))
-        await saved(browse)
+        await browse.saved()
         await browse.value(TELL)
         await browse.text("tabs", action="select", index=0)
         await browse.text("evaluate", function=STORE)
-        async with page_of(browse).expect_request(there):
+        async with browse.page.expect_request(there):
             await browse.value(f"void setTimeout(() => {{ location = '{there}' }})")
-        found = await saved(browse)
-    async with opened(service, later(browse).view, found) as resumed:
+        found = await browse.saved()
+    async with opened(service, browse.later(), found) as resumed:
         assert await resumed.value("[location.href, sessionStorage.step]") == [there, "three"]
         await resumed.text("navigate", url=site.url)
         assert await resumed.value(STORED) == ["kept", "two"]

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Generator
-from dataclasses import replace
 
 import pytest
 from browsing import Browse, opened
 from changing import Changing
-from playwright.async_api import Page
 
-from statehold.sessions.services import Snapshot
 from statehold.tools.browser import hibernation
 from statehold.tools.browser.service import BrowserService
 
@@ -43,23 +40,6 @@ def site() -> Generator[Changing]:
         yield site
 
 
-async def saved(browse: Browse, *, light: bool = False) -> Snapshot:
-    connection = browse.connection
-    found = await (connection.checkpoint() if light else connection.snapshot())
-    assert found is not None
-    return found
-
-
-def later(browse: Browse) -> Browse:
-    return replace(browse, view=replace(browse.view, generation=browse.view.generation + 1))
-
-
-def page_of(browse: Browse) -> Page:
-    tab = browse.connection.session.tabs.current
-    assert tab is not None
-    return tab.page
-
-
 async def test_a_checkpoint_has_the_latest_items_beside_a_large_database(
     service: BrowserService, site: Changing
 ) -> None:
@@ -67,14 +47,14 @@ async def test_a_checkpoint_has_the_latest_items_beside_a_large_database(
         await browse.text("navigate", url=site.url)
         await browse.value("() => localStorage.setItem('login', 'early')")
         await browse.value(LARGE)
-        await saved(browse)
+        await browse.saved()
         await browse.value("() => localStorage.setItem('login', 'late')")
-        found = await saved(browse, light=True)
-    async with opened(service, later(browse).view, found) as resumed:
+        found = await browse.saved(light=True)
+    async with opened(service, browse.later(), found) as resumed:
         assert "the latest of the database large" in resumed.connection.opened.lost
         assert await resumed.value("() => localStorage.login") == "late"
         assert await resumed.value(COUNT) == 30
-        assert "the latest of" not in str((await saved(resumed)).data["lost"])
+        assert "the latest of" not in str((await resumed.saved()).data["lost"])
 
 
 PUT = """async ([name, value]) => {
@@ -111,13 +91,13 @@ async def test_a_checkpoint_has_the_latest_of_a_database_beside_one_that_it_cann
     async with opened(service) as browse:
         # Keys are for pages of a safe origin only.
         await browse.text("navigate", url=f"http://localhost:{site.port}")
-        page = page_of(browse)
+        page = browse.page
         for name, value in (("beside", beside), ("login", "early")):
             await page.evaluate(PUT, [name, value])
-        await saved(browse)
+        await browse.saved()
         await page.evaluate(PUT, ["login", "late"])
-        found = await saved(browse, light=True)
-    async with opened(service, later(browse).view, found) as resumed:
+        found = await browse.saved(light=True)
+    async with opened(service, browse.later(), found) as resumed:
         lost = resumed.connection.opened.lost
         assert told in lost
         assert "login" not in lost
@@ -129,10 +109,10 @@ async def test_a_checkpoint_says_of_a_database_that_nobody_ever_read_that_all_of
 ) -> None:
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
-        await page_of(browse).evaluate(PUT, ["login", "early"])
-        await saved(browse)
-        await page_of(browse).evaluate(PUT, ["beside", "x" * 2_500_000])
-        found = await saved(browse, light=True)
+        await browse.page.evaluate(PUT, ["login", "early"])
+        await browse.saved()
+        await browse.page.evaluate(PUT, ["beside", "x" * 2_500_000])
+        found = await browse.saved(light=True)
     assert found.data["lost"] == [f"the database beside of {site.url}"]
 
 
@@ -155,8 +135,8 @@ async def test_a_database_that_its_page_keeps_busy_costs_nothing_else(
         await browse.value("localStorage.login = sessionStorage.step = 'kept'")
         await browse.value(BUSY)
         await browse.text("type", target="#field", text="typed")
-        found = await saved(browse)
-    async with opened(service, later(browse).view, found) as resumed:
+        found = await browse.saved()
+    async with opened(service, browse.later(), found) as resumed:
         assert "the database busy" in resumed.connection.opened.lost
         state = await resumed.value("[field.value, localStorage.login, sessionStorage.step]")
         assert state == ["typed", "kept", "kept"]
@@ -177,9 +157,9 @@ async def test_values_that_contain_the_same_again_and_again_keep_no_page_busy(
 ) -> None:
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
-        await page_of(browse).evaluate(ENDLESS, 1)
+        await browse.page.evaluate(ENDLESS, 1)
         await browse.value("localStorage.login = 'kept'")
-        found = await saved(browse, light=light)
+        found = await browse.saved(light=light)
         assert await browse.value("document.body.innerText") == "hello"
     assert found.data["lost"] == [f"the database endless of {site.url}"]
     assert found.data["tabs"][0]["lost"] == ["history state (too much)"]
@@ -213,9 +193,9 @@ async def test_numbers_of_records_that_were_deleted_are_not_given_again(
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
         await browse.value(f"({NUMBERED})(3)")
-        await saved(browse, light=light)
-        found = await saved(browse, light=light)
-    async with opened(service, later(browse).view, found) as resumed:
+        await browse.saved(light=light)
+        found = await browse.saved(light=light)
+    async with opened(service, browse.later(), found) as resumed:
         assert await resumed.value(f"({NUMBERED})(1)") == [4, [1, 2, 4], 4, [2, 3, 4]]
 
 
@@ -228,7 +208,7 @@ async def test_a_checkpoint_has_what_a_site_stored_that_was_left_at_once(
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url + "/login")
         await browse.text("wait_for", text="hello")
-        found = await saved(browse, light=True)
+        found = await browse.saved(light=True)
     assert found.data["tabs"][0]["url"] == site.at(2) + "/"
     assert "ann" in found.data["origins"][site.url]
 
@@ -243,7 +223,7 @@ async def test_a_tab_that_does_not_answer_hides_no_storage_of_its_site(
         await browse.text("tabs", action="new", url=site.url)
         await browse.value("() => localStorage.setItem('cart', 'full')")
         for light in (True, False):
-            found = await saved(browse, light=light)
+            found = await browse.saved(light=light)
             assert "full" in found.data["origins"][site.url]
 
 
@@ -255,17 +235,17 @@ async def test_a_tab_whose_site_is_slow_once_is_there_the_next_time(
         await browse.text("navigate", url=site.url)
         await browse.text("type", target="#field", text="mine")
         await browse.value("() => sessionStorage.setItem('step', '2')")
-        found = await saved(browse)
+        found = await browse.saved()
     monkeypatch.setattr("statehold.tools.browser.opening.RESTORE_SECONDS", 1.0)
     site.held["/"] = threading.Event()
-    async with opened(service, later(browse).view, found) as slow:
+    async with opened(service, browse.later(), found) as slow:
         assert "did not load within 1 seconds" in slow.connection.opened.lost
-        found = await saved(slow)
+        found = await slow.saved()
     site.held.pop("/").set()
-    async with opened(service, later(slow).view, found) as resumed:
+    async with opened(service, slow.later(), found) as resumed:
         assert await resumed.value("[field.value, sessionStorage.step]") == ["mine", "2"]
         await resumed.text("navigate", url=site.at(2))
-        assert (await saved(resumed)).data["tabs"][0]["url"] == site.at(2) + "/"
+        assert (await resumed.saved()).data["tabs"][0]["url"] == site.at(2) + "/"
 
 
 async def test_storage_states_have_and_replace_what_is_still_asleep(
@@ -275,20 +255,20 @@ async def test_storage_states_have_and_replace_what_is_still_asleep(
         for number in (1, 2):
             await browse.text("navigate", url=site.at(number))
             await browse.value(f"() => localStorage.setItem('user', 'ann {number}')")
-        found = await saved(browse)
-    async with opened(service, later(browse).view, found) as resumed:
+        found = await browse.saved()
+    async with opened(service, browse.later(), found) as resumed:
         await resumed.text("storage_state", filename="state.json")
         data, _ = await resumed.connection.session.files.read("files/state.json")
         assert {origin["origin"] for origin in json.loads(data)["origins"]} == {
             site.at(1),
             site.at(2),
         }
-    async with opened(service, later(browse).view, found) as resumed:
+    async with opened(service, browse.later(), found) as resumed:
         other = {"origin": site.at(3), "localStorage": [{"name": "user", "value": "bob"}]}
         state = json.dumps({"cookies": [], "origins": [other]}).encode()
         await resumed.connection.session.files.write("other.json", state)
         await resumed.text("set_storage_state", filename="other.json")
-        found = await saved(resumed)
+        found = await resumed.saved()
         assert "ann" not in str(found.data["origins"])
         assert "bob" in found.data["origins"][site.at(3)]
 
@@ -301,9 +281,9 @@ async def test_cookies_that_expired_meanwhile_are_not_counted(
         await browse.connection.session.context.add_cookies(
             [{"name": "login", "value": "ann", "url": site.url, "expires": 4e9}]
         )
-        found = await saved(browse)
+        found = await browse.saved()
     found.data["cookies"][0]["expires"] = 1.0
-    async with opened(service, later(browse).view, found) as resumed:
+    async with opened(service, browse.later(), found) as resumed:
         assert "cookie" not in resumed.connection.opened.restored + resumed.connection.opened.lost
 
 
@@ -320,14 +300,14 @@ async def test_what_a_logout_clears_that_goes_on_to_another_site_does_not_come_b
         await browse.text("navigate", url=site.at(1))
         await browse.value(OLD_LOGIN)
         await browse.text("navigate", url=site.at(2))
-        asleep = await saved(browse)
+        asleep = await browse.saved()
         await browse.text("navigate", url=site.at(1) + "/logout")
-        awake = await saved(browse, light=True)
-    async with opened(service, later(browse).view, asleep) as resumed:
+        awake = await browse.saved(light=True)
+    async with opened(service, browse.later(), asleep) as resumed:
         await resumed.text("navigate", url=site.at(1) + "/logout")
-        woken = await saved(resumed, light=True)
+        woken = await resumed.saved(light=True)
     for found in (awake, woken):
-        async with opened(service, later(browse).view, found) as resumed:
+        async with opened(service, browse.later(), found) as resumed:
             await resumed.text("navigate", url=site.at(1))
             assert await resumed.value(LOGGED_IN) == ["", ""]
 
@@ -350,14 +330,14 @@ async def test_what_a_logout_clears_does_not_come_back_in_other_tabs(
             await browse.value(OLD_LOGIN)
             await browse.text("navigate", url=site.at(number))
             await browse.text("tabs", action="new")
-        asleep = await saved(browse)
+        asleep = await browse.saved()
         await log_out(browse)
-        awake = await saved(browse, light=True)
-    async with opened(service, later(browse).view, asleep) as resumed:
+        awake = await browse.saved(light=True)
+    async with opened(service, browse.later(), asleep) as resumed:
         await log_out(resumed)
-        woken = await saved(resumed, light=True)
+        woken = await resumed.saved(light=True)
     for found in (awake, woken):
-        async with opened(service, later(browse).view, found) as resumed:
+        async with opened(service, browse.later(), found) as resumed:
             for number in (0, 1):
                 await resumed.text("tabs", action="select", index=number)
                 await resumed.text("navigate", url=site.at(1))

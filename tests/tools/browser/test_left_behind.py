@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
 
 import pytest
 from browsing import Browse, opened
 from changing import Changing
-from playwright.async_api import Page
 
-from statehold.sessions.services import Snapshot
 from statehold.tools.browser import earlier, origins
 from statehold.tools.browser.service import BrowserService
 
@@ -43,23 +40,6 @@ def framed(site: Changing) -> Generator[Changing]:
         yield other
 
 
-async def saved(browse: Browse, *, light: bool = False) -> Snapshot:
-    connection = browse.connection
-    found = await (connection.checkpoint() if light else connection.snapshot())
-    assert found is not None
-    return found
-
-
-def later(browse: Browse) -> Browse:
-    return replace(browse, view=replace(browse.view, generation=browse.view.generation + 1))
-
-
-def page_of(browse: Browse) -> Page:
-    tab = browse.connection.session.tabs.current
-    assert tab is not None
-    return tab.page
-
-
 # Frames.
 
 
@@ -69,14 +49,14 @@ async def test_what_a_frame_stores_after_it_was_read_is_saved_too(
 ) -> None:
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url + "/framed")
-        frame = page_of(browse).frames[1]
+        frame = browse.page.frames[1]
         await frame.evaluate("() => { localStorage.cart = sessionStorage.step = 'early' }")
-        await saved(browse, light=True)
+        await browse.saved(light=True)
         await frame.evaluate("() => { localStorage.cart = sessionStorage.step = 'late' }")
         if gone:
             await browse.text("evaluate", function="() => document.body.replaceChildren()")
-        found = await saved(browse, light=True)
-    async with opened(service, later(browse).view, found) as resumed:
+        found = await browse.saved(light=True)
+    async with opened(service, browse.later(), found) as resumed:
         await resumed.text("navigate", url=framed.url)
         assert await resumed.value("() => [localStorage.cart, sessionStorage.step]") == [
             "late",
@@ -89,10 +69,10 @@ async def test_what_was_typed_in_a_frame_of_another_origin_is_said(
 ) -> None:
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url + "/framed")
-        assert (await saved(browse)).data["tabs"][0]["lost"] == []
-        await page_of(browse).frames[1].fill("#field", "mine")
-        found = await saved(browse)
-    async with opened(service, later(browse).view, found) as resumed:
+        assert (await browse.saved()).data["tabs"][0]["lost"] == []
+        await browse.page.frames[1].fill("#field", "mine")
+        found = await browse.saved()
+    async with opened(service, browse.later(), found) as resumed:
         lost = resumed.connection.opened.lost
         assert f"what was typed or chosen in a frame of {framed.url} of tab 0" in lost
 
@@ -108,11 +88,11 @@ async def test_storage_of_a_tab_that_was_closed_before_it_was_saved_comes_back(
         await browse.text("navigate", url=site.url)
         await browse.value("() => localStorage.setItem('cart', 'full')")
         await browse.text("close")
-        found = await saved(browse, light=light)
+        found = await browse.saved(light=light)
         assert found.data["lost"] == []
         assert len(browse.connection.session.tabs) == 0
         assert browse.connection.session.context.pages == []
-    async with opened(service, later(browse).view, found) as resumed:
+    async with opened(service, browse.later(), found) as resumed:
         await resumed.text("navigate", url=site.url)
         assert await resumed.value("() => localStorage.cart") == "full"
 
@@ -124,10 +104,10 @@ async def test_a_checkpoint_that_did_not_read_all_says_so_and_is_followed_by_ano
     await browse.text("close")
     with monkeypatch.context() as patch:
         patch.setattr(origins, "READ_SECONDS", 0)
-        found = await saved(browse, light=True)
+        found = await browse.saved(light=True)
     assert found.data["lost"] == [f"the latest storage of {site.url}"]
     assert browse.connection.unsaved
-    assert (await saved(browse, light=True)).data["lost"] == []
+    assert (await browse.saved(light=True)).data["lost"] == []
     assert not browse.connection.unsaved
 
 
@@ -138,20 +118,20 @@ async def test_session_storage_waits_for_a_tab_to_come_back(
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
         await browse.value("() => { sessionStorage.cart = 'early' }")
-        await saved(browse)
+        await browse.saved()
         await browse.value("() => { sessionStorage.cart = 'late' }")
         await browse.text("navigate", url=site.at(2))
         await browse.value("() => { sessionStorage.paid = 'yes' }")
         await browse.text("tabs", action="new", url=site.at(3))
-        found = await saved(browse, light=light)
+        found = await browse.saved(light=light)
         assert [tab["lost"] for tab in found.data["tabs"]] == [[], []]
         assert len(browse.connection.session.context.pages) == 2
     # Saved once more before anybody looks at the tab, and once after.
-    async with opened(service, later(browse).view, found) as slept:
-        found = await saved(slept)
+    async with opened(service, browse.later(), found) as slept:
+        found = await slept.saved()
         await slept.text("tabs", action="select", index=0)
-        found = await saved(slept, light=light)
-    async with opened(service, later(slept).view, found) as resumed:
+        found = await slept.saved(light=light)
+    async with opened(service, slept.later(), found) as resumed:
         assert await resumed.value("() => ({...sessionStorage})") == {"paid": "yes"}
         await resumed.text("navigate", url=site.url)
         assert await resumed.value("() => ({...sessionStorage})") == {"cart": "late"}
@@ -164,11 +144,11 @@ async def test_session_storage_waits_for_a_tab_that_is_at_no_site(
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
         await browse.value("() => { sessionStorage.step = localStorage.login = 'kept' }")
-        await page_of(browse).goto(url)
-        found = await saved(browse)
-    async with opened(service, later(browse).view, found) as resumed:
+        await browse.page.goto(url)
+        found = await browse.saved()
+    async with opened(service, browse.later(), found) as resumed:
         assert await resumed.value("location.href") == "about:blank"
-        again = await saved(resumed)
+        again = await resumed.saved()
         assert again.data["tabs"][0]["sessions"] == found.data["tabs"][0]["sessions"]
         assert again.data["tabs"][0]["history"] == [site.url + "/", "about:blank"]
         assert again.data["lost"] == []
@@ -182,15 +162,15 @@ async def test_session_storage_that_cannot_be_read_or_is_too_much_is_said(
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
         await browse.value("() => { sessionStorage.cart = 'x'.repeat(1000) }")
-        await saved(browse)
+        await browse.saved()
         browse.connection.session.origins.earlier.copying = False
         await browse.text("navigate", url=site.at(2))
-        tab = (await saved(browse)).data["tabs"][0]
+        tab = (await browse.saved()).data["tabs"][0]
         assert tab["lost"] == [f"the latest session storage of {site.url}"]
         assert "xxx" in tab["sessions"][site.url]
         browse.connection.session.origins.earlier.copying = True
         monkeypatch.setattr(earlier, "TAB_BYTES", 500)
-        tab = (await saved(browse)).data["tabs"][0]
+        tab = (await browse.saved()).data["tabs"][0]
         assert tab["lost"] == [f"session storage of {site.url} (too much)"]
         assert tab["sessions"] == {}
 
@@ -205,9 +185,9 @@ async def test_tabs_that_are_nowhere_have_their_size_and_media_again(
     async with opened(service) as browse:
         await browse.text("resize", width=800, height=600)
         await browse.text("emulate_media", colorScheme="dark")
-        found = await saved(browse)
+        found = await browse.saved()
         assert found.data["tabs"][0]["lost"] == []
-    async with opened(service, later(browse).view, found) as resumed:
+    async with opened(service, browse.later(), found) as resumed:
         assert await resumed.value(shape) == [800, 600, True]
 
 
@@ -217,8 +197,8 @@ async def test_what_was_written_into_an_empty_window_is_said(
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
         await browse.text("evaluate", function=WRITE)
-        found = await saved(browse)
-    async with opened(service, later(browse).view, found) as resumed:
+        found = await browse.saved()
+    async with opened(service, browse.later(), found) as resumed:
         assert "what scripts had written into it of tab 1" in resumed.connection.opened.lost
 
 
@@ -227,7 +207,7 @@ async def test_checkpoints_say_what_of_a_site_is_never_saved(
 ) -> None:
     await browse.text("navigate", url=site.url)
     await browse.value(KEEP_FILES)
-    lost = (await saved(browse, light=True)).data["lost"]
+    lost = (await browse.saved(light=True)).data["lost"]
     assert lost == [f"Cache Storage of {site.url}", f"private files of {site.url}"]
 
 
@@ -239,7 +219,7 @@ async def test_of_too_many_sites_those_are_kept_that_were_read_last(
     for number in (1, 2, 3, 4, 1):
         await browse.text("navigate", url=site.at(number))
         await browse.value("() => { localStorage.large = 'x'.repeat(1000) }")
-        found = await saved(browse, light=True)
+        found = await browse.saved(light=True)
     assert set(found.data["origins"]) == {site.at(4), site.at(1)}
     assert set(browse.connection.session.origins.known) == {site.at(4), site.at(1)}
     assert found.data["lost"] == [
@@ -255,11 +235,11 @@ async def test_what_is_asleep_and_dropped_wakes_no_more(
         await browse.text("navigate", url=site.url)
         await browse.value("() => { localStorage.large = 'x'.repeat(1000) }")
         await browse.text("navigate", url=site.at(2))
-        found = await saved(browse)
+        found = await browse.saved()
     monkeypatch.setattr(origins, "KNOWN_BYTES", 1500)
-    async with opened(service, later(browse).view, found) as resumed:
+    async with opened(service, browse.later(), found) as resumed:
         await resumed.value("() => { localStorage.large = 'x'.repeat(1000) }")
-        found = await saved(resumed)
+        found = await resumed.saved()
         assert set(found.data["origins"]) == {site.at(2)}
         await resumed.text("navigate", url=site.url)
         assert await resumed.value("() => localStorage.length") == 0

@@ -61,8 +61,7 @@ async def test_of_a_flood_of_errors_so_much_is_kept_and_the_rest_counted(
     await browse.value(
         f"() => {{ for (let n = 0; n < {NEWS} + 200; n++) console.error(`no ${{n}}`); }}"
     )
-    tab = browse.connection.session.tabs.current
-    assert tab is not None
+    tab = browse.tab
     assert len(tab.news) == NEWS
     lines = section(await browse.text("snapshot"), "Events").splitlines()
     assert lines[0].startswith("- New console error: [ERROR] no 0")
@@ -132,9 +131,7 @@ async def test_a_request_under_way_and_one_that_failed_are_said(
     browse: Browse, lab_site: Lab
 ) -> None:
     await browse.text("navigate", url=f"{lab_site.url}/frame")
-    tab = browse.connection.session.tabs.current
-    assert tab is not None
-    async with tab.page.expect_request("**/api/gate/late"):
+    async with browse.page.expect_request("**/api/gate/late"):
         await browse.value("() => { fetch('/api/gate/late').catch(() => 0); }")
     text = section(await browse.text("network_requests"), "Result")
     assert text.startswith(f"2. [GET] {lab_site.url}/api/gate/late\n")

@@ -51,9 +51,7 @@ async def test_the_wheel_scrolls(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/many?refs=400")
     await browse.text("mouse_move_xy", x=200, y=200)
     assert "await page.mouse.wheel(0, 300)" in await browse.text("mouse_wheel", deltaY=300)
-    page = browse.connection.session.tabs.current
-    assert page is not None
-    await page.page.wait_for_function("() => scrollY > 0")
+    await browse.page.wait_for_function("() => scrollY > 0")
 
 
 async def test_a_click_that_opens_a_dialog_says_so(browse: Browse, lab: str) -> None:

@@ -108,8 +108,6 @@ async def test_a_site_that_takes_its_time_costs_no_page(
     browse: Browse, lab_site: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await browse.text("navigate", url=f"{lab_site.url}/counter")
-    tab = browse.connection.session.tabs.current
-    assert tab is not None
     later, answered = Later(monkeypatch), anyio.Event()
     texts: list[str] = []
     real = World.ask
@@ -125,7 +123,7 @@ async def test_a_site_that_takes_its_time_costs_no_page(
         texts.append(await browse.text("navigate", url=f"{lab_site.url}/file/late?gate=download"))
 
     async with anyio.create_task_group() as tasks:
-        async with tab.page.expect_request("**/file/late*"):
+        async with browse.page.expect_request("**/file/late*"):
             tasks.start_soon(go)
         with anyio.fail_after(10):
             await answered.wait()
@@ -205,8 +203,7 @@ async def test_a_page_of_a_refused_scheme_is_left_before_anything_is_read_there(
 ) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
     await browse.value(f"() => {{ location.href = '{refused}'; }}")
-    tab = browse.connection.session.tabs.current
-    assert tab is not None
+    tab = browse.tab
     await tab.page.wait_for_url(lab + refused)
     text = await browse.error("evaluate", function="() => document.body.innerText", filename="x")
     assert section(text, "Error") == "Pages of http: may not be opened; the tab was emptied."

@@ -123,8 +123,7 @@ async def test_only_what_changes_something_is_worth_a_checkpoint(browse: Browse,
 async def test_no_checkpoint_waits_for_a_page_that_asks_something(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/dialogs")
     await browse.text("evaluate", function="() => { setTimeout(() => alert('hm')) }")
-    tab = browse.connection.session.tabs.current
-    assert tab is not None
+    tab = browse.tab
     with anyio.fail_after(5):
         await tab.modal.wait()
     assert await browse.connection.checkpoint() is None

@@ -132,8 +132,7 @@ async def test_a_ref_of_another_tab_is_refused(browse: Browse, lab: str) -> None
 async def test_a_ref_of_a_page_that_crashed_is_refused(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
     old = await browse.ref("Increment")
-    tab = browse.connection.session.tabs.current
-    assert tab is not None
+    tab = browse.tab
     with suppress(Error):
         await tab.page.goto("chrome://crash")
     with anyio.fail_after(5):

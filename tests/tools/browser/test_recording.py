@@ -99,8 +99,7 @@ async def test_going_to_a_page_is_written_down_and_following_a_link_is_not(
 async def test_a_new_tab_has_a_name_of_its_own(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/popup")
     await browse.text("start_recording")
-    tab = browse.connection.session.tabs.current
-    assert tab is not None
+    tab = browse.tab
     with anyio.fail_after(10):
         async with tab.page.expect_popup() as popup:
             await browse.text("click", target="text=New tab")

@@ -184,9 +184,7 @@ async def test_what_waits_for_a_page_is_done_when_that_is_there(
     browse: Browse, lab_site: Lab
 ) -> None:
     await browse.text("navigate", url=f"{lab_site.url}/frame")
-    tab = browse.connection.session.tabs.current
-    assert tab is not None
-    async with tab.page.expect_request("**/frame?gate=late"):
+    async with browse.page.expect_request("**/frame?gate=late"):
         await browse.value("() => { location.href = '/frame?gate=late'; }")
     texts: list[str] = []
 
