@@ -212,7 +212,7 @@ class BrowserConnection:
             awaited = self._awaited()
             call.answer.error(f"{tool.name} did not end within {seconds:g} seconds{awaited}.")
             if not awaited:
-                await self.session.unstick(PROBE_SECONDS)
+                await self.session.unstick()
         except Error as error:
             await anyio.lowlevel.checkpoint()
             if self.lost.is_set() or not await self._answers():

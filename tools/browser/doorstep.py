@@ -55,6 +55,8 @@ class Doorstep:
         self._pages: set[Page] = set()
         self._opening = anyio.Lock()
         self._arrived = anyio.Event()
+        self._latest: Page | None = None
+        """Which of them arrived last, whether it is still there or not."""
         self._alone = False
         """Whether what opens can be nothing but ours."""
         context.on("page", self._opened)
@@ -66,7 +68,13 @@ class Doorstep:
         if page.url == self._address or self._alone:
             self._pages.add(page)
             page.on("close", lambda _: self._pages.discard(page))
+            self._latest = page
             self._arrived.set()
+
+    async def _arrival(self) -> Page:
+        await self._arrived.wait()
+        assert self._latest is not None
+        return self._latest
 
     @asynccontextmanager
     async def open(self, browser: CDPSession, context_id: str) -> AsyncGenerator[Page]:
@@ -91,18 +99,16 @@ class Doorstep:
             playwright's Error: the tab is gone.
         """
 
-        async def begin() -> set[Page]:
-            before, begun = set(self._pages), False
+        async def begin() -> None:
+            begun = False
             # What is under way when it is cancelled would open a window that nobody closes.
             with anyio.move_on_after(CLOSE_SECONDS, shield=True):
                 begun = await tab.opens(self._address)
             if not begun:
                 raise WorldError("the tab opens no window")
-            return before
 
-        async def give_up(before: set[Page]) -> None:
-            await self._arrived.wait()
-            await (self._pages - before).pop().close()
+        async def give_up(_: None) -> None:
+            await (await self._arrival()).close()
 
         async with self._open(begin, give_up) as page:
             yield page
@@ -126,15 +132,13 @@ class Doorstep:
     ) -> AsyncGenerator[Page]:
         async with self._opening:
             self._arrived = anyio.Event()
-            before = set(self._pages)
             begun = await begin()
             try:
-                await self._arrived.wait()
+                page = await self._arrival()
             except BaseException:
                 with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
                     await give_up(begun)
                 raise
-            page = (self._pages - before).pop()
         try:
             yield page
         finally:

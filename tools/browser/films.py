@@ -109,8 +109,7 @@ class Films:
         Returns none when none is on.
         """
         self.held.end()
-        with suppress(KeyError):
-            self._context.remove_listener("page", self._opened)
+        self._context.remove_listener("page", self._opened)
         async with self._turn:
             for page in list(self._running):
                 await self._end(page)

@@ -241,7 +241,7 @@ class BrowserSession:
             return await tab.page.title()
         return ""
 
-    async def unstick(self, seconds: float = PROBE_SECONDS) -> None:
+    async def unstick(self) -> None:
         """Free the current page when it does not run a script within some seconds.
 
         While another page is on its way, the browser lets none be run: then a page that is well would be freed, too.
@@ -249,7 +249,7 @@ class BrowserSession:
         tab = self.tabs.current
         if tab is None or tab.modal_text is not None or tab.crashed:
             return
-        with anyio.move_on_after(seconds) as scope, suppress(Exception):
+        with anyio.move_on_after(PROBE_SECONDS) as scope, suppress(Exception):
             await tab.page.evaluate("1")
         if scope.cancelled_caught:
             await self.free(tab)

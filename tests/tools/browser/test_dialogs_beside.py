@@ -43,7 +43,7 @@ async def test_a_page_that_the_dialog_of_another_tab_holds_up_is_kept_and_that_i
         assert said.startswith('- Tab 1 asks something (["confirm" dialog with message "Stay?"])')
         assert "browser_tabs" in said
         assert "browser_handle_dialog" in said
-    await session.unstick(0.01)
+    await session.unstick()
     await session.free(tab)
     await session.give_up(tab)
     assert session.tabs.current is tab
@@ -133,6 +133,6 @@ async def test_a_selector_is_not_blamed_for_a_page_that_does_not_answer(
     text = section(await browse.error("click", target="#nothing"), "Error")
     assert "no selector" not in text
     assert "did not answer within 0.5 seconds" in text
-    await session.unstick(0.1)
+    await session.unstick()
     assert not page.is_closed()
     assert await browse.value("() => 2") == 2

@@ -20,7 +20,6 @@ from lab import Lab
 from playwright.async_api import Error
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
-from statehold.tools.browser import connection as connections
 from statehold.tools.browser import driver
 from statehold.tools.browser import session as sessions
 from statehold.tools.browser.service import BrowserService
@@ -157,7 +156,7 @@ def _half_a_second(*_: object) -> float:
 async def test_a_script_without_end_is_stopped_and_that_is_told(
     data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(sessions, "PROBE_SECONDS", 0.5)
     async with (
         running(data, shell) as service,
         opened(service) as browse,
@@ -253,7 +252,6 @@ async def test_a_link_starts_no_program_of_the_machine(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "PROBE_SECONDS", 0.5)
-    monkeypatch.setattr(sessions.BrowserSession.unstick, "__defaults__", (0.5,))
     monkeypatch.setattr(navigating, "HANGS_SECONDS", 0.5)
 
 
@@ -331,7 +329,7 @@ async def test_a_page_that_hangs_where_no_script_can_be_stopped_is_closed_and_to
 async def test_a_page_that_is_too_large_for_a_snapshot_is_kept(
     data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions.BrowserSession.unstick, "__defaults__", (0.1,))
+    monkeypatch.setattr(sessions, "PROBE_SECONDS", 0.1)
     async with running(data, shell, action_seconds=1) as service, opened(service) as browse:
         await browse.text("navigate", url="about:blank")
         await browse.value(
