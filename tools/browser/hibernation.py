@@ -14,6 +14,7 @@ import orjson
 
 from ...sessions.errors import ConnectionLost
 from ...sessions.services import JSON, Snapshot
+from .earlier import without
 from .origins import DATABASE_SECONDS, READ_SECONDS, Origins
 from .sealing import Seal, opened
 from .world import WorldError, origin_of, without_login
@@ -206,7 +207,7 @@ class _Reading:
             self.tabs[number] = page.saved
             return
         if (unloaded := self._origins.unloaded.get(page)) is not None:
-            self.tabs[number] = unloaded
+            self.tabs[number] = without(unloaded, self._origins.cleared)
             return
         with anyio.move_on_after(self._probe), suppress(Error):
             self.tabs[number] = await self._addressed(page)

@@ -10,7 +10,7 @@ import pytest
 from browsing import Browse, opened
 from changing import Changing
 
-from statehold.tools.browser import hibernation
+from statehold.tools.browser import hibernation, opening
 from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.anyio
@@ -342,3 +342,25 @@ async def test_what_a_logout_clears_does_not_come_back_in_other_tabs(
                 await resumed.text("tabs", action="select", index=number)
                 await resumed.text("navigate", url=site.at(1))
                 assert await resumed.value(LOGGED_IN) == ["", ""]
+
+
+async def test_what_a_logout_clears_does_not_come_back_in_a_tab_that_did_not_load(
+    service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.pages["/logout"], site.headers["/logout"] = "<p>bye", {"Clear-Site-Data": '"*"'}
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.at(1))
+        await browse.value(OLD_LOGIN)
+        found = await browse.saved()
+    answering = site.held["/"] = threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(opening, "RESTORE_SECONDS", 0.3)
+        async with opened(service, browse.later(), found) as resumed:
+            assert "did not load" in resumed.connection.opened.lost
+            await resumed.text("tabs", action="new", url=site.at(1) + "/logout")
+            await resumed.text("tabs", action="close")
+            found = await resumed.saved()
+    answering.set()
+    async with opened(service, browse.later(), found) as resumed:
+        assert await resumed.value("location.href") == site.at(1) + "/"
+        assert await resumed.value(LOGGED_IN) == ["", ""]
