@@ -23,7 +23,7 @@ from .hibernation import Hibernated, saved
 from .living import Gone, while_living
 from .outlet import Outlet, refuse_schemes
 from .pool import BrowserDied
-from .restoration import Resumed, restored
+from .restoration import restored
 from .sealing import Seal
 from .session import BrowserSession
 from .tool import BrowserTool
@@ -127,8 +127,7 @@ class Opening:
         session.tabs.adopt(resumed.tabs, resumed.current)
         process.popups.follow(session.tabs, resumed.origins.watch, spawn=self._spawn)
         session.news[:0] = self._early
-        saver = _Saver(resumed, seal)
-        connection = BrowserConnection(session, process, tools, save=saver)
+        connection = BrowserConnection(session, process, tools, save=partial(_saved, seal))
         connection.on_closed.append(session.end)
         if grant is not None:
             connection.on_closed.append(partial(_leave, grant, process))
@@ -228,24 +227,16 @@ async def _unavailable(
     )
 
 
-class _Saver:
-    """Saves one session, and knows what was read of it before."""
-
-    def __init__(self, resumed: Resumed, seal: Seal | None) -> None:
-        self._origins = resumed.origins
-        self._seal = seal
-
-    async def __call__(self, session: BrowserSession, light: bool) -> Snapshot | None:
-        tabs = session.tabs
-        found = await saved(
-            session.context,
-            tabs.pages,
-            tabs.place,
-            light=light,
-            seconds=CHECKPOINT_SECONDS if light else SAVE_SECONDS,
-            origins=self._origins,
-        )
-        return replace(found, on=session.on()).snapshot(self._seal)
+async def _saved(seal: Seal | None, session: BrowserSession, light: bool) -> Snapshot:
+    found = await saved(
+        session.context,
+        session.tabs.pages,
+        session.tabs.place,
+        light=light,
+        seconds=CHECKPOINT_SECONDS if light else SAVE_SECONDS,
+        origins=session.origins,
+    )
+    return replace(found, on=session.on()).snapshot(seal)
 
 
 __all__ = ["Opening"]

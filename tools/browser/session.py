@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
+from ...sessions.beside import Overtaken, beside
 from .answer import ADDRESS, TITLE, in_line
 from .config import BrowserConfig
 from .failures import ToolFailed
@@ -223,14 +224,8 @@ class BrowserSession:
         left, modal = self._left, tab.modal
         if left is None:
             return
-        async with anyio.create_task_group() as tasks:
-
-            async def either(event: anyio.Event) -> None:
-                await event.wait()
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(either, left)
-            tasks.start_soon(either, modal)
+        with suppress(Overtaken):
+            await beside(left.wait, modal.wait)
 
     async def title(self, tab: Tab) -> str:
         """Return the title of a tab, empty when its page does not say."""

@@ -6,13 +6,15 @@ navigation, the requests that its handlers start, and the changes they make to t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
 from anyio.abc import TaskGroup
 
+from ...sessions.beside import Overtaken, beside
 from .glimpse import LARGE, prepare
 from .world import WorldError
 
@@ -90,7 +92,8 @@ async def settle(
             loads = any(_is_main(tab, request) for request in started)
             done, same = len(started), [False]
             if (quiet or started) and not _over(tab):
-                await _unless_modal(tab, _quieted(tab, watch, glimpse, same, loads=loads))
+                rest = partial(_quieted, tab, watch, glimpse, same, loads=loads)
+                await _unless_modal(tab, rest)
             if len(started) == done or _over(tab):
                 return same[0] and not _over(tab)
     return False
@@ -154,20 +157,13 @@ async def _answered(tab: Tab, started: list[Request]) -> None:
         changed = tab.changed
         if not any(r in tab.pending and r.resource_type in _AWAITED for r in started):
             return
-        await _unless_modal(tab, changed.wait())
+        await _unless_modal(tab, changed.wait)
 
 
-async def _unless_modal(tab: Tab, waiting: Awaitable[object]) -> None:
+async def _unless_modal(tab: Tab, wait: Callable[[], Awaitable[object]]) -> None:
     """Wait for something, but no longer than until the page asks something."""
-    async with anyio.create_task_group() as tasks:
-
-        async def interrupt() -> None:
-            await tab.modal.wait()
-            tasks.cancel_scope.cancel()
-
-        tasks.start_soon(interrupt)
-        await waiting
-        tasks.cancel_scope.cancel()
+    with suppress(Overtaken):
+        await beside(tab.modal.wait, wait)
 
 
 def _is_main(tab: Tab, request: Request) -> bool:

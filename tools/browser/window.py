@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from ...sessions.beside import Overtaken, beside
 from ...sessions.errors import ConnectionLost
 from ...sessions.services import Snapshot
 from .hibernation import Hibernated, SavedTab
@@ -114,14 +115,8 @@ class Window:
         return self.closed.is_set() or self._connection.lost.is_set()
 
     async def _ended(self) -> None:
-        async with anyio.create_task_group() as race:
-
-            async def wait(event: anyio.Event) -> None:
-                await event.wait()
-                race.cancel_scope.cancel()
-
-            race.start_soon(wait, self.closed)
-            race.start_soon(wait, self._connection.lost)
+        with suppress(Overtaken):
+            await beside(self.closed.wait, self._connection.lost.wait)
 
     async def _looked(self) -> bool:
         """Save the window in passing. Returns whether it was there, whole, while that was done."""
