@@ -15,7 +15,7 @@ import orjson
 from ...sessions.errors import ConnectionLost
 from ...sessions.services import JSON, Snapshot
 from .earlier import without
-from .origins import DATABASE_SECONDS, READ_SECONDS, Origins
+from .origins import DATABASE_SECONDS, READ_SECONDS, Origins, listed
 from .sealing import Seal, opened
 from .world import WorldError, origin_of, without_login
 
@@ -171,7 +171,7 @@ async def saved(
         origins=dict(origins.known),
         tabs=[reading.with_sessions(number, pages[number]) for number in numbers],
         current=sum(number < current for number in numbers),
-        lost=origins.unsaved() + unread,
+        lost=origins.unsaved() + listed("the latest storage", unread),
     )
 
 

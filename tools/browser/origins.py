@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -34,6 +34,7 @@ KNOWN_BYTES: Final = 64 * 2**20
 KNOWN_ORIGINS: Final = 500
 """How much is kept of all origins together, and of how many: in memory, in a snapshot, and at the gate."""
 TOLD: Final = 10
+"""Of how many origins it is said by their names that something is lost."""
 DATABASES: Final = '],"databases":['
 """What stands between the items and the databases of an origin: within a string the quotes would be escaped."""
 NEXT: Final = ",\n"
@@ -184,13 +185,14 @@ class Origins:
         origin, cut = storage["origin"], list(storage["cut"])
         if origin in self.asleep:
             return
-        self.remarks[origin] = list(storage["other"])
+        _put(self.remarks, origin, storage["other"])
         if cut and not whole and origin in self.known:
             # A checkpoint reads less; what it has no room for is kept as it was read before.
             text, never = _merged(self.known[origin], storage["text"], cut)
             self._know(origin, text)
             never = [w for w in cut if w in never or w in self.cut.get(origin, ())]
-            self.cut[origin], self.stale[origin] = never, [w for w in cut if w not in never]
+            _put(self.cut, origin, never)
+            _put(self.stale, origin, [w for w in cut if w not in never])
             return
         self.stale.pop(origin, None)
         if storage["text"] is None:
@@ -198,7 +200,7 @@ class Origins:
             self._dropped.pop(origin, None)
         else:
             self._know(origin, storage["text"])
-        self.cut[origin] = cut
+        _put(self.cut, origin, cut)
 
     def _know(self, origin: str, text: str) -> None:
         """Keep what an origin stored, at the cost of those that were read longest ago."""
@@ -215,25 +217,21 @@ class Origins:
 
     def unsaved(self) -> list[str]:
         """Say what of what was read is not in `known`."""
-        told = (("", self.cut), ("", self.remarks), ("the latest of ", self.stale))
-        dropped = [f"storage of {origin} (too much)" for origin in list(self._dropped)[:TOLD]]
-        if more := len(self._dropped) - len(dropped):
-            dropped.append(f"storage of {more} more sites (too much)")
-        return dropped + [
-            f"{how}{what} of {origin}"
-            for how, found in told
-            for origin, parts in found.items()
-            for what in parts
-        ]
+        sites: dict[str, list[str]] = {}
+        for how, told in (("", self.cut), ("", self.remarks), ("the latest of ", self.stale)):
+            for origin, parts in told.items():
+                for what in parts:
+                    sites.setdefault(how + what, []).append(origin)
+        found = listed("storage", list(self._dropped), " (too much)")
+        return found + [line for what, its in sites.items() for line in listed(what, its)]
 
     def unread(self, *, but: Collection[str]) -> list[str]:
-        """Say which origins were visited since they were last read, besides those of open pages."""
-        late = self.watch.touched - self.asleep - set(but)
-        return [f"the latest storage of {origin}" for origin in sorted(late)]
+        """Return which origins were visited since they were last read, besides those of open pages."""
+        return sorted(self.watch.touched - self.asleep - set(but))
 
     async def read_left(self, limits: Mapping[str, Any], *, but: Collection[str]) -> None:
         """Read origins that were visited since they were last read, but not those of open pages. May be cancelled."""
-        waiting = sorted(self.watch.touched - self.asleep - set(but))
+        waiting = self.unread(but=but)
         if not waiting:
             return
         if self._gate is None:
@@ -285,6 +283,19 @@ class Origins:
         self.watch.touched.discard(origin)
 
 
+def listed(what: str, origins: Sequence[str], why: str = "") -> list[str]:
+    """Say of which origins something is lost; of very many the first, and how many more."""
+    lines = [f"{what} of {origin}{why}" for origin in origins[:TOLD]]
+    more = len(origins) - len(lines)
+    return [*lines, f"{what} of {more} more sites{why}"] if more else lines
+
+
+def _put(told: dict[str, list[str]], origin: str, words: Collection[str]) -> None:
+    told.pop(origin, None)
+    if words:
+        told[origin] = list(words)
+
+
 def _keep(kept: WeakKeyDictionary[Page, SavedTab], page: Page, saved: SavedTab) -> None:
     def go_on(frame: Frame) -> None:
         # What stands in place of a page that cannot be loaded is not where the tab went.
@@ -326,4 +337,4 @@ def _named(database: str) -> str:
     return f"the database {name[:80]}"
 
 
-__all__ = ["DATABASE_SECONDS", "READ_SECONDS", "Origins"]
+__all__ = ["DATABASE_SECONDS", "READ_SECONDS", "Origins", "listed"]

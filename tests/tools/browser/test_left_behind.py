@@ -211,6 +211,21 @@ async def test_checkpoints_say_what_of_a_site_is_never_saved(
     assert lost == [f"Cache Storage of {site.url}", f"private files of {site.url}"]
 
 
+async def test_of_many_sites_what_is_never_saved_is_said_of_some_and_counted_for_the_rest(
+    browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(origins, "TOLD", 2)
+    for number in range(1, 6):
+        await browse.text("navigate", url=site.at(number))
+        await browse.value(KEEP_FILES if number < 5 else "() => 1")
+        await browse.saved(light=True)
+    assert (await browse.saved()).data["lost"] == [
+        f"{what} of {which}"
+        for what in ("Cache Storage", "private files")
+        for which in (site.at(1), site.at(2), "2 more sites")
+    ]
+
+
 async def test_of_too_many_sites_those_are_kept_that_were_read_last(
     browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
