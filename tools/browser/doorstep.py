@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
+from .pages import new_page
 from .world import World, WorldError, asked
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Doorstep:
         """Open such a page where there is no tab, and nobody opens one meanwhile."""
         self._alone = True
         try:
-            page = await self._context.new_page()
+            page = await new_page(self._context)
         finally:
             self._alone = False
         try:

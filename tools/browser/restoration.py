@@ -18,6 +18,7 @@ from .doorstep import nowhere, stand
 from .earlier import without
 from .hibernation import Hibernated, SavedTab
 from .origins import Origins
+from .pages import new_page
 from .world import WorldError, origin_of
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class SleepingTab:
         """
         async with self._waking:
             if self._page is None:
-                page = await self._context.new_page()
+                page = await new_page(self._context)
                 try:
                     self.report = await _loaded(
                         self.saved, self.number, page, self._origins, seconds

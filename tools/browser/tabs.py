@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import anyio
 
+from .pages import new_page
 from .restoration import SleepingTab
 from .tab import News, Tab
 from .world import origin_of
@@ -137,7 +138,7 @@ class Tabs:
         """
         if len(self._entries) >= self._limit:
             raise IndexError(f"there may be at most {self._limit} tabs; close one first")
-        return await self.select(self._of(await self._ours(self.context.new_page())))
+        return await self.select(self._of(await self._ours(new_page(self.context))))
 
     async def _ours(self, opening: Awaitable[Page]) -> Page:
         """Wait for a page that is opened here, and tell of those that pages opened meanwhile."""

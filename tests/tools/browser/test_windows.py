@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import anyio
 import anyio.lowlevel
 import pytest
@@ -11,6 +14,7 @@ from playwright.async_api import Page
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser import tabs as tabs_of_sessions
+from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.peer
 
@@ -200,3 +204,31 @@ async def test_sizes_and_media_that_cannot_be_are_refused(browse: Browse) -> Non
     with pytest.raises(InvalidArgument):
         await browse.call("emulate_media", colorScheme="pink")
     assert "at least one" in await browse.error("emulate_media")
+
+
+async def test_a_tab_that_nobody_waits_for_any_more_is_not_left_behind(
+    service: BrowserService, lab: str
+) -> None:
+    async with opened(service) as browse:
+        await browse.text("navigate", url=f"{lab}/frame?name=one")
+        await browse.text("tabs", action="new", url=f"{lab}/frame?name=two")
+        given = await browse.saved()
+    async with opened(service, browse.later(), given) as resumed:
+        session = resumed.connection.session
+        ways: list[dict[str, Any]] = [{"action": "select", "index": 0}, {"action": "new"}]
+        for turns in range(1, 40, 3):
+            for arguments in ways:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(partial(resumed.call, "tabs", **arguments))
+                    for _ in range(turns):
+                        await anyio.lowlevel.checkpoint()
+                    tasks.cancel_scope.cancel()
+        # Whatever was asked of the browser before this has happened.
+        await (await session.context.new_page()).close()
+        with anyio.fail_after(10):
+            while len(session.context.pages) > 1:  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.01)
+        assert [tab.url for tab in session.tabs.entries] == [
+            f"{lab}/frame?name={name}" for name in ("one", "two")
+        ]
+        assert "Events" not in await resumed.text("snapshot")
