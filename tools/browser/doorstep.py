@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
-from .pages import new_page
+from ...sessions.services import JSON
+from .pages import new_page, unless_left
 from .world import World, WorldError, asked
 
 if TYPE_CHECKING:
@@ -82,11 +83,11 @@ class Doorstep:
         """Open such a page by the DevTools session of the browser; it is closed at the end, within a bound."""
         wanted = {"url": self._address, "browserContextId": context_id, "background": True}
 
-        async def begin() -> str:
-            return (await asked(browser, "Target.createTarget", wanted))["targetId"]
+        async def begin() -> JSON:
+            return await unless_left(asked(browser, "Target.createTarget", wanted), give_up)
 
-        async def give_up(target: str) -> None:
-            await asked(browser, "Target.closeTarget", {"targetId": target})
+        async def give_up(target: JSON) -> None:
+            await asked(browser, "Target.closeTarget", target)
 
         async with self._open(begin, give_up) as page:
             yield page

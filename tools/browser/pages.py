@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
+
+T = TypeVar("T")
 
 
 async def new_page(context: BrowserContext) -> Page:
@@ -15,22 +18,27 @@ async def new_page(context: BrowserContext) -> Page:
     Raises:
         playwright's Error: the context is gone.
     """
+    return await unless_left(context.new_page(), lambda page: page.close())
+
+
+async def unless_left(opening: Awaitable[T], close: Callable[[T], Awaitable[object]]) -> T:
+    """Return what is opened. When this is cancelled, that is closed as soon as it is there."""
     # What the browser was told to open, it opens, whether it is waited for or not.
-    opening = asyncio.ensure_future(context.new_page())
+    task = asyncio.ensure_future(opening)
+
+    def leave(_: object) -> None:
+        if not _failed(task):
+            asyncio.ensure_future(close(task.result())).add_done_callback(_failed)
+
     try:
-        return await asyncio.shield(opening)
+        return await asyncio.shield(task)
     except asyncio.CancelledError:
-        opening.add_done_callback(_close)
+        task.add_done_callback(leave)
         raise
-
-
-def _close(opening: asyncio.Future[Page]) -> None:
-    if not _failed(opening):
-        asyncio.ensure_future(opening.result().close()).add_done_callback(_failed)
 
 
 def _failed(done: asyncio.Future[Any]) -> bool:
     return done.cancelled() or done.exception() is not None
 
 
-__all__ = ["new_page"]
+__all__ = ["new_page", "unless_left"]

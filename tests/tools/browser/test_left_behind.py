@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+import anyio
+import anyio.lowlevel
 import pytest
 from browsing import Browse, opened
 from changing import Changing
@@ -173,6 +175,29 @@ async def test_session_storage_that_cannot_be_read_or_is_too_much_is_said(
         tab = (await browse.saved()).data["tabs"][0]
         assert tab["lost"] == [f"session storage of {site.url} (too much)"]
         assert tab["sessions"] == {}
+
+
+async def test_pages_that_storage_is_put_back_by_are_not_left_behind(
+    service: BrowserService, site: Changing
+) -> None:
+    async with opened(service) as browse:
+        for number in (1, 2):
+            await browse.text("navigate", url=site.at(number))
+            await browse.value("() => { localStorage.login = 'kept' }")
+        found = await browse.saved()
+    async with opened(service, browse.later(), found) as resumed:
+        context = resumed.connection.session.context
+        for turns in range(1, 12):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(resumed.call, "storage_state")
+                for _ in range(turns):
+                    await anyio.lowlevel.checkpoint()
+                tasks.cancel_scope.cancel()
+        # Whatever was asked of the browser before this has happened.
+        await (await context.new_page()).close()
+        with anyio.fail_after(10):
+            while len(context.pages) > 1:  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.01)
 
 
 # What is only said, and how much is kept.
