@@ -321,10 +321,12 @@
 
   function setField(element, kind, value) {
     if (kind === "checked" || kind === "mixed") {
+      let told = false;
+      element.addEventListener("change", () => { told = true; }, { once: true });
       if (element.checked !== value) element.click();
-      if (element.checked !== value) { element.checked = value; tell(element); }
+      if (element.checked !== value && !told) { element.checked = value; tell(element); }
       if (kind === "mixed") element.indeterminate = true;
-      return element.checked === value;
+      return element.checked === value || "refused";
     }
     if (kind === "chosen") {
       const options = Array.from(element.options);
@@ -341,7 +343,7 @@
       element.value = value;
     }
     tell(element);
-    return kind !== "value" || element.value === value;
+    return kind !== "value" || element.value === value || "refused";
   }
 
   const kindOf = element => [element.localName, element.type ?? "", element.name ?? ""];
@@ -368,7 +370,8 @@
     return what && segments.length === 1 ? elsewhere?.get(keyOf(kind, what)) : null;
   }
 
-  // Returns whether it is done: "newer" when the site has something else by now than it had when the field was edited.
+  // Returns whether it is done: "newer" when the site has something else by now than it had when the field was edited,
+  // "refused" when the page did not leave it as it was put.
   function putBack(field, elsewhere, last = false) {
     const [, , , , kind, saved, , before, wasOriginal] = field;
     const element = again(field, elsewhere);
@@ -378,7 +381,8 @@
     if (kind === "chosen" && !before && wasOriginal && chosenBySite(element) !== wasOriginal && !isChosen(element, value))
       return "newer";
     noteBefore(element);
-    if (!setField(element, kind, value)) return false;
+    const result = setField(element, kind, value);
+    if (result !== true) return result;
     // Otherwise nothing would tell the next time that it was edited.
     notes.edited.add(element);
     return true;
@@ -391,12 +395,25 @@
     return Math.abs(element.scrollTop - top) < 2 && Math.abs(element.scrollLeft - left) < 2;
   }
 
+  // Lets the page do what it does after an event, as it does while a person types: some forget a change for the next one.
+  const turn = () => new Promise(done => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = done;
+    port2.postMessage(null);
+  });
+
+  async function undone(pending, attempt) {
+    const left = [];
+    for (const each of pending) if (await attempt(each) !== true) left.push(each);
+    return left;
+  }
+
   // Tries until everything is done or the time is over: pages build themselves after they have loaded.
   async function until(pending, attempt, milliseconds) {
     const end = performance.now() + milliseconds;
     for (;;) {
       lookAnew();
-      pending = pending.filter(each => attempt(each) !== true);
+      pending = await undone(pending, attempt);
       const left = end - performance.now();
       if (!pending.length || left <= 0) return pending;
       await new Promise(resolve => {
@@ -409,22 +426,32 @@
   }
 
   // Puts fields and scroll positions of the page at an address back. Returns how many fields, how many are still missing,
-  // and of how many the site has something newer.
+  // of how many the site has something newer, and how many the page did not keep.
   async function restorePage(address, text, { fieldMilliseconds, scrollMilliseconds }) {
     // What was typed here is nothing for the page that this one goes on to, which may be of another site.
     const isHere = () => location.href.split("#", 1)[0] === address;
     if (!isHere()) throw new Error("this is another page");
-    const put = (...given) => isHere() && putBack(...given);
+    const refused = new Set();
+    async function put(field, elsewhere, last) {
+      const result = isHere() && putBack(field, elsewhere, last);
+      if (result) await turn();
+      if (result !== "refused") return result;
+      // The page was told, and did with it what it does. Once more would have that done twice.
+      refused.add(field);
+      return true;
+    }
     const { fields, scrolled } = JSON.parse(text);
     listen();
-    const pending = fields.filter(field => put(field) !== true);
+    const pending = await undone(fields, put);
     const moved = pending.length ? fieldsByKey() : null;
-    const late = await until(pending.filter(field => put(field, moved) !== true), put, fieldMilliseconds);
+    const late = await until(await undone(pending, field => put(field, moved)), put, fieldMilliseconds);
     const by = late.length ? fieldsByKey() : null;
-    const last = late.map(field => put(field, by, true));
+    const last = [];
+    for (const field of late) last.push(await put(field, by, true));
     const [newer, missing] = ["newer", false].map(result => last.filter(each => each === result).length);
     const unscrolled = (await until(scrolled, scrollBack, scrollMilliseconds)).length;
     return {
-      fields: fields.length - newer - missing, newer, missing, scrolled: scrolled.length - unscrolled, unscrolled,
+      fields: fields.length - newer - missing - refused.size, newer, missing, refused: refused.size,
+      scrolled: scrolled.length - unscrolled, unscrolled,
     };
   }

@@ -449,6 +449,9 @@ async def _refilled(
         report.lost.append(f"{what} of tab {number} (the site has something newer there)")
     if found["missing"]:
         report.lost.append(f"{_count(found['missing'], 'form field')} of tab {number} (not there)")
+    if found["refused"]:
+        what = _count(found["refused"], "form field")
+        report.lost.append(f"{what} of tab {number} (the page did not keep it)")
     if found["unscrolled"]:
         report.lost.append(f"scroll positions of tab {number}")
 

@@ -102,6 +102,47 @@ async def test_a_tick_that_nobody_was_told_of_comes_back_in_its_own_row(
                 assert "1 form field of tab 0 (not there)" in lost(later)
 
 
+async def test_what_a_page_acts_on_when_it_is_typed_is_typed_once(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages |= {
+        "/add": "ok",
+        "/": """<input id=item onchange="add()"><input type=checkbox id=tick onchange="add()">
+        <script>function add() { fetch("/add", {method: "POST"}); item.value = ""; tick.checked = false }</script>""",
+    }
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("type", target="#item", text="milk")
+        await browse.value("tick.checked = true")
+        async with again(browse) as resumed:
+            assert await resumed.value("[item.value, tick.checked]") == ["", False]
+            assert "2 form fields of tab 0 (the page did not keep it)" in lost(resumed)
+            await resumed.value("fetch('/last')")
+            assert site.hits.count("POST /add") == 2
+
+
+async def test_a_page_that_takes_up_a_change_a_moment_later_gets_all_of_them(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages[
+        "/"
+    ] = """<input type=checkbox value=a><input type=checkbox value=b><input type=checkbox value=c><script>
+      let model = [], shown = [];
+      const boxes = [...document.querySelectorAll("input")];
+      onchange = ({target}) => {
+        model = target.checked ? [...shown, target.value] : shown.filter(each => each !== target.value);
+        queueMicrotask(() => { shown = model; for (const box of boxes) box.checked = shown.includes(box.value); });
+      }</script>"""
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        for number in (0, 2):
+            await browse.text("click", target=f"input >> nth={number}")
+        assert await browse.value("model") == ["a", "c"]
+        async with again(browse) as resumed:
+            assert await resumed.value("model") == ["a", "c"]
+            assert "form field" not in lost(resumed)
+
+
 async def test_what_was_typed_stays_with_its_row_where_ids_are_numbers_of_rows(
     service: BrowserService, site: Changing
 ) -> None:
