@@ -136,10 +136,12 @@
 
   const notes = globalThis.noted ??= {
     listening: new WeakSet(), edited: new WeakSet(), secret: new WeakSet(), before: new WeakMap(), chosenAt: new WeakMap(),
+    about: new WeakMap(),
   };
 
   function note(event) {
     const field = event.composedPath()[0];
+    noteAbout(field, event.type === "beforeinput");
     if (event.type === "change") { notes.chosenAt.set(field, Date.now()); return; }
     if (!event.isTrusted) return;
     if (event.type === "input") notes.edited.add(field);
@@ -150,6 +152,19 @@
   // What a field had before it was edited, and what the site had sent: between the two came a script, or the browser itself.
   function noteBefore(field) {
     if (!notes.before.has(field)) notes.before.set(field, [digest(contents(field)), original(field)]);
+  }
+
+  const letters = text => text.toLowerCase().replace(/[^\p{L}\p{N}]/gu, "");
+
+  // What a field was about before it was edited: pages count what is typed, check it, or add it up beside the field. Where a
+  // script has put something else into it since, which is more than to write it neatly, it is about something else.
+  function noteAbout(field, isBefore) {
+    if (!isField(field)) return;
+    const left = letters(contents(field));
+    const known = notes.about.get(field);
+    if (known && (!isBefore || left === known.left)) { known.left = left; return; }
+    lookAnew();
+    notes.about.set(field, { words: about(field), left });
   }
 
   function listenIn(root) {
@@ -289,7 +304,9 @@
       const most = this.fields.length < this.mostFields ? Math.min(this.fieldBytes, this.pageBytes) : 0;
       if (size > most) { this.cut = true; return; }
       this.pageBytes -= size;
-      const known = [about(element), ...notes.before.get(element) ?? []];
+      const now = about(element);
+      const before = notes.about.get(element)?.words ?? now;
+      const known = [before === now ? now : [now, before], ...notes.before.get(element) ?? []];
       // Frameworks may have it follow the value.
       if (element.type === "select-one" && known.length === 1 && chosenBySite(element) !== digest(element.value))
         known.push(null, chosenBySite(element));
@@ -364,10 +381,13 @@
   function again([segments, name, type, called, , , what], elsewhere) {
     const kind = [name, type, called];
     const there = found(segments);
+    // Words beside it may be as they were before it was edited; snapshots of before have no others.
+    const known = [what].flat();
     // Its row may have another number now.
-    const isSame = () => what === undefined || [true, false].some(numbered => about(there, numbered) === what);
+    const isSame = () => what === undefined || [true, false].some(numbered => known.includes(about(there, numbered)));
     if (there && String(kindOf(there)) === String(kind) && isSame()) return there;
-    return what && segments.length === 1 ? elsewhere?.get(keyOf(kind, what)) : null;
+    if (segments.length !== 1) return null;
+    return known.filter(Boolean).map(each => elsewhere?.get(keyOf(kind, each))).find(Boolean);
   }
 
   // Returns whether it is done: "newer" when the site has something else by now than it had when the field was edited,
@@ -381,6 +401,7 @@
     if (kind === "chosen" && !before && wasOriginal && chosenBySite(element) !== wasOriginal && !isChosen(element, value))
       return "newer";
     noteBefore(element);
+    noteAbout(element, true);
     const result = setField(element, kind, value);
     if (result !== true) return result;
     // Otherwise nothing would tell the next time that it was edited.
