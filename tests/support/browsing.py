@@ -142,8 +142,24 @@ async def saved(service: BrowserService, url: str) -> tuple[Snapshot, BrowserPro
         return await browse.saved(), process_of(browse)
 
 
+@asynccontextmanager
+async def again(browse: Browse, *, light: bool = False) -> AsyncGenerator[Browse]:
+    """The same session after it was saved and closed."""
+    saved = await browse.saved(light=light)
+    await browse.connection.aclose()
+    async with opened(browse.service, browse.later(), saved) as resumed:
+        yield resumed
+
+
+def lost(browse: Browse) -> str:
+    """What was told to be lost when the session was opened."""
+    return browse.connection.opened.lost
+
+
 __all__ = [
     "Browse",
+    "again",
+    "lost",
     "new_view",
     "opened",
     "pid_of",

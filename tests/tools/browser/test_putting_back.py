@@ -1,0 +1,115 @@
+"""Putting back what was typed: pages do with it what they do when a person types, once, and where it was typed."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+from browsing import again, lost, opened
+from changing import Changing
+
+from statehold.tools.browser.service import BrowserService
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def site() -> Generator[Changing]:
+    with Changing() as site:
+        yield site
+
+
+async def test_what_a_page_acts_on_when_it_is_typed_is_typed_once(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages |= {
+        "/add": "ok",
+        "/": """<input id=item onchange="add()"><input type=checkbox id=tick onchange="add()">
+        <script>function add() { fetch("/add", {method: "POST"}); item.value = ""; tick.checked = false }</script>""",
+    }
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("type", target="#item", text="milk")
+        await browse.value("tick.checked = true")
+        async with again(browse) as resumed:
+            assert await resumed.value("[item.value, tick.checked]") == ["", False]
+            assert "2 form fields of tab 0 (the page did not keep it)" in lost(resumed)
+            await resumed.value("fetch('/last')")
+            assert site.hits.count("POST /add") == 2
+
+
+async def test_a_page_that_takes_up_a_change_a_moment_later_gets_all_of_them(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages[
+        "/"
+    ] = """<input type=checkbox value=a><input type=checkbox value=b><input type=checkbox value=c><script>
+      let model = [], shown = [];
+      const boxes = [...document.querySelectorAll("input")];
+      onchange = ({target}) => {
+        model = target.checked ? [...shown, target.value] : shown.filter(each => each !== target.value);
+        queueMicrotask(() => { shown = model; for (const box of boxes) box.checked = shown.includes(box.value); });
+      }</script>"""
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        for number in (0, 2):
+            await browse.text("click", target=f"input >> nth={number}")
+        assert await browse.value("model") == ["a", "c"]
+        async with again(browse) as resumed:
+            assert await resumed.value("model") == ["a", "c"]
+            assert "form field" not in lost(resumed)
+
+
+async def test_fields_come_back_whose_page_says_beside_them_what_is_typed(
+    service: BrowserService, site: Changing
+) -> None:
+    row = "<tr><td>{}<td><input name=item-{}-count value=1><td class=sum>10.00"
+    site.pages["/"] = (
+        "<form><label>About <textarea></textarea><small>0/500</small></label>"
+        "<select><option>free<option>pro</select><div><label><input type=checkbox>I agree <em></em></label></div>"
+        f"<table>{row.format('Pear', 0)}{row.format('Plum', 1)}</table><b>20.00</b></form>"
+        """<script>oninput = ({target}) => {
+          if (target.localName === "textarea") target.nextSibling.textContent = target.value.length + "/500";
+          if (target.type === "checkbox") target.parentNode.lastChild.textContent = target.checked ? "Thanks" : "Please!";
+          const row = target.closest("tr");
+          if (row) row.lastChild.textContent = (target.value * 10).toFixed(2);
+          document.querySelector("b").textContent =
+            [...document.querySelectorAll(".sum")].reduce((sum, each) => sum + +each.textContent, 0);
+        }</script>"""
+    )
+    filled = """[...document.querySelectorAll("input, textarea, select")].map(each =>
+      each.type === "checkbox" ? each.checked : each.value).join()"""
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("select_option", target="select", values=["pro"])
+        await browse.text("type", target="textarea", text="me")
+        await browse.text("click", target="input[type=checkbox]")
+        for number, count in ((0, "3"), (1, "5")):
+            await browse.text("type", target=f"td input >> nth={number}", text=count)
+        async with again(browse) as once:
+            assert await once.value(filled) == "me,pro,true,3,5"
+            assert await once.value("document.querySelector('b').textContent") == "80"
+            assert "form field" not in lost(once)
+            async with again(once) as twice:
+                assert await twice.value(filled) == "me,pro,true,3,5"
+                assert "form field" not in lost(twice)
+
+
+async def test_what_was_typed_at_a_later_step_is_not_filled_in_at_the_first_one(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/"] = (
+        "<form><p></p><input><button type=button onclick='next()'>Next</button></form>"
+        "<script>let step = 0; function next() {"
+        "document.querySelector('p').textContent = `Question ${++step}`;"
+        "document.querySelector('input').value = '' } next()</script>"
+    )
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        for answer in ("a cat", "a dog"):
+            await browse.text("type", target="input", text=answer)
+            await browse.text("click", target="button")
+        await browse.text("type", target="input", text="a baker")
+        async with again(browse) as resumed:
+            assert await resumed.value("document.querySelector('input').value") == ""
+            assert "1 form field of tab 0 (not there)" in lost(resumed)
