@@ -21,7 +21,7 @@ ATTEMPTS: Final = 3
 SWAPS: Final = 10
 SWAP_SECONDS: Final = 0.02
 """How often, and how long after, a browser is asked again that is just giving a tab another renderer."""
-_SCRIPTS: Final = ("page_secrets.js", "page_fields.js", "page_state.js")
+_SCRIPTS: Final = ("page_secrets.js", "page_places.js", "page_fields.js", "page_state.js")
 _BODY: Final = "\n".join(Path(__file__).with_name(name).read_text("utf-8") for name in _SCRIPTS)
 SOURCE: Final = f"""(() => {{
   "use strict";
