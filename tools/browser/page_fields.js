@@ -318,11 +318,17 @@
     }
   }
 
+  // Which page an address is of. A fragment that looks like a path is one to the scripts of the page; any other is a place on it.
+  function pageOf(url) {
+    const [page, fragment = ""] = url.split(/#(.*)/s);
+    return /^!?\//.test(fragment) ? `${page}#${fragment.split("?", 1)[0]}` : page;
+  }
+
   // Puts fields and scroll positions of the page at an address back. Returns how many fields, how many are still missing,
   // of how many the site has something newer, and how many the page did not keep.
   async function restorePage(address, text, { fieldMilliseconds, scrollMilliseconds }) {
     // What was typed here is nothing for the page that this one goes on to, which may be of another site.
-    const isHere = () => location.href.split("#", 1)[0] === address;
+    const isHere = () => pageOf(location.href) === pageOf(address);
     if (!isHere()) throw new Error("this is another page");
     const refused = new Set();
     async function put(field, elsewhere, last) {

@@ -121,7 +121,7 @@
   }
 
   function about(field, numbered = isNumbered(field)) {
-    const own = isTick(field) ? [labelled(field), field.value] : [];
+    const own = [labelled(field), isTick(field) ? field.value : field.placeholder ?? ""];
     // Frames begin anew, wherever they had gone.
     if (field.ownerDocument !== document) own.push(field.ownerDocument.location.pathname);
     const words = isOnlyOne(field) && !numbered ? "" : around(field);

@@ -437,8 +437,8 @@ async def _refilled(
     with suppress(Error):
         await page.wait_for_load_state("load", timeout=LOAD_SECONDS * 1000)
     try:
-        given = (saved.url.partition("#")[0], saved.page, dict(PATIENCE))
-        found = await (await origins.watch.world(page)).run("restorePage", *given)
+        world = await origins.watch.world(page)
+        found = await world.run("restorePage", saved.url, saved.page, dict(PATIENCE))
     except WorldError:
         report.lost.append(f"the form fields of tab {number} (the page moved on)")
         return

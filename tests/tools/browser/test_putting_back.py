@@ -113,3 +113,40 @@ async def test_what_was_typed_at_a_later_step_is_not_filled_in_at_the_first_one(
         async with again(browse) as resumed:
             assert await resumed.value("document.querySelector('input').value") == ""
             assert "1 form field of tab 0 (not there)" in lost(resumed)
+
+
+async def test_what_was_typed_for_one_thing_is_not_filled_in_for_another_that_has_the_same_field(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages[
+        "/"
+    ] = """<label for=answer id=what>Your cat</label><input id=answer><textarea id=message></textarea><input id=q>
+      <script>function next() { what.textContent = "Your job"; message.placeholder = "Message Ann"; answer.value = "" }
+      message.placeholder = "Message Bob"</script>"""
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("type", target="#answer", text="Tom")
+        await browse.value("next()")
+        for target in ("#answer", "#message", "#q"):
+            await browse.text("type", target=target, text=f"typed into {target}")
+        async with again(browse) as resumed:
+            found = await resumed.value("[answer.value, message.value, q.value]")
+            assert found == ["", "", "typed into #q"]
+            assert "2 form fields of tab 0 (not there)" in lost(resumed)
+
+
+@pytest.mark.parametrize("route", ["#/tasks/7", "#!/tasks/7"])
+async def test_what_was_typed_at_a_route_is_not_filled_in_at_another(
+    service: BrowserService, site: Changing, route: str
+) -> None:
+    site.pages["/"] = """<input name=q><script>
+      if (localStorage.loggedOut) location.hash = "#/login"</script>"""
+    async with opened(service) as browse:
+        await browse.text("navigate", url=f"{site.url}{route}?tab=1")
+        await browse.text("type", target="input", text="typed for 7")
+        async with again(browse) as resumed:
+            assert await resumed.value("document.querySelector('input').value") == "typed for 7"
+            await resumed.value("localStorage.loggedOut = '1'")
+            async with again(resumed) as later:
+                assert await later.value("document.querySelector('input').value") == ""
+                assert "form fields of tab 0" in lost(later)
