@@ -2,6 +2,7 @@
 
   const UNSAVED_TYPES = new Set(["hidden", "submit", "button", "image", "reset"]);
   const FIELDS = new Set(["input", "textarea", "select"]);
+  const CHOICES = new Set(["select-one", "select-multiple", "radio"]);
   const SENT_WITHIN = 1000;
 
   // What happens in the fields of a document from the first look on. This world keeps it as long as the document stays.
@@ -66,10 +67,13 @@
     return `${text.length}.${(one >>> 0).toString(36)}.${(other >>> 0).toString(36)}`;
   }
 
-  // What the site sent as chosen, if it did; what scripts and people choose does not change that.
-  function chosenBySite(select) {
-    const [value] = Array.from(select.options).filter(each => each.defaultSelected).map(each => each.value).slice(-1);
-    return digest(value ?? "");
+  // What is chosen of several, and what the site sent as chosen; what scripts and people choose does not change that.
+  function choices(field) {
+    const all = field.localName === "select" ? Array.from(field.options)
+      : Array.from(field.getRootNode().querySelectorAll("input[type=radio]"))
+        .filter(({ form, name }) => form === field.form && name === field.name);
+    const of = each => digest(JSON.stringify(all.filter(each).map(({ value }) => value)));
+    return { now: of(each => each.selected || each.checked), sent: of(each => each.defaultSelected || each.defaultChecked) };
   }
 
   const original = field => typeof field.defaultValue === "string" ? digest(initial(field)) : null;
@@ -180,8 +184,10 @@
       const before = notes.about.get(element)?.words ?? now;
       const known = [before === now ? now : [now, before], ...notes.before.get(element) ?? []];
       // Frameworks may have it follow the value.
-      if (element.type === "select-one" && known.length === 1 && chosenBySite(element) !== digest(element.value))
-        known.push(null, chosenBySite(element));
+      if (CHOICES.has(element.type) && known.length === 1) {
+        const { now: chosen, sent } = choices(element);
+        if (chosen !== sent) known.push(null, sent);
+      }
       this.fields.push([place(element), element.localName, element.type ?? "", element.name ?? "", ...taken, ...known]);
     }
 
@@ -270,7 +276,8 @@
     if (!element) return false;
     const value = decode(saved);
     if (before && contents(element) !== value && isNewer(element, before, wasOriginal, last)) return "newer";
-    if (kind === "chosen" && !before && wasOriginal && chosenBySite(element) !== wasOriginal && !isChosen(element, value))
+    const isSame = () => kind === "chosen" ? isChosen(element, value) : element.checked === value;
+    if (CHOICES.has(element.type) && !before && wasOriginal && choices(element).sent !== wasOriginal && !isSame())
       return "newer";
     noteBefore(element);
     noteAbout(element, true);

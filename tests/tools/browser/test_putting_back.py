@@ -150,3 +150,36 @@ async def test_what_was_typed_at_a_route_is_not_filled_in_at_another(
             async with again(resumed) as later:
                 assert await later.value("document.querySelector('input').value") == ""
                 assert "form fields of tab 0" in lost(later)
+
+
+async def test_what_is_chosen_of_several_is_not_overwritten_where_the_site_has_something_newer(
+    service: BrowserService, site: Changing
+) -> None:
+    sent = {"first": "a", "kept": "a", "same": "a"}
+
+    def page() -> str:
+        radio = "<label>{0}<input type=radio name={1} value={0} {2}></label>"
+        option = "<option {2}>{0}"
+        groups = "".join(
+            "".join(radio.format(v, name, "checked" if v == value else "") for v in "abc")
+            + f"<select multiple id={name}>"
+            + "".join(option.format(v, name, "selected" if v == value else "") for v in "abc")
+            + "</select>"
+            for name, value in sent.items()
+        )
+        return f"<form>{groups}</form>"
+
+    site.pages["/"] = page
+    chosen = """[...document.querySelectorAll("select")].map(each =>
+      document.querySelector(`[name=${each.id}]:checked`).value + " " +
+        [...each.selectedOptions].map(({value}) => value).join(""))"""
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        for name in sent:
+            await browse.text("click", target=f"[name={name}][value=b]")
+            await browse.text("select_option", target=f"#{name}", values=["a", "b"])
+        assert await browse.value(chosen) == ["b ab", "b ab", "b ab"]
+        sent |= {"first": "c", "same": "b"}
+        async with again(browse) as resumed:
+            assert await resumed.value(chosen) == ["c c", "b ab", "b b"]
+            assert "3 form fields of tab 0 (the site has something newer there)" in lost(resumed)
