@@ -4,6 +4,7 @@
   const FIELDS = new Set(["input", "textarea", "select"]);
   const CHOICES = new Set(["select-one", "select-multiple", "radio"]);
   const SENT_WITHIN = 1000;
+  const HOLD_STEP = 50;
 
   // What happens in the fields of a document from the first look on. This world keeps it as long as the document stays.
 
@@ -198,8 +199,8 @@
     }
   }
 
-  function tell(element) {
-    for (const type of ["input", "change"]) element.dispatchEvent(new Event(type, { bubbles: true, composed: true }));
+  function tell(element, types = ["input", "change"]) {
+    for (const type of types) element.dispatchEvent(new Event(type, { bubbles: true, composed: true }));
   }
 
   // Snapshots of before have values without numbers.
@@ -214,7 +215,7 @@
     return options.every(option => option.selected === wanted.has(option));
   }
 
-  function setField(element, kind, value) {
+  function setField(element, kind, value, isAgain) {
     if (kind === "checked" || kind === "mixed") {
       let told = false;
       element.addEventListener("change", () => { told = true; }, { once: true });
@@ -237,7 +238,8 @@
       if (element.value === value) return true;
       element.value = value;
     }
-    tell(element);
+    // A page that took a text and cleared its field would take it once more.
+    tell(element, isAgain && kind !== "chosen" ? ["input"] : undefined);
     return kind !== "value" || element.value === value || "refused";
   }
 
@@ -281,8 +283,10 @@
       return "newer";
     noteBefore(element);
     noteAbout(element, true);
-    const result = setField(element, kind, value);
+    const shown = shownIn(element);
+    const result = setField(element, kind, value, held.has(field));
     if (result !== true) return result;
+    if (shownIn(element) !== shown) held.set(field, { element, shown });
     // Otherwise nothing would tell the next time that it was edited.
     notes.edited.add(element);
     return true;
@@ -325,7 +329,40 @@
     }
   }
 
-  // Which page an address is of. A fragment that looks like a path is one to the scripts of the page; any other is a place on it.
+  // Pages show a form and set its fields once more when what they asked their site for has come. What they set to what it was
+  // is put back again, once and as long as nobody does anything on the page.
+
+  const held = new Map();
+  const ACTS = ["click", "keydown", "input", "change", "reset", "submit"];
+
+  function shownIn(field) {
+    if (isTick(field)) return field.checked;
+    return field.localName === "select" ? String(Array.from(field.selectedOptions, ({ index }) => index)) : contents(field);
+  }
+
+  async function hold(isHere, milliseconds) {
+    const end = performance.now() + milliseconds;
+    let [ours, done] = [false, false];
+    const stop = () => { done ||= !ours; };
+    for (const type of ACTS) addEventListener(type, stop, { capture: true });
+    while (held.size && performance.now() < end) {
+      await new Promise(resolve => setTimeout(resolve, HOLD_STEP));
+      if (done || !isHere()) break;
+      lookAnew();
+      for (const [field, { element, shown }] of Array.from(held)) {
+        const there = element.isConnected ? element : again(field);
+        if (!there || shownIn(there) !== shown && digest(contents(there)) !== field[7]) continue;
+        ours = true;
+        putBack(field);
+        ours = false;
+        held.delete(field);
+        await turn();
+      }
+    }
+    for (const type of ACTS) removeEventListener(type, stop, { capture: true });
+  }
+
+  // Which page an address is of. A fragment that looks like a path is one to the scripts of the page, any other a place on it.
   function pageOf(url) {
     const [page, fragment = ""] = url.split(/#(.*)/s);
     return /^!?\//.test(fragment) ? `${page}#${fragment.split("?", 1)[0]}` : page;
@@ -333,7 +370,7 @@
 
   // Puts fields and scroll positions of the page at an address back. Returns how many fields, how many are still missing,
   // of how many the site has something newer, and how many the page did not keep.
-  async function restorePage(address, text, { fieldMilliseconds, scrollMilliseconds }) {
+  async function restorePage(address, text, { fieldMilliseconds, scrollMilliseconds, holdMilliseconds }) {
     // What was typed here is nothing for the page that this one goes on to, which may be of another site.
     const isHere = () => pageOf(location.href) === pageOf(address);
     if (!isHere()) throw new Error("this is another page");
@@ -355,6 +392,8 @@
     const last = [];
     for (const field of late) last.push(await put(field, by, true));
     const [newer, missing] = ["newer", false].map(result => last.filter(each => each === result).length);
+    // Nobody waits for it.
+    void hold(isHere, holdMilliseconds);
     const unscrolled = (await until(scrolled, scrollBack, scrollMilliseconds)).length;
     return {
       fields: fields.length - newer - missing - refused.size, newer, missing, refused: refused.size,

@@ -30,7 +30,11 @@ CLOSE_SECONDS: Final = 3.0
 LOAD_SECONDS: Final = 2.0
 """How long a page that is there may take to load all that belongs to it, before its fields are filled."""
 HISTORY_SECONDS: Final = 2.0
-PATIENCE: Final[Mapping[str, int]] = {"fieldMilliseconds": 1500, "scrollMilliseconds": 300}
+PATIENCE: Final[Mapping[str, int]] = {
+    "fieldMilliseconds": 1500,
+    "scrollMilliseconds": 300,
+    "holdMilliseconds": 5000,
+}
 OPENERS: Final = "cross-origin-opener-policy"
 ALWAYS_LOST: Final = "what the scripts of the pages held in memory"
 

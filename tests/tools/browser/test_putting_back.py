@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator
 
 import pytest
 from browsing import again, lost, opened
 from changing import Changing
 
+from statehold.tools.browser import restoration
 from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.anyio
@@ -183,3 +185,43 @@ async def test_what_is_chosen_of_several_is_not_overwritten_where_the_site_has_s
         async with again(browse) as resumed:
             assert await resumed.value(chosen) == ["c c", "b ab", "b b"]
             assert "3 form fields of tab 0 (the site has something newer there)" in lost(resumed)
+
+
+async def test_what_a_page_sets_to_what_it_was_when_its_data_has_come_is_put_back_again(
+    service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restoration, "PATIENCE", {**restoration.PATIENCE, "fieldMilliseconds": 200})
+    site.pages |= {
+        "/data": "Ann",
+        "/": """<input id=who><textarea id=bio></textarea><select id=plan><option>free<option>pro</select>
+          <input type=checkbox id=news><input id=item onchange="added.push(this.value); setTimeout(() => this.value = '')">
+          <script>
+            const added = [];
+            async function load() {
+              const name = await (await fetch("/data")).text();
+              [who.value, bio.value, plan.value, news.checked, window.loaded] = [name, "", "free", false, true];
+            }
+            load();
+          </script>""",
+    }
+    found = "[who.value, bio.value, plan.value, news.checked].join()"
+    site.held["/data"] = held = threading.Event()
+    held.set()
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.value("new Promise(done => setInterval(() => window.loaded && done(), 10))")
+        await browse.text("type", target="#who", text="Bob")
+        await browse.text("type", target="#bio", text="typed")
+        await browse.text("select_option", target="#plan", values=["pro"])
+        await browse.text("click", target="#news")
+        await browse.text("type", target="#item", text="milk")
+        held.clear()
+        async with again(browse) as resumed:
+            assert await resumed.value(found) == "Bob,typed,pro,true"
+            held.set()
+            page = resumed.connection.session.tabs.current
+            assert page is not None
+            await page.page.wait_for_function(
+                f"loaded && {found} === 'Bob,typed,pro,true' && item.value"
+            )
+            assert await resumed.value("added") == ["milk"]
