@@ -51,6 +51,8 @@
   function listen() {
     const documents = [document];
     for (const its of documents) {
+      // A frame that came later is known when somebody goes into it.
+      if (!notes.listening.has(its)) its.defaultView.addEventListener("blur", listen);
       listenIn(its);
       for (const { contentDocument } of its.querySelectorAll("iframe, frame"))
         if (contentDocument) documents.push(contentDocument);

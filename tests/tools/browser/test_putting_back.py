@@ -225,3 +225,32 @@ async def test_what_a_page_sets_to_what_it_was_when_its_data_has_come_is_put_bac
                 f"loaded && {found} === 'Bob,typed,pro,true' && item.value"
             )
             assert await resumed.value("added") == ["milk"]
+
+
+async def test_what_was_typed_into_an_editor_that_came_later_is_not_what_it_begins_with(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/"] = """<button>Begin</button><script>
+      function edit() {
+        localStorage.editing = "1";
+        const frame = document.body.appendChild(document.createElement("iframe"));
+        const { body } = frame.contentDocument;
+        body.contentEditable = "true";
+        setTimeout(() => { body.innerHTML = "<p>draft</p>"; window.begun = true; }, localStorage.slow ?? 0);
+      }
+      if (localStorage.editing) edit();
+    </script>"""
+    text = "document.querySelector('iframe').contentDocument.body.innerText"
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("click", target="button")
+        await browse.value("edit()")
+        await browse.text("click", target=await browse.ref("draft"))
+        await browse.text("press_key", key="End")
+        await browse.text("press_key", key="s")
+        assert await browse.value(text) == "drafts"
+        await browse.value("localStorage.slow = 300")
+        async with again(browse) as resumed:
+            assert await resumed.value("begun")
+            assert await resumed.value(text) == "drafts"
+            assert "form field" not in lost(resumed)
