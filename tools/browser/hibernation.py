@@ -35,6 +35,7 @@ KIB: Final = 2**10
 MIB: Final = 2**20
 
 UNANSWERED: Final = "what was on it (it did not answer)"
+AWAITED: Final = "what its site was about to answer (what was sent may have taken effect)"
 WRITTEN: Final = "!!(document.title || document.body?.innerHTML)"
 """Whether there is anything on a page."""
 
@@ -393,12 +394,13 @@ class _Reading:
         tab = self.tabs[number]
         if not isinstance(page, Page) or page in self._origins.unloaded:
             return tab
+        awaited = [AWAITED] if self._origins.watch.awaits(page) else []
         # A page that is kept apart from its origin does not say what the tab keeps for it.
         at = None if self.at.get(page) == set() else origin_of(tab.url)
         earlier = self._origins.earlier
         lost = earlier.unsaved(page, at=at, read=self.at.get(page, ()))
         sessions = earlier.of(page, at=None if tab.entry is None else at)
-        return replace(tab, sessions=sessions, lost=[*tab.lost, *lost])
+        return replace(tab, sessions=sessions, lost=[*tab.lost, *awaited, *lost])
 
 
 def _replayable(url: str) -> bool:

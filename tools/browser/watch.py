@@ -47,11 +47,13 @@ class Watch:
         self._sent: WeakKeyDictionary[Page, deque[float]] = WeakKeyDictionary()
         self._early: deque[Request] = deque(maxlen=EARLY)
         """Requests for pages whose window is no page yet."""
+        self._awaiting: WeakKeyDictionary[Page, set[Request]] = WeakKeyDictionary()
         for page in context.pages:
             self._follow(page)
         context.on("page", self._follow)
         context.on("request", self._requested)
         context.on("response", self._answered)
+        context.on("requestfailed", self._over)
 
     def hidden(self, page: Page) -> bool:
         """Whether a page is none of the session's tabs."""
@@ -74,6 +76,10 @@ class Watch:
         """Return when a page told its own site something and stayed, in milliseconds since the epoch."""
         return list(self._sent.get(page, ()))
 
+    def awaits(self, page: Page) -> bool:
+        """Whether a page told its own site something that was not answered yet."""
+        return bool(self._awaiting.get(page))
+
     def _follow(self, page: Page) -> None:
         if self.hidden(page):
             return
@@ -89,6 +95,8 @@ class Watch:
         if frame.parent_frame is None and asked and asked[1] == frame.url.partition("#")[0]:
             # What was asked for and became a download is not shown.
             self._shown[frame.page] = self._asked.pop(frame.page)
+            # What the document before it sent when it was left is answered to nobody.
+            self._awaiting.pop(frame.page, None)
         if origin is not None and (
             frame.parent_frame is None or _related(frame.url, frame.page.url)
         ):
@@ -106,9 +114,14 @@ class Watch:
         for oldest in list(been)[:-BEEN]:
             del been[oldest]
 
+    def _over(self, request: Request) -> None:
+        for awaited in self._awaiting.values():
+            awaited.discard(request)
+
     def _answered(self, response: Response) -> Awaitable[None] | None:
         # Of the answers of a page nearly all are none of a page: for those no task is begun.
         request, origin = response.request, origin_of(response.url)
+        self._over(request)
         if origin is None or not request.is_navigation_request() or not _heeded(origin):
             return None
         frame = _frame_of(request)
@@ -163,6 +176,8 @@ class Watch:
         # What a page tells others, such as who counts its visitors, does nothing on its own site.
         if (frame := _frame_of(request)) is not None:
             self._note_told(request.url, frame.page)
+            if _related(request.url, frame.page.url):
+                self._awaiting.setdefault(frame.page, set()).add(request)
 
     def _note_told(self, url: str, page: Page) -> None:
         if _related(url, page.url):

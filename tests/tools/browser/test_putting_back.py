@@ -254,3 +254,22 @@ async def test_what_was_typed_into_an_editor_that_came_later_is_not_what_it_begi
             assert await resumed.value("begun")
             assert await resumed.value(text) == "drafts"
             assert "form field" not in lost(resumed)
+
+
+async def test_what_a_site_had_not_answered_yet_is_said(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages |= {"/": "<input id=amount>", "/pay": "paid", "/other": "other"}
+    site.held["/pay"] = threading.Event()
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("type", target="#amount", text="100")
+        await browse.value("void fetch('/pay', {method: 'POST'})")
+        await browse.value("fetch('/other', {method: 'POST'}).then(answer => answer.text())")
+        async with again(browse) as resumed:
+            assert "what was sent may have taken effect) of tab 0" in lost(resumed)
+            assert site.hits.count("POST /pay") == 1
+            await resumed.value("onpagehide = () => navigator.sendBeacon('/pay', 'left')")
+            await resumed.text("navigate", url=site.url + "/other")
+            async with again(resumed) as later:
+                assert "may have taken effect" not in lost(later)
