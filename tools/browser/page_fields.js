@@ -3,6 +3,7 @@
   const UNSAVED_TYPES = new Set(["hidden", "submit", "button", "image", "reset"]);
   const FIELDS = new Set(["input", "textarea", "select"]);
   const CHOICES = new Set(["select-one", "select-multiple", "radio"]);
+  const TEXTS = new Set(["value", "sent", "html"]);
   const SENT_WITHIN = 1000;
   const HOLD_STEP = 50;
 
@@ -10,15 +11,16 @@
 
   const notes = globalThis.noted ??= {
     listening: new WeakSet(), edited: new WeakSet(), secret: new WeakSet(), before: new WeakMap(), chosenAt: new WeakMap(),
-    about: new WeakMap(),
+    about: new WeakMap(), sent: new WeakSet(),
   };
 
   function note(event) {
     const field = event.composedPath()[0];
+    if (!notes.about.has(field)) lookAnew();
     noteAbout(field, event.type === "beforeinput");
     if (event.type === "change") { notes.chosenAt.set(field, Date.now()); return; }
     if (!event.isTrusted) return;
-    if (event.type === "input") notes.edited.add(field);
+    if (event.type === "input") { notes.edited.add(field); notes.sent.delete(field); }
     else noteBefore(field);
     if (field.type === "password") notes.secret.add(field);
   }
@@ -37,7 +39,6 @@
     const left = letters(contents(field));
     const known = notes.about.get(field);
     if (known && (!isBefore || left === known.left)) { known.left = left; return; }
-    lookAnew();
     notes.about.set(field, { words: about(field), left });
   }
 
@@ -178,7 +179,8 @@
       const taken = content(element);
       if (!taken) return;
       if (isSecret(element)) { this.withheld++; return; }
-      if (taken[0] !== "html" && taken[0] !== "value" && this.wasSent(element)) { this.done++; return; }
+      if (taken[0] === "value" && (notes.sent.has(element) || this.wasSent(element))) taken[0] = "sent";
+      if (!TEXTS.has(taken[0]) && this.wasSent(element)) { this.done++; return; }
       const size = JSON.stringify(taken).length;
       const most = this.fields.length < this.mostFields ? Math.min(this.fieldBytes, this.pageBytes) : 0;
       if (size > most) { this.cut = true; return; }
@@ -240,9 +242,9 @@
       if (element.value === value) return true;
       element.value = value;
     }
-    // A page that took a text and cleared its field would take it once more.
-    tell(element, isAgain && kind !== "chosen" ? ["input"] : undefined);
-    return kind !== "value" || element.value === value || "refused";
+    // What the page does with a text that is whole, such as send it, is not done twice.
+    tell(element, TEXTS.has(kind) && (isAgain || kind === "sent") ? ["input"] : undefined);
+    return element.value === value || kind === "chosen" || kind === "html" || "refused";
   }
 
   const kindOf = element => [element.localName, element.type ?? "", element.name ?? ""];
@@ -291,6 +293,7 @@
     if (shownIn(element) !== shown) held.set(field, { element, shown });
     // Otherwise nothing would tell the next time that it was edited.
     notes.edited.add(element);
+    if (kind === "sent") notes.sent.add(element);
     return true;
   }
 
@@ -387,6 +390,9 @@
     }
     const { fields, scrolled } = JSON.parse(text);
     listen();
+    // What the page does with one field may move the next.
+    const watching = new MutationObserver(lookAnew);
+    watching.observe(document, { subtree: true, childList: true, attributeFilter: ["id", "name"] });
     const pending = await undone(fields, put);
     const moved = pending.length ? fieldsByKey() : null;
     const late = await until(await undone(pending, field => put(field, moved)), put, fieldMilliseconds);
@@ -394,6 +400,7 @@
     const last = [];
     for (const field of late) last.push(await put(field, by, true));
     const [newer, missing] = ["newer", false].map(result => last.filter(each => each === result).length);
+    watching.disconnect();
     // Nobody waits for it.
     void hold(isHere, holdMilliseconds);
     const unscrolled = (await until(scrolled, scrollBack, scrollMilliseconds)).length;

@@ -273,3 +273,26 @@ async def test_what_a_site_had_not_answered_yet_is_said(
             await resumed.text("navigate", url=site.url + "/other")
             async with again(resumed) as later:
                 assert "may have taken effect" not in lost(later)
+
+
+async def test_a_text_that_the_site_was_told_of_is_not_sent_again(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages |= {
+        "/invite": "ok",
+        "/": """<input id=guest oninput="window.shown = this.value"
+          onchange="fetch('/invite', {method: 'POST'})"><button>Next</button>""",
+    }
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("type", target="#guest", text="ann")
+        await browse.text("click", target="button")
+        assert site.hits.count("POST /invite") == 1
+        async with again(browse) as once:
+            assert await once.value("[guest.value, shown]") == ["ann", "ann"]
+            async with again(once) as twice:
+                assert await twice.value("[guest.value, shown]") == ["ann", "ann"]
+                assert site.hits.count("POST /invite") == 1
+                await twice.text("type", target="#guest", text="bob")
+                await twice.text("click", target="button")
+                assert site.hits.count("POST /invite") == 2
