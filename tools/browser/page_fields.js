@@ -334,8 +334,8 @@
     }
   }
 
-  // Pages show a form and set its fields once more when what they asked their site for has come. What they set to what it was
-  // is put back again, once and as long as nobody does anything on the page.
+  // Pages show a form and set its fields once more when what they asked their site for has come. What they set to what it
+  // was is put back again, once and as long as nobody does anything on the page.
 
   const held = new Map();
   const ACTS = ["click", "keydown", "input", "change", "reset", "submit"];
@@ -367,7 +367,7 @@
     for (const type of ACTS) removeEventListener(type, stop, { capture: true });
   }
 
-  // Which page an address is of. A fragment that looks like a path is one to the scripts of the page, any other a place on it.
+  // Which page an address is of. A fragment that looks like a path is one to its scripts, any other is a place on it.
   function pageOf(url) {
     const [page, fragment = ""] = url.split(/#(.*)/s);
     return /^!?\//.test(fragment) ? `${page}#${fragment.split("?", 1)[0]}` : page;

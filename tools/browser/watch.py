@@ -171,7 +171,8 @@ class Watch:
         socket.on("framesent", lambda _: self._note_told(socket.url, page))
 
     def _note_sent(self, request: Request) -> None:
-        if request.method in ("GET", "HEAD", "OPTIONS"):
+        # By a beacon pages tell of every click that there was one, and not what it did.
+        if request.method in ("GET", "HEAD", "OPTIONS") or request.resource_type == "ping":
             return
         # What a page tells others, such as who counts its visitors, does nothing on its own site.
         if (frame := _frame_of(request)) is not None:

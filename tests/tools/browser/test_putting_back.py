@@ -269,7 +269,9 @@ async def test_what_a_site_had_not_answered_yet_is_said(
         async with again(browse) as resumed:
             assert "what was sent may have taken effect) of tab 0" in lost(resumed)
             assert site.hits.count("POST /pay") == 1
-            await resumed.value("onpagehide = () => navigator.sendBeacon('/pay', 'left')")
+            await resumed.value(
+                "void (onpagehide = () => fetch('/pay', {method: 'POST', keepalive: true}))"
+            )
             await resumed.text("navigate", url=site.url + "/other")
             async with again(resumed) as later:
                 assert "may have taken effect" not in lost(later)
@@ -296,3 +298,20 @@ async def test_a_text_that_the_site_was_told_of_is_not_sent_again(
                 await twice.text("type", target="#guest", text="bob")
                 await twice.text("click", target="button")
                 assert site.hits.count("POST /invite") == 2
+
+
+async def test_a_tick_comes_back_of_which_a_page_told_no_more_than_that_there_was_a_click(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages |= {
+        "/clicks": "ok",
+        "/": """<input type=checkbox id=tick><script>
+          onclick = () => navigator.sendBeacon("/clicks", "a click")</script>""",
+    }
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("click", target="#tick")
+        await browse.value("fetch('/clicks')")
+        async with again(browse) as resumed:
+            assert await resumed.value("tick.checked")
+            assert "sent at once" not in lost(resumed)
