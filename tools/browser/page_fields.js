@@ -16,6 +16,7 @@
 
   function note(event) {
     const field = event.composedPath()[0];
+    if (field.nodeType !== Node.ELEMENT_NODE) return;
     if (!notes.about.has(field)) lookAnew();
     noteAbout(field, event.type === "beforeinput");
     if (event.type === "change") { notes.chosenAt.set(field, Date.now()); return; }
@@ -30,13 +31,14 @@
     if (!notes.before.has(field)) notes.before.set(field, [digest(contents(field)), original(field)]);
   }
 
-  const letters = text => text.toLowerCase().replace(/[^\p{L}\p{N}]/gu, "");
+  const letters = field => (field.isContentEditable ? field.textContent : field.value ?? "").slice(0, 2000).toLowerCase()
+    .replace(/[^\p{L}\p{N}]/gu, "");
 
   // What a field was about before it was edited: pages count what is typed, check it, or add it up beside the field. Where a
   // script has put something else into it since, which is more than to write it neatly, it is about something else.
   function noteAbout(field, isBefore) {
     if (!isField(field)) return;
-    const left = letters(contents(field));
+    const left = letters(field);
     const known = notes.about.get(field);
     if (known && (!isBefore || left === known.left)) { known.left = left; return; }
     notes.about.set(field, { words: about(field), left });

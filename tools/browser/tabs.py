@@ -124,6 +124,8 @@ class Tabs:
         return self.current
 
     async def _woken(self, sleeping: SleepingTab) -> Tab:
+        # Tabs before it may have been closed since it was saved.
+        sleeping.number = self._entries.index(sleeping)
         tab = self._of(await self._ours(sleeping.wake(seconds=WAKE_SECONDS)))
         self._entries.remove(tab)
         self._entries[self._entries.index(sleeping)] = tab

@@ -222,7 +222,7 @@ async def test_what_a_page_sets_to_what_it_was_when_its_data_has_come_is_put_bac
             page = resumed.connection.session.tabs.current
             assert page is not None
             await page.page.wait_for_function(
-                f"loaded && {found} === 'Bob,typed,pro,true' && item.value"
+                f"window.loaded && {found} === 'Bob,typed,pro,true' && item.value"
             )
             assert await resumed.value("added") == ["milk"]
 
@@ -315,3 +315,33 @@ async def test_a_tick_comes_back_of_which_a_page_told_no_more_than_that_there_wa
         async with again(browse) as resumed:
             assert await resumed.value("tick.checked")
             assert "sent at once" not in lost(resumed)
+
+
+async def test_a_page_may_tell_its_document_of_changes(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/"] = "<input id=field><p>there"
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("type", target="#field", text="typed")
+        for target in ("document", "window", "document.querySelector('p').firstChild"):
+            event = "new Event('input', {bubbles: true})"
+            told = await browse.text("evaluate", function=f"() => {target}.dispatchEvent({event})")
+            assert "error" not in told
+        async with again(browse) as resumed:
+            assert await resumed.value("field.value") == "typed"
+
+
+async def test_what_a_sleeping_tab_lost_is_told_by_the_number_that_it_has_now(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages |= {"/": "first", "/second": "second"}
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("tabs", action="new", url=site.url)
+        await browse.text("tabs", action="new", url=site.url + "/second")
+        await browse.text("tabs", action="select", index=0)
+        async with again(browse) as resumed:
+            del site.pages["/second"]
+            await resumed.text("tabs", action="close", index=1)
+            assert "the page of tab 1 " in await resumed.text("tabs", action="select", index=1)
