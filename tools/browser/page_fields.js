@@ -5,7 +5,7 @@
   const CHOICES = new Set(["select-one", "select-multiple", "radio"]);
   const TEXTS = new Set(["value", "sent", "html"]);
   const SENT_WITHIN = 1000;
-  const HOLD_STEP = 50;
+  const [HOLD_MILLISECONDS, HOLD_STEP] = [5000, 50];
 
   // What happens in the fields of a document from the first look on. This world keeps it as long as the document stays.
 
@@ -347,8 +347,8 @@
     return field.localName === "select" ? String(Array.from(field.selectedOptions, ({ index }) => index)) : contents(field);
   }
 
-  async function hold(isHere, milliseconds) {
-    const end = performance.now() + milliseconds;
+  async function hold(isHere) {
+    const end = performance.now() + HOLD_MILLISECONDS;
     let [ours, done] = [false, false];
     const stop = () => { done ||= !ours; };
     for (const type of ACTS) addEventListener(type, stop, { capture: true });
@@ -375,9 +375,9 @@
     return /^!?\//.test(fragment) ? `${page}#${fragment.split("?", 1)[0]}` : page;
   }
 
-  // Puts fields and scroll positions of the page at an address back. Returns how many fields, how many are still missing,
-  // of how many the site has something newer, and how many the page did not keep.
-  async function restorePage(address, text, { fieldMilliseconds, scrollMilliseconds, holdMilliseconds }) {
+  // Puts fields and scroll positions of the page at an address back. Returns how many fields, and how many not and
+  // why, in words.
+  async function restorePage(address, text, { fieldMilliseconds, scrollMilliseconds }) {
     // What was typed here is nothing for the page that this one goes on to, which may be of another site.
     const isHere = () => pageOf(location.href) === pageOf(address);
     if (!isHere()) throw new Error("this is another page");
@@ -404,10 +404,12 @@
     const [newer, missing] = ["newer", false].map(result => last.filter(each => each === result).length);
     watching.disconnect();
     // Nobody waits for it.
-    void hold(isHere, holdMilliseconds);
+    void hold(isHere);
     const unscrolled = (await until(scrolled, scrollBack, scrollMilliseconds)).length;
+    const unfilled = [
+      ["the site has something newer there", newer], ["not there", missing], ["the page did not keep it", refused.size],
+    ].filter(([, count]) => count);
     return {
-      fields: fields.length - newer - missing - refused.size, newer, missing, refused: refused.size,
-      scrolled: scrolled.length - unscrolled, unscrolled,
+      fields: fields.length - newer - missing - refused.size, unfilled, scrolled: scrolled.length - unscrolled, unscrolled,
     };
   }

@@ -30,11 +30,7 @@ CLOSE_SECONDS: Final = 3.0
 LOAD_SECONDS: Final = 2.0
 """How long a page that is there may take to load all that belongs to it, before its fields are filled."""
 HISTORY_SECONDS: Final = 2.0
-PATIENCE: Final[Mapping[str, int]] = {
-    "fieldMilliseconds": 1500,
-    "scrollMilliseconds": 300,
-    "holdMilliseconds": 5000,
-}
+PATIENCE: Final[Mapping[str, int]] = {"fieldMilliseconds": 1500, "scrollMilliseconds": 300}
 OPENERS: Final = "cross-origin-opener-policy"
 ALWAYS_LOST: Final = "what the scripts of the pages held in memory"
 
@@ -448,14 +444,8 @@ async def _refilled(
         return
     report.fields = int(found["fields"])
     report.scrolled = bool(found["scrolled"])
-    if found["newer"]:
-        what = _count(found["newer"], "form field")
-        report.lost.append(f"{what} of tab {number} (the site has something newer there)")
-    if found["missing"]:
-        report.lost.append(f"{_count(found['missing'], 'form field')} of tab {number} (not there)")
-    if found["refused"]:
-        what = _count(found["refused"], "form field")
-        report.lost.append(f"{what} of tab {number} (the page did not keep it)")
+    for why, count in found["unfilled"]:
+        report.lost.append(f"{_count(count, 'form field')} of tab {number} ({why})")
     if found["unscrolled"]:
         report.lost.append(f"scroll positions of tab {number}")
 
