@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +84,16 @@ def found(running: Running, wanted: Callable[[psutil.Process], bool]) -> psutil.
 
 
 def memory_of(running: Running) -> int:
-    """Bytes of all processes of a server, what they share counted once."""
+    """Bytes of all processes of a server, what they share counted once, but for mapped files.
+
+    Of those, how much counts as theirs depends on which other browsers run on the machine.
+    """
     total = 0
     for process in tree_of(running):
-        try:
-            total += process.memory_full_info().pss
-        except psutil.NoSuchProcess:
-            continue
+        with suppress(OSError):
+            text = Path(f"/proc/{process.pid}/smaps_rollup").read_text("ascii")
+            kib = re.findall(r"^Pss_(?:Anon|Shmem): +(\d+) kB$", text, re.M)
+            total += sum(map(int, kib)) * 1024
     return total
 
 
