@@ -307,10 +307,10 @@
   }
 
   // Lets the page do what it does after an event, as it does while a person types: some forget a change for the next one.
+  const channel = new MessageChannel();
   const turn = () => new Promise(done => {
-    const { port1, port2 } = new MessageChannel();
-    port1.onmessage = done;
-    port2.postMessage(null);
+    channel.port1.onmessage = done;
+    channel.port2.postMessage(null);
   });
 
   async function undone(pending, attempt) {
@@ -393,8 +393,8 @@
     const { fields, scrolled } = JSON.parse(text);
     listen();
     // What the page does with one field may move the next.
-    const watching = new MutationObserver(lookAnew);
-    watching.observe(document, { subtree: true, childList: true, attributeFilter: ["id", "name"] });
+    const watching = new MutationObserver(lookAnewAt);
+    watching.observe(document, { subtree: true, childList: true, attributeFilter: ["name"] });
     const pending = await undone(fields, put);
     const moved = pending.length ? fieldsByKey() : null;
     const late = await until(await undone(pending, field => put(field, moved)), put, fieldMilliseconds);

@@ -17,6 +17,14 @@
   let [families, alike] = [new Map(), new Map()];
   function lookAnew() { [families, alike] = [new Map(), new Map()]; }
 
+  // Looks anew at what changed and no more: of many fields each may change something.
+  function lookAnewAt(changes) {
+    for (const { type, target, addedNodes, removedNodes } of changes) {
+      families.delete(target);
+      if (type === "attributes" || [...addedNodes, ...removedNodes].some(hasNamed)) alike.clear();
+    }
+  }
+
   // The children of a node by their names, and the number that each has among those of its name.
   function family(node) {
     if (families.has(node)) return families.get(node);
@@ -97,11 +105,16 @@
 
   const likeness = field => JSON.stringify([field.localName, field.name, field.type, isTick(field) ? field.value : ""]);
 
+  const NAMED = "input[name], select[name], textarea[name]";
+  const { matches, querySelector } = Element.prototype;
+  const hasNamed = node =>
+    kindOfNode(node) === Node.ELEMENT_NODE && (matches.call(node, NAMED) || querySelector.call(node, NAMED) !== null);
+
   // How many fields of a document or shadow root are like each other.
   function counted(root) {
     if (alike.has(root)) return alike.get(root);
     const counts = new Map();
-    for (const field of root.querySelectorAll("input[name], select[name], textarea[name]"))
+    for (const field of root.querySelectorAll(NAMED))
       counts.set(likeness(field), (counts.get(likeness(field)) ?? 0) + 1);
     alike.set(root, counts);
     return counts;
