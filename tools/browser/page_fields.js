@@ -50,15 +50,19 @@
     for (const type of ["beforeinput", "input", "change"]) root.addEventListener(type, note, { capture: true });
   }
 
-  // Listens in the page and in the frames that share its storage.
+  // The page and the frames that share its storage.
+  function documents() {
+    const all = [document];
+    for (const its of all)
+      for (const { contentDocument } of its.querySelectorAll("iframe, frame")) if (contentDocument) all.push(contentDocument);
+    return all;
+  }
+
   function listen() {
-    const documents = [document];
-    for (const its of documents) {
+    for (const its of documents()) {
       // A frame that came later is known when somebody goes into it.
       if (!notes.listening.has(its)) its.defaultView.addEventListener("blur", listen);
       listenIn(its);
-      for (const { contentDocument } of its.querySelectorAll("iframe, frame"))
-        if (contentDocument) documents.push(contentDocument);
     }
   }
 
@@ -340,7 +344,7 @@
   // was is put back again, once and as long as nobody does anything on the page.
 
   const held = new Map();
-  const ACTS = ["click", "keydown", "input", "change", "reset", "submit"];
+  const ACTS = ["pointerdown", "click", "keydown", "input", "change", "reset", "submit"];
 
   function shownIn(field) {
     if (isTick(field)) return field.checked;
@@ -351,7 +355,8 @@
     const end = performance.now() + HOLD_MILLISECONDS;
     let [ours, done] = [false, false];
     const stop = () => { done ||= !ours; };
-    for (const type of ACTS) addEventListener(type, stop, { capture: true });
+    const views = documents().map(({ defaultView }) => defaultView);
+    for (const view of views) for (const type of ACTS) view.addEventListener(type, stop, { capture: true });
     while (held.size && performance.now() < end) {
       await new Promise(resolve => setTimeout(resolve, HOLD_STEP));
       if (done || !isHere()) break;
@@ -366,7 +371,7 @@
         await turn();
       }
     }
-    for (const type of ACTS) removeEventListener(type, stop, { capture: true });
+    for (const view of views) for (const type of ACTS) view.removeEventListener(type, stop, { capture: true });
   }
 
   // Which page an address is of. A fragment that looks like a path is one to its scripts, any other is a place on it.
