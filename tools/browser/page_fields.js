@@ -291,14 +291,16 @@
     const isSame = () => kind === "chosen" ? isChosen(element, value) : element.checked === value;
     if (CHOICES.has(element.type) && !before && wasOriginal && choices(element).sent !== wasOriginal && !isSame())
       return "newer";
-    noteBefore(element);
+    if (TEXTS.has(kind)) noteBefore(element);
     noteAbout(element, true);
     const shown = shownIn(element);
     const result = setField(element, kind, value, held.has(field));
-    if (result !== true) return result;
-    if (shownIn(element) !== shown) held.set(field, { element, shown });
+    if (!result) return false;
+    const isChanged = shownIn(element) !== shown;
     // Otherwise nothing would tell the next time that it was edited.
-    notes.edited.add(element);
+    if (isChanged || result === true) notes.edited.add(element);
+    if (result !== true) return result;
+    if (isChanged) held.set(field, { element, shown });
     if (kind === "sent") notes.sent.add(element);
     return true;
   }

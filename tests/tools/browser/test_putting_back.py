@@ -345,3 +345,60 @@ async def test_what_a_sleeping_tab_lost_is_told_by_the_number_that_it_has_now(
             del site.pages["/second"]
             await resumed.text("tabs", action="close", index=1)
             assert "the page of tab 1 " in await resumed.text("tabs", action="select", index=1)
+
+
+async def test_what_is_chosen_is_not_overwritten_when_it_came_back_before(
+    service: BrowserService, site: Changing
+) -> None:
+    sent = {"value": "a"}
+    site.pages["/"] = lambda: (
+        "<form>"
+        + "".join(
+            f"<label>{v}<input type=radio name=r value={v} {'checked' * (v == sent['value'])}></label>"
+            for v in "abc"
+        )
+        + "</form>"
+    )
+    chosen = "document.querySelector(':checked').value"
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("click", target="[value=b]")
+        async with again(browse) as once:
+            assert await once.value(chosen) == "b"
+            sent["value"] = "c"
+            async with again(once) as twice:
+                assert await twice.value(chosen) == "c"
+                assert "1 form field of tab 0 (the site has something newer there)" in lost(twice)
+
+
+async def test_what_is_cleared_in_a_frame_stays_so_when_it_was_just_put_back(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages |= {
+        "/": "<iframe src=/frame></iframe>",
+        "/frame": "<input id=q><button onclick=\"q.value = ''\">Clear</button>",
+    }
+    text = "document.querySelector('iframe').contentDocument.querySelector('input').value"
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("type", target=await browse.ref("textbox"), text="typed")
+        async with again(browse) as resumed:
+            assert await resumed.value(text) == "typed"
+            await resumed.text("click", target=await resumed.ref("Clear"))
+            # Nothing tells that nothing comes: some looks of what puts back once more.
+            await resumed.value("new Promise(done => setTimeout(done, 200))")
+            assert await resumed.value(text) == ""
+
+
+async def test_what_a_page_writes_in_its_own_way_comes_back_each_time(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/"] = """<input id=amount onchange="
+      this.value = this.value.replace(/(\\d)(\\d{3})$/, '$1,$2'); this.defaultValue = this.value">"""
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("type", target="#amount", text="12345")
+        async with again(browse) as once:
+            assert await once.value("amount.value") == "12,345"
+            async with again(once) as twice:
+                assert await twice.value("amount.value") == "12,345"
