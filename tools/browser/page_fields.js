@@ -41,7 +41,7 @@
     const left = letters(field);
     const known = notes.about.get(field);
     if (known && (!isBefore || left === known.left)) { known.left = left; return; }
-    notes.about.set(field, { words: about(field), left });
+    notes.about.set(field, { words: about(field), hint: hintOf(field), left });
   }
 
   function listenIn(root) {
@@ -54,7 +54,7 @@
   function documents() {
     const all = [document];
     for (const its of all)
-      for (const { contentDocument } of its.querySelectorAll("iframe, frame")) if (contentDocument) all.push(contentDocument);
+      all.push(...Array.from(its.querySelectorAll("iframe, frame"), frame => frame.contentDocument).filter(Boolean));
     return all;
   }
 
@@ -191,9 +191,10 @@
       const most = this.fields.length < this.mostFields ? Math.min(this.fieldBytes, this.pageBytes) : 0;
       if (size > most) { this.cut = true; return; }
       this.pageBytes -= size;
-      const now = about(element);
-      const before = notes.about.get(element)?.words ?? now;
-      const known = [before === now ? now : [now, before], ...notes.before.get(element) ?? []];
+      const [now, hint] = [about(element), hintOf(element)];
+      const was = notes.about.get(element) ?? { words: now, hint };
+      const what = [was.hint === hint ? hint : "", ...new Set([now, was.words])];
+      const known = [what, ...notes.before.get(element) ?? []];
       // Frameworks may have it follow the value.
       if (CHOICES.has(element.type) && known.length === 1) {
         const { now: chosen, sent } = choices(element);
@@ -254,14 +255,14 @@
   }
 
   const kindOf = element => [element.localName, element.type ?? "", element.name ?? ""];
-  const keyOf = (kind, what) => JSON.stringify([...kind, what]);
+  const keyOf = (...all) => JSON.stringify(all);
 
   // Fields by what they are about, but for those that nothing tells from each other.
   function fieldsByKey() {
     lookAnew();
     const known = new Map();
     for (const element of Array.from(document.querySelectorAll("*")).filter(isField).slice(0, 2000)) {
-      const key = keyOf(kindOf(element), about(element));
+      const key = keyOf(kindOf(element), about(element), hintOf(element));
       known.set(key, known.has(key) ? null : element);
     }
     return known;
@@ -271,13 +272,14 @@
   function again([segments, name, type, called, , , what], elsewhere) {
     const kind = [name, type, called];
     const there = found(segments);
-    // Words beside it may be as they were before it was edited; snapshots of before have no others.
-    const known = [what].flat();
+    // Words beside it may be as they were before it was edited; snapshots of before have no others, and no hint.
+    const [hint, ...known] = Array.isArray(what) ? what : ["", what];
+    const isHinted = () => !hint || ["", hint].includes(hintOf(there));
     // Its row may have another number now.
     const isSame = () => what === undefined || [true, false].some(numbered => known.includes(about(there, numbered)));
-    if (there && String(kindOf(there)) === String(kind) && isSame()) return there;
+    if (there && String(kindOf(there)) === String(kind) && isHinted() && isSame()) return there;
     if (segments.length !== 1) return null;
-    return known.filter(Boolean).map(each => elsewhere?.get(keyOf(kind, each))).find(Boolean);
+    return known.filter(each => each || hint).map(each => elsewhere?.get(keyOf(kind, each, hint))).find(Boolean);
   }
 
   // Returns whether it is done: "newer" when the site has something else by now than it had when the field was edited,

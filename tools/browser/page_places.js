@@ -133,8 +133,11 @@
     return named.some(each => each <= number && each >= number - 2);
   }
 
+  // Pages show it, or not, as long as somebody is in the field.
+  const hintOf = field => field.placeholder ?? "";
+
   function about(field, numbered = isNumbered(field)) {
-    const own = [labelled(field), isTick(field) ? field.value : field.placeholder ?? ""];
+    const own = [labelled(field), isTick(field) ? field.value : ""];
     // Frames begin anew, wherever they had gone.
     if (field.ownerDocument !== document) own.push(field.ownerDocument.location.pathname);
     const words = isOnlyOne(field) && !numbered ? "" : around(field);

@@ -402,3 +402,18 @@ async def test_what_a_page_writes_in_its_own_way_comes_back_each_time(
             assert await once.value("amount.value") == "12,345"
             async with again(once) as twice:
                 assert await twice.value("amount.value") == "12,345"
+
+
+async def test_a_text_comes_back_where_its_placeholder_is_there_only_when_somebody_is_in_it_or_nobody(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/"] = """<input id=hides placeholder=Name onfocus="this.placeholder = ''"
+      onblur="this.placeholder = 'Name'"><input id=shows onfocus="this.placeholder = 'such as Ann'"
+      onblur="this.placeholder = ''"><input id=turns placeholder=cats oninput="this.placeholder = 'dogs'">"""
+    for field in ("hides", "shows", "turns"):
+        async with opened(service) as browse:
+            await browse.text("navigate", url=site.url)
+            await browse.text("type", target=f"#{field}", text="typed")
+            async with again(browse) as resumed:
+                assert await resumed.value(f"{field}.value") == "typed"
+                assert "form field" not in lost(resumed)
