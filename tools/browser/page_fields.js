@@ -303,7 +303,10 @@
     if (isChanged || result === true) notes.edited.add(element);
     if (result !== true) return result;
     if (isChanged) held.set(field, { element, shown });
-    if (kind === "sent") notes.sent.add(element);
+    if (kind === "sent") {
+      notes.sent.add(element);
+      if (isChanged) untold.add(field);
+    }
     return true;
   }
 
@@ -348,6 +351,8 @@
   // was is put back again, once and as long as nobody does anything on the page.
 
   const held = new Map();
+  // Fields that show a text of which the page may not know.
+  const untold = new Set();
   const ACTS = ["pointerdown", "click", "keydown", "input", "change", "reset", "submit"];
 
   function shownIn(field) {
@@ -417,6 +422,7 @@
     const unscrolled = (await until(scrolled, scrollBack, scrollMilliseconds)).length;
     const unfilled = [
       ["the site has something newer there", newer], ["not there", missing], ["the page did not keep it", refused.size],
+      ["its text is there, but was not sent to the site again", untold.size],
     ].filter(([, count]) => count);
     return {
       fields: fields.length - newer - missing - refused.size, unfilled, scrolled: scrolled.length - unscrolled, unscrolled,
