@@ -318,11 +318,9 @@
   }
 
   // Lets the page do what it does after an event, as it does while a person types: some forget a change for the next one.
-  const channel = new MessageChannel();
-  const turn = () => new Promise(done => {
-    channel.port1.onmessage = done;
-    channel.port2.postMessage(null);
-  });
+  const [channel, turns] = [new MessageChannel(), []];
+  channel.port1.onmessage = () => turns.shift()();
+  const turn = () => new Promise(done => { turns.push(done); channel.port2.postMessage(null); });
 
   async function undone(pending, attempt) {
     const left = [];
