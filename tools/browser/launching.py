@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Callable
@@ -17,8 +16,6 @@ from .switches import with_settings
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Error, Playwright
-
-logger = logging.getLogger("statehold.browser")
 
 STILL: Final = ("--disable-smooth-scrolling",)
 """What nobody sees takes no time: a key that scrolls has scrolled when its call ends."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from .origins import Origins
     from .pool import BrowserProcess
     from .proxy import Grant
-
-logger = logging.getLogger("statehold.browser")
 
 SAVE_SECONDS: Final = 15.0
 CHECKPOINT_SECONDS: Final = 4.0

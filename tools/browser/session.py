@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from .origins import Origins
 
 T = TypeVar("T")
-
-logger = logging.getLogger("statehold.browser")
 
 TITLE_SECONDS: Final = 1.0
 PROBE_SECONDS: Final = 2.0

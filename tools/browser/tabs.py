@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -22,8 +21,6 @@ Entry: TypeAlias = Tab | SleepingTab
 WAKE_SECONDS: Final = 10.0
 EXPECT_SECONDS: Final = 1.0
 """How long a window may take to ask for something, or to be a page. Some that a browser opens never are one."""
-
-logger = logging.getLogger("statehold.browser")
 
 
 class Tabs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
     from .connection import BrowserConnection
     from .sealing import Seal
-
-logger = logging.getLogger("statehold.browser")
 
 LOOK_SECONDS: Final = 1.0
 """How often a window is saved: when it is closed its pages can no longer be asked."""
