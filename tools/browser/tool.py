@@ -55,6 +55,10 @@ class Arguments(BaseModel):
         return None if field.default is None and _is_text(field.annotation) else value
 
 
+class NoArguments(Arguments):
+    """The arguments of a tool that takes none."""
+
+
 def _is_text(kind: Any) -> bool:
     """Whether a type takes texts, perhaps beside None."""
     origin = typing.get_origin(kind)
@@ -208,6 +212,7 @@ __all__ = [
     "Element",
     "Filename",
     "Kind",
+    "NoArguments",
     "Patience",
     "Target",
     "Whole",

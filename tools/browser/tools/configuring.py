@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ..call import Call
 from ..config import BrowserConfig
-from ..tool import Arguments, BrowserTool, tool
+from ..tool import BrowserTool, NoArguments, tool
 
 SHOWN: Final[dict[str, tuple[str, ...]]] = {
     "browser": ("channel", "headless"),
@@ -55,12 +55,8 @@ def shown(config: BrowserConfig) -> dict[str, dict[str, Any]]:
     return {theme: part for theme, part in parts.items() if part}
 
 
-class GetConfig(Arguments):
-    pass
-
-
 @tool("browser_get_config", title="Get config", cap="config", kind="read")
-async def get_config(call: Call, given: GetConfig) -> None:
+async def get_config(call: Call, given: NoArguments) -> None:
     """Return how the browser is configured: its pages, its limits, what it may reach. Without secrets."""
     call.answer.result(json.dumps(shown(call.config), ensure_ascii=False, indent=2))
 

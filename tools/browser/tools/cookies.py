@@ -11,7 +11,7 @@ from pydantic import Field
 
 from ..call import Call
 from ..failures import ToolFailed, in_words
-from ..tool import Arguments, BrowserTool, tool
+from ..tool import Arguments, BrowserTool, NoArguments, tool
 
 if TYPE_CHECKING:
     from playwright.async_api import Cookie
@@ -122,12 +122,8 @@ async def cookie_delete(call: Call, given: CookieName) -> None:
     call.answer.code(f"await page.context.clear_cookies(name={given.name!r})")
 
 
-class ClearCookies(Arguments):
-    pass
-
-
 @tool("browser_cookie_clear", title="Clear cookies", cap="storage", kind="destroy")
-async def cookie_clear(call: Call, given: ClearCookies) -> None:
+async def cookie_clear(call: Call, given: NoArguments) -> None:
     """Delete all cookies of the session, which logs out of most sites."""
     await call.session.context.clear_cookies()
     call.answer.code("await page.context.clear_cookies()")

@@ -7,11 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ..call import Call, named
-from ..tool import Arguments, BrowserTool, Filename, Whole, tool
-
-
-class NoArguments(Arguments):
-    pass
+from ..tool import Arguments, BrowserTool, Filename, NoArguments, Whole, tool
 
 
 @tool("browser_start_tracing", title="Start tracing", cap="devtools")

@@ -10,7 +10,7 @@ from pydantic import Field
 from ..call import Call
 from ..failures import ToolFailed
 from ..mocks import Mock, is_ours
-from ..tool import Arguments, BrowserTool, Whole, tool
+from ..tool import Arguments, BrowserTool, NoArguments, Whole, tool
 
 _HEADER: Final = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\0]*)")
 
@@ -103,12 +103,8 @@ def _check(mock: Mock) -> None:
         )
 
 
-class ListRoutes(Arguments):
-    pass
-
-
 @tool("browser_route_list", title="List network routes", cap="network", kind="read")
-async def route_list(call: Call, given: ListRoutes) -> None:
+async def route_list(call: Call, given: NoArguments) -> None:
     """List the routes that browser_route added; where several match, the last one decides."""
     lines = [f"{number}. {mock}" for number, mock in enumerate(call.session.mocks, 1)]
     call.answer.result("\n".join(lines) or "No active routes")

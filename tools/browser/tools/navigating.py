@@ -19,7 +19,7 @@ from ..frames import shown_as
 from ..glimpse import prepare
 from ..policy import scheme_allowed
 from ..tab import Tab
-from ..tool import Arguments, BrowserTool, tool
+from ..tool import Arguments, BrowserTool, NoArguments, tool
 
 if TYPE_CHECKING:
     from playwright.async_api import Error, Frame, Page
@@ -211,12 +211,8 @@ def _host(url: str) -> str | None:
     return "" if parts.port == 0 else parts.hostname or ""
 
 
-class NavigateBack(Arguments):
-    pass
-
-
 @tool("browser_navigate_back", title="Go back", patience="navigation")
-async def navigate_back(call: Call, given: NavigateBack) -> None:
+async def navigate_back(call: Call, given: NoArguments) -> None:
     """Go back to the page before this one in the history of the tab."""
     tab = await call.tab()
     past = await _past(call, tab)

@@ -11,16 +11,12 @@ from pydantic import Field
 
 from ..call import Call
 from ..failures import ToolFailed, in_words
-from ..tool import Arguments, BrowserTool, Kind, tool
+from ..tool import Arguments, BrowserTool, Kind, NoArguments, tool
 
 if TYPE_CHECKING:
     from playwright.async_api._generated import WebStorage
 
 Run: TypeAlias = Callable[[Call, Any], Awaitable[None]]
-
-
-class NoArguments(Arguments):
-    pass
 
 
 class Key(Arguments):

@@ -9,7 +9,7 @@ from pydantic import Field
 from ..call import Call
 from ..failures import ToolFailed
 from ..tabs import Entry
-from ..tool import Arguments, BrowserTool, Whole, tool
+from ..tool import Arguments, BrowserTool, NoArguments, Whole, tool
 from .navigating import address, go_to
 
 LARGEST = 10_000
@@ -63,12 +63,8 @@ def _numbered(call: Call, index: int | None) -> Entry:
     return found[index]
 
 
-class Close(Arguments):
-    pass
-
-
 @tool("browser_close", title="Close browser", kind="destroy")
-async def close(call: Call, given: Close) -> None:
+async def close(call: Call, given: NoArguments) -> None:
     """Close all tabs. The session stays, with its logins; the next call opens an empty tab."""
     for tab in call.session.tabs.entries:
         await call.session.tabs.close(tab)
