@@ -73,7 +73,7 @@ BROWSER_TEXTS = {
     "bytes_per_second": "Bandwidth of a session.",
     "proxy": "HTTP proxy that all requests leave by.",
     "caps": "Groups of tools besides the core: `config`, `network`, `storage`, `testing`, `vision`, `pdf`, `devtools`. "
-    "`unsafe` runs code of the caller's in this process.",
+    "`unsafe` runs code of the caller's on this machine.",
     "snapshot": "What of the page an action answers with: all, what changed, nothing.",
     "action_seconds": "Longest duration of one action on an element.",
     "navigation_seconds": "Longest time until a page answers.",

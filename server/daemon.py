@@ -91,7 +91,7 @@ def _wire(gateway: Gateway, ledger: Ledger, alone: bool, port: int | None) -> No
     for service in services.values():
         wired(service)
     gateway.make = lambda name, settings: wired(
-        service_of(name, settings, gateway.config, ledger, alone=alone)
+        service_of(name, settings, gateway.config, ledger, alone=alone, port=port)
     )
 
 

@@ -61,6 +61,8 @@ class Call:
         """Whether the answer describes the current page."""
         self.shows_snapshot = False
         """Whether the answer has a snapshot, where the configuration wants one after an action."""
+        self.answer_code = ""
+        """How the element of the last locate() is written in Playwright's Python."""
         self.expected_seconds: float | None = None
         """How long the call will take, where that is known."""
         self._plain: set[str] = set()
@@ -172,9 +174,6 @@ class Call:
             raise ToolFailed(
                 f"The page did not answer within {seconds:g} seconds{tab.awaited}."
             ) from None
-
-    answer_code = ""
-    """How the element of the last locate() is written in Playwright's Python."""
 
     @property
     def timeout(self) -> float:

@@ -87,7 +87,7 @@ class BrowserProcess:
             return
         self.reason = reason
         self.lost.set()
-        logger.warning("%s with %d sessions: %s", "a browser is gone", self.sessions, reason)
+        logger.warning("a browser with %d sessions is gone: %s", self.sessions, reason)
         for tell in list(self.on_lost):
             tell(reason)
 
