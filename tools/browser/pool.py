@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -192,15 +192,21 @@ class Pool:
         self._locks: WeakValueDictionary[str | Domain, anyio.Lock] = WeakValueDictionary()
         """For the driver of an owner and for the process of a domain; kept as long as somebody holds or awaits one."""
         self._tasks: TaskGroup | None = None
+        self._exit = AsyncExitStack()
 
     async def __aenter__(self) -> Pool:
-        self._tasks = await anyio.create_task_group().__aenter__()
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._close_all)
+            self._tasks = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(self._tasks.cancel_scope.cancel)
+            self._exit = stack.pop_all()
         return self
 
     async def __aexit__(self, *details: object) -> None:
-        assert self._tasks is not None
-        self._tasks.cancel_scope.cancel()
-        await self._tasks.__aexit__(None, None, None)
+        # Not told of an error of its user's, the task group does not wrap it.
+        await self._exit.aclose()
+
+    async def _close_all(self) -> None:
         with anyio.CancelScope(shield=True):
             for process in self._running():
                 await process.aclose()

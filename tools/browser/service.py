@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -90,27 +91,33 @@ class BrowserService:
         self._tasks: TaskGroup | None = None
         self._outlet: Outlet | None = None
         self._pool: Pool | None = None
+        self._exit = AsyncExitStack()
 
     def __repr__(self) -> str:
         return f"<BrowserService {self.name!r}>"
 
     async def __aenter__(self) -> Self:
-        if self._data is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="statehold-browser-"))
-        self._tasks = await anyio.create_task_group().__aenter__()
-        self._outlet = Outlet(
-            self.config, private=self._private, tasks=self._tasks, port=self._port
-        )
-        # A little less than the core allows, so that the cause is told instead of cut off.
-        seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)
-        self._pool = Pool(
-            Launcher(self.config, seconds=seconds, spawn=self._spawn),
-            folder=self._folder / "temporary",
-            ledger=self._ledger,
-            keep_seconds=self.config.keep_seconds,
-            remote=self.config.remote,
-        )
-        await self._pool.__aenter__()
+        async with AsyncExitStack() as stack:
+            if self._data is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="statehold-browser-"))
+                stack.push_async_callback(_removed, self._folder)
+            stack.callback(self._stopped)
+            self._tasks = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(self._tasks.cancel_scope.cancel)
+            self._outlet = Outlet(
+                self.config, private=self._private, tasks=self._tasks, port=self._port
+            )
+            # A little less than the core allows, so that the cause is told instead of cut off.
+            seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)
+            pool = Pool(
+                Launcher(self.config, seconds=seconds, spawn=self._spawn),
+                folder=self._folder / "temporary",
+                ledger=self._ledger,
+                keep_seconds=self.config.keep_seconds,
+                remote=self.config.remote,
+            )
+            self._pool = await stack.enter_async_context(pool)
+            self._exit = stack.pop_all()
         return self
 
     async def __aexit__(
@@ -119,15 +126,11 @@ class BrowserService:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        assert self._tasks is not None
-        assert self._pool is not None
-        await self._pool.__aexit__(kind, error, traceback)
-        self._tasks.cancel_scope.cancel()
-        await self._tasks.__aexit__(None, None, None)
+        # Not told of an error of its user's, the task group does not wrap it.
+        await self._exit.aclose()
+
+    def _stopped(self) -> None:
         self._tasks = self._outlet = self._pool = None
-        if self._data is None:
-            with anyio.CancelScope(shield=True):
-                await _removed(self._folder)
 
     # What it offers.
 
@@ -246,7 +249,8 @@ class BrowserService:
 
 
 async def _removed(folder: Path) -> None:
-    await anyio.to_thread.run_sync(partial(shutil.rmtree, folder, ignore_errors=True))
+    with anyio.CancelScope(shield=True):
+        await anyio.to_thread.run_sync(partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 async def _guarded(work: Callable[..., Any], *args: object) -> None:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
-from browsing import Browse, new_view, opened, running, section, text_of
+from browsing import Browse, new_view, opened, process_of, running, section, text_of
 from changing import Changing
 from lab import Lab
 from playwright.async_api import Error, async_playwright
@@ -24,6 +25,7 @@ from playwright.async_api import Error, async_playwright
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.sessions.services import Snapshot
 from statehold.tools.browser import files
+from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.proxy import FilteringProxy
 from statehold.tools.browser.sealing import SealBroken
 from statehold.tools.browser.service import BrowserService
@@ -190,6 +192,21 @@ async def test_nothing_is_left_of_services_and_their_ways_out(
             await browse.text("navigate", url=f"{lab}/frame?name={number}")
     await leaks.check()
     assert list((tmp_path / "browser" / "temporary").iterdir()) == []
+
+
+async def test_nothing_is_left_of_a_service_that_is_cancelled(
+    shell: str, lab: str, leaks: Any
+) -> None:
+    config = BrowserConfig(executable=shell, private=True)
+    with anyio.CancelScope() as scope:
+        async with BrowserService("browser", config) as service, opened(service) as browse:
+            await browse.text("navigate", url=f"{lab}/counter")
+            folder = process_of(browse).driver.folder
+            scope.cancel()
+            await anyio.lowlevel.checkpoint()
+    await leaks.check()
+    assert folder is not None
+    assert not folder.exists()
 
 
 # What it is.
