@@ -195,7 +195,7 @@ class Driver:
     async def aclose(self) -> None:
         """Stop it and its browsers within a bound. May be called twice."""
         process = self._process
-        with anyio.move_on_after(STOP_SECONDS, shield=True):
+        with anyio.move_on_after(STOP_SECONDS, shield=True), suppress(Exception):
             if self._client is not None and not self.exited.is_set() and process is not None:
                 await self._client.stop()
         self.kill()

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
-from weakref import WeakKeyDictionary
 
 import anyio
 
@@ -44,7 +43,7 @@ class Gate:
     Lives as long as the browser. All methods may be called concurrently.
     """
 
-    _gates: ClassVar[WeakKeyDictionary[Browser, Gate]] = WeakKeyDictionary()
+    _gates: ClassVar[dict[Browser, Gate]] = {}
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
@@ -59,14 +58,12 @@ class Gate:
 
     @classmethod
     def of(cls, browser: Browser) -> Gate:
-        """Return the gate of a browser, always the same one."""
-        if browser not in cls._gates:
-            # The gate holds its browser, so that this alone would keep both for ever.
-            browser.on("disconnected", cls._forget)
+        """Return the gate of a browser, always the same one until forget()."""
         return cls._gates.setdefault(browser, cls(browser))
 
     @classmethod
-    def _forget(cls, browser: Browser) -> None:
+    def forget(cls, browser: Browser) -> None:
+        """Keep the gate of a browser no longer, because the browser is closed or gone."""
         cls._gates.pop(browser, None)
 
     async def session(self) -> CDPSession:

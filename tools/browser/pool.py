@@ -21,6 +21,7 @@ from ..upstream import proc
 from ..upstream.ledger import Ledger
 from .clipboard import Turns
 from .driver import CHECK_SECONDS, Driver
+from .gate import Gate
 from .living import while_living
 from .parts import BROWSER, NEEDED, Parts
 from .popups import Popups
@@ -152,11 +153,15 @@ class BrowserProcess:
     async def aclose(self) -> None:
         """Close it within a bound; a driver that does not answer is killed, and the browser with it."""
         self.closing = True
+        # Not by an event: the death of a driver raises none.
+        Gate.forget(self.browser)
         if self.lost.is_set() or self.driver.exited.is_set():
             return
-        with anyio.move_on_after(CLOSE_SECONDS, shield=True) as scope:
+        closed = False
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
             await self.browser.close()
-        if scope.cancelled_caught:
+            closed = True
+        if not closed:
             logger.warning("a browser did not close within %g seconds", CLOSE_SECONDS)
             self.driver.kill()
 
@@ -211,9 +216,15 @@ class Pool:
             for process in self._running():
                 await process.aclose()
             for driver in list(self._drivers):
-                await driver.aclose()
+                await _logged(driver.aclose)
+        self._tasks = None
         self._processes.clear()
         self._retired.clear()
+
+    def _spawn(self, work: Callable[..., Awaitable[object]], *args: object) -> None:
+        """Have something done that nobody waits for. What fails in it must not end the pool, and all that is around it."""
+        if self._tasks is not None:
+            self._tasks.start_soon(_logged, work, *args)
 
     def _running(self) -> list[BrowserProcess]:
         return [*self._processes.values(), *self._retired]
@@ -246,8 +257,7 @@ class Pool:
             process.sessions += 1
             process.unused = anyio.Event()
             process.driver.contexts += 1
-            assert self._tasks is not None
-            self._tasks.start_soon(process.guard)
+            self._spawn(process.guard)
             return process
 
     def _lock(self, whose: str | Domain) -> anyio.Lock:
@@ -258,8 +268,7 @@ class Pool:
         process.sessions -= 1
         if process.sessions == 0:
             process.unused.set()
-            if self._tasks is not None:
-                self._tasks.start_soon(self._close_later, process)
+            self._spawn(self._close_later, process)
 
     async def _close_later(self, process: BrowserProcess) -> None:
         unused = process.unused
@@ -279,18 +288,15 @@ class Pool:
         await self._leave(process.driver)
 
     async def _started(self, domain: Domain) -> BrowserProcess:
-        assert self._tasks is not None
         driver = await self._driver_of(domain[0])
+        process: BrowserProcess | None = None
         try:
             browser = await while_living(
-                partial(self._launch, driver.playwright),
-                driver.exited,
-                driver.check,
-                self._tasks.start_soon,
+                partial(self._launch, driver.playwright), driver.exited, driver.check, self._spawn
             )
             # The number of a process elsewhere means nothing here.
             parts = None if self._remote else Parts(browser)
-            process = BrowserProcess(browser, driver, parts, self._tasks.start_soon, domain)
+            process = BrowserProcess(browser, driver, parts, self._spawn, domain)
             await process.identify()
         except BaseException as error:
             try:
@@ -302,8 +308,10 @@ class Pool:
                 raise ServiceUnavailable(f"The browser did not start: {reason}.") from error
             finally:
                 with anyio.CancelScope(shield=True):
+                    if process is not None:
+                        await process.aclose()
                     await self._leave(driver)
-        self._tasks.start_soon(self._watch, process)
+        self._spawn(self._watch, process)
         logger.info("a browser started (%s)", process.browser.version)
         return process
 
@@ -331,6 +339,13 @@ class Pool:
         await driver.aclose()
         # All that Playwright kept of it is one cycle, which Python would find only when it has as much of other things.
         gc.collect()
+
+
+async def _logged(work: Callable[..., Awaitable[object]], *args: object) -> None:
+    try:
+        await work(*args)
+    except Exception:
+        logger.exception("background work on browsers failed")
 
 
 __all__ = ["BrowserDied", "BrowserProcess", "Launch", "Pool"]

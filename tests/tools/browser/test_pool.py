@@ -1,0 +1,84 @@
+"""What the pool of browsers keeps, and what it survives."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import weakref
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+from browsing import new_view, opened, pid_of, process_of, running
+from departed import until_gone
+
+from statehold.tools.browser.driver import Driver
+from statehold.tools.browser.pool import BrowserProcess
+
+
+async def test_a_browser_nobody_waits_for_any_more_is_closed_beside_others_of_its_owner(
+    data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+    whole = BrowserProcess.identify
+
+    async def identify(self: BrowserProcess) -> None:
+        await whole(self)
+        started.append(pid_of(self, "browser"))
+        scope.cancel()
+        await anyio.lowlevel.checkpoint()
+
+    # With this permission each session has a browser of its own.
+    async with (
+        running(data, shell, permissions=["clipboard-read"]) as service,
+        opened(service) as browse,
+    ):
+        with monkeypatch.context() as patch, anyio.CancelScope() as scope:
+            patch.setattr(BrowserProcess, "identify", identify)
+            await service.open(new_view(), None)
+        await until_gone(*started)
+        assert len(started) == 1
+        assert "about:blank" in await browse.text("navigate", url="about:blank")
+
+
+async def test_what_fails_when_a_browser_is_closed_ends_nothing_else(
+    data: Path, shell: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed = anyio.Event()
+    whole = Driver.aclose
+
+    async def close(self: Driver) -> None:
+        await whole(self)
+        failed.set()
+        raise OSError("no file descriptor is left")
+
+    async with running(data, shell, keep_seconds=0) as service:
+        with monkeypatch.context() as patch:
+            patch.setattr(Driver, "aclose", close)
+            async with opened(service):
+                pass
+            with anyio.fail_after(20):
+                await failed.wait()
+        async with opened(service) as browse:
+            assert "about:blank" in await browse.text("navigate", url="about:blank")
+    assert "background work on browsers failed" in caplog.text
+
+
+@pytest.mark.parametrize("which", ["browser", "driver"])
+async def test_nothing_is_kept_of_a_browser_that_died(data: Path, shell: str, which: str) -> None:
+    async def die() -> weakref.ref[object]:
+        async with opened(service) as browse:
+            process = process_of(browse)
+            os.kill(pid_of(process, which), signal.SIGKILL)
+            with anyio.fail_after(10):
+                await process.lost.wait()
+            return weakref.ref(process.browser)
+
+    async with running(data, shell, keep_seconds=0) as service:
+        kept = await die()
+        with anyio.fail_after(20):
+            while kept() is not None:
+                await anyio.sleep(0.05)
+                gc.collect()
