@@ -35,6 +35,8 @@ async def beside(other: Callable[[], Awaitable[object]], work: Callable[[], Awai
         except Exception as error:
             # Not through the task group, which would wrap it.
             failure = error
+        # Whoever is cancelled at this moment still gets what was done, to undo it.
+        tasks.cancel_scope.shield = True
         tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
