@@ -11,15 +11,18 @@ import os
 import re
 import secrets
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 import anyio
 
 from .failures import ToolFailed
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Browser, Page
 
 MATCH_SECONDS: Final = 2.0
+
+_binding: WeakKeyDictionary[Browser, anyio.Lock] = WeakKeyDictionary()
 
 _MATCH: Final = """
 const [pattern, flags, lines] = JSON.parse(require("fs").readFileSync(0, "utf8"));
@@ -70,15 +73,17 @@ async def run_code(page: Page, code: str, *, seconds: float) -> str:
     browser = page.context.browser
     if browser is None:
         raise ToolFailed("Code cannot be run in a browser elsewhere.")
-    # Its address ends in a secret; the path of a socket would be too long for a deep data folder.
-    name = f"statehold-{secrets.token_hex(4)}"
-    bound: Any = await browser.bind(name, host="127.0.0.1", port=0)
-    try:
-        given = {"endpoint": bound["endpoint"], "guid": page._impl_obj._guid, "code": code}  # pyright: ignore
-        found = await _node(_RUN, given | {"package": _package()}, seconds)
-    finally:
-        with anyio.CancelScope(shield=True):
-            await browser.unbind()
+    # A browser is bound once at a time, and its sessions share it.
+    async with _binding.setdefault(browser, anyio.Lock()):
+        # Its address ends in a secret; the path of a socket would be too long for a deep data folder.
+        name = f"statehold-{secrets.token_hex(4)}"
+        bound: Any = await browser.bind(name, host="127.0.0.1", port=0)
+        try:
+            given = {"endpoint": bound["endpoint"], "guid": page._impl_obj._guid, "code": code}  # pyright: ignore
+            found = await _node(_RUN, given | {"package": _package()}, seconds)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await browser.unbind()
     if found is None:
         raise ToolFailed(f"The code did not end within {seconds:g} seconds and was stopped.")
     if "error" in found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
 import pytest
 from browsing import Browse, opened, running, section
 
@@ -42,6 +43,25 @@ async def test_code_works_on_the_page_of_the_session(data: Path, shell: str, lab
         assert "no text file" in await browse.error("run_code_unsafe", filename="../x.js")
         assert "Give the code" in await browse.error("run_code_unsafe")
         assert "Frame other" in await other.text("snapshot")
+
+
+async def test_sessions_of_one_browser_run_code_at_the_same_time(
+    data: Path, shell: str, lab: str
+) -> None:
+    async with (
+        running(data, shell, caps=["unsafe"]) as service,
+        opened(service) as ann,
+        opened(service) as bob,
+    ):
+
+        async def run(browse: Browse, name: str) -> None:
+            await browse.text("navigate", url=f"{lab}/frame?name={name}")
+            text = await browse.text("run_code_unsafe", code="async page => page.url()")
+            assert section(text, "Result") == f'"{lab}/frame?name={name}"'
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run, ann, "ann")
+            tasks.start_soon(run, bob, "bob")
 
 
 async def test_code_does_not_get_the_browser_to_read_files(data: Path, shell: str) -> None:
