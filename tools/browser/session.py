@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -334,7 +334,7 @@ class BrowserSession:
                 return f"a page waits: {tab.modal_text}"
         return f"{', '.join(sorted(self.holds))} is on" if self.holds else None
 
-    async def downloaded(self, started: list[Request], begun: int) -> None:
+    async def downloaded(self, started: Sequence[Request], begun: int) -> None:
         """Wait, within the bound of settling, for downloads that an action began: since `begun`, by requests `started`."""
         if any(request.failure == "net::ERR_ABORTED" for request in started):
             # A navigation that becomes a download fails first; the browser tells so before it answers this.

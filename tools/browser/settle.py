@@ -6,7 +6,7 @@ navigation, the requests that its handlers start, and the changes they make to t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -66,7 +66,7 @@ comes before the next look. An observer of a document sees nothing of the shadow
 
 async def settle(
     tab: Tab,
-    started: list[Request],
+    started: Sequence[Request],
     *,
     watch: Watch,
     seconds: float,
@@ -152,7 +152,7 @@ async def _seen_loaded(tab: Tab) -> None:
         await tab.changed.wait()
 
 
-async def _answered(tab: Tab, started: list[Request]) -> None:
+async def _answered(tab: Tab, started: Sequence[Request]) -> None:
     while not _over(tab):
         changed = tab.changed
         if not any(r in tab.pending and r.resource_type in _AWAITED for r in started):

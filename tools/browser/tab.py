@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
@@ -97,6 +97,7 @@ class Tab:
         page: Page,
         number: int = 1,
         *,
+        spawn: Callable[..., None],
         on_download: Callable[[Tab, Download], None],
         on_flood: Callable[[Tab], None],
     ) -> None:
@@ -115,8 +116,8 @@ class Tab:
         """Requests that were not answered yet."""
         self._shown: Request | None = None
         """The request for the page that is shown, of which more may still arrive."""
-        self.started: list[Request] = []
-        """Requests since the last call of watch()."""
+        self.started: deque[Request] = deque(maxlen=KEPT)
+        """Requests since the last call of watch(), of very many the last: a page may ask for something all the time."""
         self.dialog: Dialog | None = None
         self.chooser: FileChooser | None = None
         self.paused: str | None = None
@@ -134,6 +135,7 @@ class Tab:
         self.changed = anyio.Event()
         """Set, and replaced, when a request ends or the page goes elsewhere or is loaded."""
         self._dialogs = self._dialogs_before = 0
+        self._spawn = spawn
         self._on_download = on_download
         self._on_flood = on_flood
         self.flooded = False
@@ -201,9 +203,9 @@ class Tab:
 
     # What an action causes.
 
-    def watch(self) -> list[Request]:
+    def watch(self) -> Sequence[Request]:
         """Begin a new list of requests and return it; it fills while the page works."""
-        self.started = []
+        self.started = deque(maxlen=KEPT)
         if self._dialogs == self._dialogs_before:
             self._dialogs = 0
         # An answer to one that has the page open the next begins nothing new.
@@ -351,18 +353,12 @@ class Tab:
     def _dialog(self, dialog: Dialog) -> None:
         self._dialogs += 1
         if self._dialogs > DIALOGS:
-            self._dismiss_soon(dialog)
+            if self._dialogs == DIALOGS + 1:
+                self.news.append("The page opens one dialog after the other; they are dismissed.")
+            self._spawn(dialog.dismiss)
             return
         self.dialog = dialog
         self._ask()
-
-    def _dismiss_soon(self, dialog: Dialog) -> None:
-        import asyncio
-
-        if self._dialogs == DIALOGS + 1:
-            self.news.append("The page opens one dialog after the other; they are dismissed.")
-        task = asyncio.ensure_future(dialog.dismiss())
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _chooser(self, chooser: FileChooser) -> None:
         self.chooser = chooser

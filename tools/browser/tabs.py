@@ -177,7 +177,13 @@ class Tabs:
         found = next((tab for tab in self if tab.page == page), None)
         if found is None:
             self._count += 1
-            found = Tab(page, self._count, on_download=self._on_download, on_flood=self._flooded)
+            found = Tab(
+                page,
+                self._count,
+                spawn=self._spawn,
+                on_download=self._on_download,
+                on_flood=self._flooded,
+            )
             self._entries.append(found)
             page.on("close", lambda _: self._gone(found))
         return found
@@ -253,7 +259,8 @@ class Tabs:
                     await came.wait()
                 if not came.is_set() and not self._coming:
                     break
-            for page in self._loading:
+            while self._loading:
+                page = self._loading.pop(0)
                 with suppress(Exception):
                     await page.wait_for_load_state("domcontentloaded", timeout=seconds * 1000)
         self._coming.clear()
@@ -263,6 +270,8 @@ class Tabs:
     def _gone(self, tab: Entry) -> None:
         if isinstance(tab, Tab):
             tab.closed = True
+            if tab.page in self._loading:
+                self._loading.remove(tab.page)
             line = self._told_of.pop(tab, "")
             if line in self.news:
                 self.news.remove(line)

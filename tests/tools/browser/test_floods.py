@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import anyio
@@ -12,10 +14,12 @@ from hypothesis import strategies as st
 from playwright._impl.isomorphic.url_match import (
     glob_to_regex_pattern,  # pyright: ignore[reportUnknownVariableType]
 )
+from playwright.async_api import Page
 
 from statehold.tools.browser import tab as tabs
 from statehold.tools.browser import wire
 from statehold.tools.browser.glob import Glob
+from statehold.tools.browser.service import BrowserService
 
 LOGGING = "() => { setInterval(() => { for (let i = 0; i < 400; i++) console.log(i) }, 10) }"
 ASKING = "() => { setInterval(() => { for (let i = 0; i < 20; i++) fetch('/counter') }, 10) }"
@@ -50,6 +54,34 @@ async def test_a_page_that_floods_the_browser_is_closed_and_that_is_told(
         assert f"The page {lab}/counter did more at once than a page may" in text
         assert not browse.connection.lost.is_set()
         assert "Counter" in await beside.text("navigate", url=f"{lab}/counter")
+
+
+async def test_of_what_pages_do_between_calls_not_all_is_kept(
+    service: BrowserService, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tabs, "KEPT", 5)
+    windows: list[weakref.ref[Page]] = []
+    async with opened(service) as browse:
+        await browse.text("navigate", url=f"{lab}/counter")
+        await browse.value("async () => { for (let n = 0; n < 9; n++) await fetch('/counter') }")
+        assert len(browse.tab.started) == 5
+        context = browse.connection.session.context
+        context.on("page", lambda page: windows.append(weakref.ref(page)))
+        for _ in range(3):
+            await open_and_close(browse)
+        with anyio.fail_after(10):
+            while any(window() is not None for window in windows):
+                await anyio.sleep(0.01)
+                gc.collect()
+        assert len(windows) == 3
+
+
+async def open_and_close(browse: Browse) -> None:
+    """Let a page open a window and close it again."""
+    async with browse.connection.session.context.expect_page() as opening:
+        await browse.value("() => { window.last = open('about:blank') }")
+    async with (await opening.value).expect_event("close"):
+        await browse.value("() => window.last.close()")
 
 
 async def test_a_script_that_returns_too_much_is_an_error(browse: Browse, lab: str) -> None:
