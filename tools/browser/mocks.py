@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import anyio
+
 from .glob import Glob
 from .held import Held
 
@@ -20,6 +22,7 @@ LARGEST: Final = 100
 HELD: Final = "a mocked route"
 OFFLINE: Final = "the offline state"
 EVERYTHING: Final = re.compile("")
+UNDO_SECONDS: Final = 3.0
 
 _OURS: Final = ("cookie", "host", "content-length", "connection", "transfer-encoding", "upgrade")
 
@@ -115,7 +118,13 @@ class Mocks:
         async def handle(route: Route) -> None:
             await mock.handle(route)
 
-        await self._context.route(glob, handle)
+        try:
+            await self._context.route(glob, handle)
+        except BaseException:
+            # Who gives up waiting leaves one behind that nobody knows of.
+            with anyio.move_on_after(UNDO_SECONDS, shield=True), suppress(Exception):
+                await self._context.unroute(glob, handle)
+            raise
         self._mocks.append((mock, glob, handle))
         self.held.begin()
 
@@ -152,16 +161,19 @@ class Offline:
         self.held = Held(OFFLINE, holds, spawn=spawn, expire=self._expire)
 
     async def set(self, offline: bool) -> None:
-        await self._context.set_offline(offline)
-        if offline and not self.on:
+        was_on = self.on
+        if offline:
+            # Already now: who gives up waiting may leave it offline.
+            self.on = True
+            self.held.begin()
+        if offline and not was_on:
             # With a route no page is served from the browser's cache.
             await self._context.route(EVERYTHING, _fall_back)
-        elif self.on and not offline:
+        await self._context.set_offline(offline)
+        if was_on and not offline:
             await self._context.unroute(EVERYTHING, _fall_back)
-        self.on = offline
-        if offline:
-            self.held.begin()
-        else:
+        if not offline:
+            self.on = False
             self.held.end()
 
     async def _expire(self) -> None:

@@ -191,7 +191,11 @@ class Opening:
         else:
             await Gate.of(process.browser).refuse_schemes()
         if self._config.init_script is not None:
-            await context.add_init_script(path=self._config.init_script)
+            try:
+                await context.add_init_script(path=self._config.init_script)
+            except (OSError, UnicodeError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "it is no text"
+                raise ServiceUnavailable(f"`init_script` cannot be read: {reason}.") from error
 
     def _tell(self, host: str, line: str) -> None:
         news = self._early

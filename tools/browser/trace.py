@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
@@ -17,6 +17,10 @@ from .held import Held
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
+
+
+STOP_SECONDS: Final = 3.0
+"""How long it may take to end a trace that nobody gets."""
 
 
 class Trace:
@@ -47,11 +51,16 @@ class Trace:
         """
         if self.held.on:
             raise ToolFailed("A trace is being recorded already; browser_stop_tracing ends it.")
-        await self._context.tracing.start(name=self._name, screenshots=True, snapshots=True)
+        try:
+            await self._context.tracing.start(name=self._name, screenshots=True, snapshots=True)
+        except BaseException:
+            await self._give_up()
+            await self._clear()
+            raise
         self.held.begin()
 
     async def stop(self, name: str = "trace.zip") -> tuple[str, int]:
-        """End the trace and return the name and the size of its file.
+        """End the trace and return the name and the size of its file. Cancelled, it loses the trace, and that is told.
 
         Raises:
             ToolFailed: none is on, or it cannot be saved.
@@ -66,17 +75,27 @@ class Trace:
             path = await self._files.path(name)
             await self._context.tracing.stop(path=path)
             return path.name, await self._files.admit(path)
-        except (Error, OSError) as error:
+        except BaseException as error:
+            await self._give_up(path)
+            if isinstance(error, Error | OSError):
+                raise ToolFailed(f"The trace is lost: {reason(error)}.") from None
+            self._tell("The trace is lost: the call that ended it was given up.")
+            raise
+        finally:
+            await self._clear()
+
+    async def _give_up(self, path: Path | None = None) -> None:
+        """End it whether it is on or not, without a file: nobody else knows that it may be on."""
+        with anyio.move_on_after(STOP_SECONDS, shield=True):
+            with suppress(Exception):
+                await self._context.tracing.stop()
             if path is not None:
                 await self._files.drop(path)
-            else:
-                with suppress(Error):
-                    await self._context.tracing.stop()
-            raise ToolFailed(f"The trace is lost: {reason(error)}.") from None
-        finally:
-            if self._scratch is not None:
-                with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(_clear, self._scratch, self._name)
+
+    async def _clear(self) -> None:
+        if self._scratch is not None:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(_clear_folder, self._scratch, self._name)
 
     async def _expire(self) -> None:
         try:
@@ -87,7 +106,7 @@ class Trace:
         self._tell(f"The trace ended by itself after {self.held.seconds:g} seconds: {what}")
 
 
-def _clear(scratch: Path, name: str) -> None:
+def _clear_folder(scratch: Path, name: str) -> None:
     """Remove what a trace was packed from, which Playwright leaves in the folder of the browser: it may hold secrets."""
     for folder in {path.parent for path in scratch.glob(f"*/{name}*")}:
         _unlink(folder.glob(f"{name}*"))

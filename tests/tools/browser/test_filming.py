@@ -6,13 +6,16 @@ import io
 import zipfile
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 from browsing import Browse, opened, process_of, running, section, text_of
 from ffmpeg import about, put_ffmpeg
 from playwright.async_api import Page
+from playwright.async_api._generated import Tracing
 
 from statehold.tools.browser.places import Machine, ffmpeg_path
 from statehold.tools.browser.service import BrowserService
@@ -78,6 +81,31 @@ async def test_there_is_one_trace_at_a_time(browse: Browse) -> None:
     await browse.text("stop_tracing")
     await browse.text("start_tracing")
     assert "/browser/files/trace-2.zip)" in await browse.text("stop_tracing")
+
+
+@pytest.mark.parametrize("method", ["start", "stop"])
+async def test_a_trace_that_was_given_up_is_not_on(
+    browse: Browse, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    whole = getattr(Tracing, method)
+
+    async def late(self: Tracing, **options: Any) -> None:
+        if method == "stop":
+            scope.cancel()
+            await anyio.lowlevel.checkpoint()
+        await whole(self, **options)
+        scope.cancel()
+        await anyio.lowlevel.checkpoint()
+
+    if method == "stop":
+        await browse.text("start_tracing")
+    with monkeypatch.context() as patch, anyio.CancelScope() as scope:
+        patch.setattr(Tracing, method, late)
+        await browse.call(f"{method}_tracing")
+    assert browse.connection.busy is None
+    told = await browse.text("start_tracing")
+    assert ("The trace is lost" in told) == (method == "stop")
+    assert "files/trace.zip" in await browse.text("stop_tracing")
 
 
 async def let_expire(browse: Browse) -> str:

@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from browsing import Browse, new_view, opened, section
+from playwright.async_api import BrowserContext
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser.mocks import LARGEST
@@ -51,6 +53,42 @@ async def test_a_route_answers_instead_of_the_site(browse: Browse, lab: str) -> 
     )
     assert await fetched(browse, "/api/items") == [201, '["mocked"]', "1"]
     assert browse.connection.busy == "a mocked route is on"
+
+
+async def given_up(
+    browse: Browse, monkeypatch: pytest.MonkeyPatch, method: str, tool: str, **given: Any
+) -> None:
+    """Call a tool and give it up when the browser has done what it was to do, before that is known."""
+    whole = getattr(BrowserContext, method)
+
+    async def late(self: BrowserContext, *arguments: Any) -> None:
+        await whole(self, *arguments)
+        scope.cancel()
+        await anyio.lowlevel.checkpoint()
+
+    with monkeypatch.context() as patch, anyio.CancelScope() as scope:
+        patch.setattr(BrowserContext, method, late)
+        await browse.call(tool, **given)
+    assert scope.cancelled_caught
+
+
+async def test_a_route_that_was_given_up_is_not_there(
+    browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    await given_up(browse, monkeypatch, "route", "route", pattern="**/api/items*", status=201)
+    assert "No active routes" in await browse.text("route_list")
+    assert (await fetched(browse, "/api/items"))[0] != 201
+
+
+async def test_who_gives_up_going_offline_can_still_go_online(
+    browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await given_up(browse, monkeypatch, "set_offline", "network_state_set", state="offline")
+    assert browse.connection.busy == "the offline state is on"
+    await browse.text("network_state_set", state="online")
+    assert browse.connection.busy is None
+    assert "Counter" in await browse.text("navigate", url=f"{lab}/counter")
 
 
 async def test_a_page_can_be_mocked_whole(browse: Browse) -> None:

@@ -198,6 +198,7 @@ async def test_nothing_is_left_of_a_service_that_is_cancelled(
     shell: str, lab: str, leaks: Any
 ) -> None:
     config = BrowserConfig(executable=shell, private=True)
+    folder: Path | None = None
     with anyio.CancelScope() as scope:
         async with BrowserService("browser", config) as service, opened(service) as browse:
             await browse.text("navigate", url=f"{lab}/counter")
@@ -237,6 +238,10 @@ async def test_every_page_runs_the_configured_script_first(
     async with running(tmp_path, shell, init_script=script) as service, opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/frame?name=one")
         assert await browse.value("() => early") == "loading"
+        await anyio.Path(script).unlink()
+        with pytest.raises(ServiceUnavailable) as caught:
+            await service.open(new_view(), None)
+        assert caught.value.message == "`init_script` cannot be read: No such file or directory."
 
 
 # Browsers elsewhere.
