@@ -63,6 +63,7 @@ class Answer:
         self.error(text)
 
     def error(self, text: str) -> None:
+        """Add what went wrong; the result is an error from then on."""
         self.is_error = True
         self._add("Error", text)
 
@@ -113,6 +114,7 @@ class Answer:
         self._sections.setdefault(section, []).append(text)
 
     def render(self) -> CallResult:
+        """Return the result: the sections in their order, none longer than TEXT_LIMIT, then pictures and files."""
         parts: list[str] = []
         for name in ORDER:
             if name not in self._sections:

@@ -133,6 +133,7 @@ class BrowserConfig(BaseModel):
 
     @property
     def remote(self) -> bool:
+        """Whether the browser is one that somebody else started, here or elsewhere."""
         return self.cdp_endpoint is not None or self.ws_endpoint is not None
 
     @property

@@ -143,6 +143,7 @@ class BrowserConnection:
 
     @property
     def busy(self) -> str | None:
+        """What keeps the session from being paused, such as a download; None when nothing does."""
         return self.session.busy_with()
 
     # Calls.

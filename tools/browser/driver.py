@@ -78,6 +78,7 @@ class Driver:
 
     @property
     def pid(self) -> int | None:
+        """Its process, None before there is one."""
         return None if self._process is None else self._process.pid
 
     @property
@@ -87,6 +88,7 @@ class Driver:
 
     @property
     def playwright(self) -> Playwright:
+        """What browsers are started with. Of no use any more when `exited` is set."""
         assert self._playwright is not None, "the driver was never started"
         return self._playwright
 

@@ -72,6 +72,7 @@ class Files:
         """What of each download that is under way has arrived."""
 
     def uri(self, name: str) -> str:
+        """Return the URI of a file as the service knows it."""
         return f"files/{name}"
 
     def address(self, name: str) -> str:
@@ -303,6 +304,7 @@ class Files:
         return found
 
     def take_news(self) -> list[str]:
+        """Return what is to be told of files since this was asked last."""
         found, self._news = self._news, []
         return found
 

@@ -166,6 +166,7 @@ def is_debian(machine: Machine) -> bool:
 
 
 def debian_package(headless: bool) -> str:
+    """Return the name of Debian's package of the browser that is wanted."""
     return "chromium-headless-shell" if headless else "chromium"
 
 

@@ -37,6 +37,7 @@ class Calm:
         return url in self._urls
 
     def note(self, url: str, *, same: bool) -> None:
+        """Note whether the page at an address stayed the same this time; of many only the latest are known."""
         self._urls.pop(url, None)
         if same:
             self._urls[url] = None

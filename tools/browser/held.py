@@ -34,6 +34,7 @@ class Held:
 
     @property
     def on(self) -> bool:
+        """Whether it holds the session now."""
         return self._waiting is not None
 
     def begin(self) -> None:

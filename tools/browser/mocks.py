@@ -62,6 +62,7 @@ class Mock:
         return f"{self.pattern} ({said})"
 
     async def handle(self, route: Route) -> None:
+        """Do with a request what is wanted; never raises when the page is gone."""
         from playwright.async_api import Error
 
         # The page may be gone before its request is answered.
@@ -161,6 +162,11 @@ class Offline:
         self.held = Held(OFFLINE, holds, spawn=spawn, expire=self._expire)
 
     async def set(self, offline: bool) -> None:
+        """Go offline or online. Cancelled on the way to offline, it counts as offline, until it is set to online.
+
+        Raises:
+            playwright's Error: the context is gone.
+        """
         was_on = self.on
         if offline:
             # Already now: who gives up waiting may leave it offline.

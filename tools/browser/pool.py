@@ -230,6 +230,7 @@ class Pool:
         return [*self._processes.values(), *self._retired]
 
     def statistics(self) -> dict[str, int]:
+        """Return how many there are now, for tests and logs."""
         return {
             "drivers": len(self._drivers),
             "browsers": len(self._running()),

@@ -48,6 +48,7 @@ class Seal:
         return f"<Seal {self._mark.hex()}>"
 
     def seal(self, content: bytes) -> bytes:
+        """Return the content encrypted, with a mark by which open() knows the key."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         head = MAGIC + self._mark
         return head + nonce + self._cipher.encrypt(nonce, content, head)

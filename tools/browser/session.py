@@ -283,6 +283,7 @@ class BrowserSession:
                         tasks.start_soon(ask, tab)
 
     async def tab_lines(self) -> list[str]:
+        """Return a line for each tab: its number, title and address. A page that does not tell its title has none."""
         entries = self.tabs.entries
         titles = {
             number: entry.title
@@ -320,6 +321,7 @@ class BrowserSession:
         return line
 
     def take_news(self) -> News:
+        """Return what happened since this was asked last, but for what happened in the pages themselves: tabs have that."""
         found, self.news, of_tabs = self.news, News(), self.tabs.take_news()
         found += [*of_tabs, *self.files.take_news()]
         found.missed += of_tabs.missed

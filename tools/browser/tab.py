@@ -416,6 +416,7 @@ class Tab:
         self._note_change()
 
     def take_news(self) -> News:
+        """Return what happened in the page since this was asked last."""
         found, self.news = self.news, News()
         return found
 

@@ -42,6 +42,7 @@ class Withheld:
         return tuple(self._forms)
 
     def add(self, text: str) -> None:
+        """Remember a text that is no shorter than LEAST; of more than KEPT the one typed longest ago is forgotten."""
         if len(text) < LEAST:
             return
         self._forms.pop(text, None)

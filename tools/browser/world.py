@@ -58,6 +58,11 @@ class World:
 
     @staticmethod
     async def of(page: Page) -> World:
+        """Open one for a page.
+
+        Raises:
+            playwright's Error: the page is gone.
+        """
         session = await page.context.new_cdp_session(page)
         target = (await asked(session, "Target.getTargetInfo"))["targetInfo"]
         return World(session, target["targetId"], target.get("browserContextId", ""))

@@ -60,6 +60,7 @@ class Client:
         self._far: Far | None = None
 
     async def serve(self) -> None:
+        """Serve until the browser leaves, a tunnel ends or the grant is revoked; then both sides are closed."""
         try:
             with self._scope, self._grant.connection(self._scope):
                 while await self._serve_one():

@@ -46,18 +46,22 @@ def not_allowed(host: object, reason: str) -> Refused:
 
 
 def malformed(reason: str) -> Refused:
+    """Refuse what is no proper request."""
     return Refused(HTTPStatus.BAD_REQUEST, reason)
 
 
 def unreachable(host: object, reason: str) -> Refused:
+    """Say that a site gives no answer, or none that can be passed on."""
     return Refused(HTTPStatus.BAD_GATEWAY, reason, host=str(host))
 
 
 def too_late(host: object, reason: str) -> Refused:
+    """Say that a site did not answer in time."""
     return Refused(HTTPStatus.GATEWAY_TIMEOUT, reason, host=str(host))
 
 
 def too_many(reason: str) -> Refused:
+    """Refuse for now, for the sake of others."""
     return Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason)
 
 

@@ -33,13 +33,16 @@ class Shares:
         self.open = 0
 
     def full(self, owner: str) -> bool:
+        """Whether an owner may have no more now."""
         return self._of[owner] >= self._most - self.open
 
     def take(self, owner: str) -> None:
+        """Count one more of an owner, who gives it back. Asks nobody whether there may be more: see full()."""
         self.open += 1
         self._of[owner] += 1
 
     def give_back(self, owner: str) -> None:
+        """Count one less."""
         self.open -= 1
         self._of[owner] -= 1
         if not self._of[owner]:
