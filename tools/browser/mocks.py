@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from ...sessions.exact import well_formed
 from .glob import Glob
 from .held import Held
 
@@ -70,7 +71,7 @@ class Mock:
             if self.answers:
                 await route.fulfill(
                     status=self.status or 200,
-                    body=self.body or "",
+                    body=well_formed(self.body or ""),
                     content_type=self.content_type,
                     headers=self.headers,
                 )

@@ -91,6 +91,13 @@ async def test_who_gives_up_going_offline_can_still_go_online(
     assert "Counter" in await browse.text("navigate", url=f"{lab}/counter")
 
 
+async def test_a_body_with_half_a_character_keeps_no_page_waiting(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.text("route", pattern="**/halves", body="\ud83d!")
+    with anyio.fail_after(10):
+        assert (await fetched(browse, "/halves"))[1] == "\ufffd!"
+
+
 async def test_a_page_can_be_mocked_whole(browse: Browse) -> None:
     await browse.text(
         "route", pattern="http://nowhere.test/", body="<h1>Hello</h1>", contentType="text/html"
@@ -142,6 +149,7 @@ async def test_the_last_route_that_matches_decides(browse: Browse, lab: str) -> 
         ({}, "Say what the route does"),
         ({"headers": ["broken"]}, 'Invalid header "broken": expected "Name: Value"'),
         ({"headers": ["X: a\r\nY: b"]}, "Invalid header"),
+        ({"body": "x", "contentType": "text/html\r\nY: b"}, "Invalid header"),
         ({"headers": ["Proxy-Authorization: x"]}, "is added by the browser itself"),
         ({"removeHeaders": "Host, cookie"}, "is added by the browser itself"),
         ({"body": "x", "removeHeaders": "accept"}, "which nobody gets"),

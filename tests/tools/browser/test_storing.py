@@ -155,7 +155,9 @@ async def test_a_state_comes_from_files_of_the_session_only(browse: Browse) -> N
     assert "no file '/etc/passwd'; it has: half.json, list.json, words.txt" in outside
     assert "no saved storage state" in await browse.error("set_storage_state", filename="list.json")
     assert "no saved storage state" in await browse.error("set_storage_state", filename="half.json")
-    assert "is no JSON" in await browse.error("set_storage_state", filename="words.txt")
+    await browse.connection.session.files.write("deep.json", b"[" * 100_000)
+    for filename in ("words.txt", "deep.json"):
+        assert "is no JSON" in await browse.error("set_storage_state", filename=filename)
 
 
 async def test_a_state_that_the_browser_refuses_is_said(browse: Browse) -> None:

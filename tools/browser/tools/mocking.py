@@ -58,7 +58,6 @@ async def route(call: Call, given: AddRoute) -> None:
     Stays until browser_unroute, and keeps the session from being paused for half an hour; then a pause may end it, and the
     next result says so.
     """
-
     removed = [name.strip() for name in (given.remove_headers or "").split(",")]
     mock = Mock(
         given.pattern,
@@ -68,6 +67,8 @@ async def route(call: Call, given: AddRoute) -> None:
         headers=dict(map(_header, given.headers or [])),
         removed=tuple(name for name in removed if name),
     )
+    if mock.content_type is not None:
+        _header(f"Content-Type: {mock.content_type}")
     _check(mock)
     try:
         await call.session.mocks.add(mock)

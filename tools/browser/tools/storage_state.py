@@ -92,7 +92,7 @@ async def _read(call: Call, name: str) -> dict[str, Any]:
         raise ToolFailed(f"The session has no file {name!r}; it has: {known}.") from None
     try:
         found: object = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ToolFailed(f"{name} is no JSON, so it is no saved storage state.") from None
     state = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     if not all(isinstance(state.get(part), list) for part in ("cookies", "origins")):
