@@ -204,8 +204,7 @@ class Files:
         """Save a download when it is over; one that grows too large, or that there is no room for, is ended.
 
         Raises:
-            OSError: it was ended, and why.
-            playwright's Error: it failed.
+            OSError: it failed or was ended, and why.
         """
         name = download.suggested_filename or "download"
         begun = len(self._arriving) < AT_ONCE

@@ -330,7 +330,8 @@ class BrowserSession:
     def busy_with(self) -> str | None:
         """Say what keeps the session from being saved and closed now, None when nothing does."""
         if self.downloads:
-            return f"{self.downloads} downloads are under way"
+            one = self.downloads == 1
+            return f"{'a download is' if one else f'{self.downloads} downloads are'} under way"
         for tab in self.tabs:
             if tab.modal_text is not None:
                 return f"a page waits: {tab.modal_text}"
@@ -380,7 +381,10 @@ class BrowserSession:
         recorded = (self.trace.held, self.films.held, self.recorder.held)
         words += [held.what for held in recorded if held.on]
         if self.downloads:
-            words.append(f"{self.downloads} downloads that were under way")
+            one = self.downloads == 1
+            words.append(
+                f"{'a download that was' if one else f'{self.downloads} downloads that were'} under way"
+            )
         return words
 
     def end(self) -> None:

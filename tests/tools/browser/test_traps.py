@@ -87,6 +87,21 @@ async def test_a_download_that_fails_or_never_ends_is_bounded_and_said(
         assert list(browse.connection.session.files.folder.iterdir()) == []
 
 
+async def test_a_download_keeps_its_session_from_being_paused(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/downloads")
+    await browse.text("evaluate", function="() => { location.href = '/file/slow?half=one' }")
+    session = browse.connection.session
+    with anyio.fail_after(20):
+        while browse.connection.busy is None:
+            await browse.text("wait_for", time=0.05)
+        assert browse.connection.busy == "a download is under way"
+        assert session.on() == ["a download that was under way"]
+        with await anyio.to_thread.run_sync(urlopen, f"{lab}/api/open/one"):
+            pass
+        while session.downloads:
+            await browse.text("wait_for", time=0.05)
+
+
 async def test_two_sessions_work_at_the_same_time(service: BrowserService, lab: str) -> None:
     async with opened(service) as one, opened(service) as two:
         texts: dict[str, str] = {}
