@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -85,7 +85,7 @@ class BrowserConnection:
         self.unsaved = False
         self.on_unsaved: Callable[[], None] = _nothing
         self.on_closed: list[Callable[[], None]] = []
-        """What is given back when it is closed, the last first."""
+        """What is given back when it is closed, the last first. One that fails keeps none of the others."""
         self.progress_seconds = PROGRESS_SECONDS
         """How often a caller who wants to know is told that its call goes on."""
         self._process = process
@@ -358,8 +358,9 @@ class BrowserConnection:
                 logger.warning("a context did not close within %g seconds", CLOSE_SECONDS)
                 self._process.doubt()
         finally:
-            for give_back in reversed(self.on_closed):
-                give_back()
+            with ExitStack() as stack:
+                for give_back in self.on_closed:
+                    stack.callback(give_back)
 
 
 def _nothing() -> None: ...

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
-from browsing import new_view, opened, pid_of, process_of, running
+from browsing import Browse, new_view, opened, pid_of, process_of, running
 from departed import until_gone
 
 from statehold.tools.browser.driver import Driver
@@ -64,6 +64,19 @@ async def test_what_fails_when_a_browser_is_closed_ends_nothing_else(
         async with opened(service) as browse:
             assert "about:blank" in await browse.text("navigate", url="about:blank")
     assert "background work on browsers failed" in caplog.text
+
+
+async def test_what_fails_when_a_session_is_closed_keeps_no_browser(data: Path, shell: str) -> None:
+    def fail() -> None:
+        raise OSError("it cannot be removed")
+
+    async with running(data, shell, keep_seconds=0) as service:
+        connection = await service.open(new_view(), None)
+        pid = pid_of(process_of(Browse(connection, service, new_view())), "browser")
+        connection.on_closed.append(fail)
+        with pytest.raises(OSError, match="cannot be removed"):
+            await connection.aclose()
+        await until_gone(pid)
 
 
 @pytest.mark.parametrize("which", ["browser", "driver"])
