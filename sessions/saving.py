@@ -257,6 +257,9 @@ async def save_quietly(
     snapshots: Sequence[SnapshotRecord] = (),
 ) -> bool:
     """Make records durable and return whether they are; when they cannot be, that is logged."""
+    if session.released:
+        # Whoever gave it up wrote all that there was to write, or is about to.
+        return False
     try:
         await session.save(bindings=bindings, snapshots=snapshots, status=_durable(session.status))
     except (SessionError, StoreUnavailable) as error:

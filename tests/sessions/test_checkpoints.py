@@ -22,6 +22,7 @@ from statehold.sessions.errors import (
 from statehold.sessions.records import LOCAL
 from statehold.sessions.services import CallResult, Snapshot
 from statehold.sessions.session import Session
+from statehold.sessions.store.base import Write
 
 
 def untold() -> None:
@@ -314,3 +315,30 @@ async def test_what_changes_before_any_call_or_after_the_end_is_not_saved(build:
         assert house.counter.checkpoints == 1
     counter.stir()
     assert house.counter.checkpoints == 1
+
+
+async def test_a_checkpoint_that_ends_while_its_session_is_closed_is_not_missed(
+    build: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    async with build(saving()) as house:
+        session, counter = await counted(house)
+        may_end, whole, write = anyio.Event(), counter.checkpoint, house.store.write
+
+        async def checkpoint() -> Snapshot | None:
+            await may_end.wait()
+            return await whole()
+
+        async def slowly(given: Write) -> None:
+            if "closed_at" in given.session:
+                may_end.set()
+                await anyio.wait_all_tasks_blocked()
+            await write(given)
+
+        monkeypatch.setattr(counter, "checkpoint", checkpoint)
+        monkeypatch.setattr(house.store, "write", slowly)
+        await house.count(session.id)
+        await settled(house, SECONDS)
+        with anyio.fail_after(5):
+            await house.registry.close(LOCAL, session.id, force=True)
+        assert may_end.is_set()
+        assert caplog.messages == []
