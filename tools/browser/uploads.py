@@ -85,8 +85,9 @@ def _allowed(wanted: str, files: Files, uploads: list[str]) -> Path:
             return found
     except (OSError, ValueError, RuntimeError):
         pass
+    where = f": {', '.join(uploads)}" if uploads else " (`uploads` in the configuration)"
     raise ToolFailed(
-        f"{wanted[:500]!r} is no file of this session and none in a folder for uploads (`uploads` in the configuration)."
+        f"{wanted[:500]!r} is no file of this session and none in a folder for uploads{where}."
     )
 
 

@@ -138,7 +138,7 @@ async def test_nothing_outside_of_the_allowed_folders_is_uploaded(
             "mine\0.txt",
         ):
             text = await browse.error("file_upload", paths=[str(path)])
-            assert "no file of this session" in section(text, "Error")
+            assert f"in a folder for uploads: {allowed}." in section(text, "Error")
             assert str(own.folder) not in text
         text = await browse.text("file_upload", paths=[str(allowed / "file.txt")])
         assert "file.txt: 7 bytes" in text
