@@ -37,6 +37,15 @@ async def test_offline_nothing_is_shown_of_what_was_kept(browse: Browse, lab: st
     assert await browse.value(script) == "// kept"
 
 
+async def test_going_back_offline_says_to_where_it_could_not(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.text("network_state_set", state="offline")
+    text = await browse.error("navigate_back")
+    assert f"{lab}/form could not be opened: net::ERR_INTERNET_DISCONNECTED" in text
+    assert f"Not opened: {lab}/form (net::ERR_INTERNET_DISCONNECTED)" in section(text, "Page")
+
+
 async def test_a_session_goes_offline_and_back(browse: Browse, lab: str) -> None:
     assert "Network is now offline" in await browse.text("network_state_set", state="offline")
     assert browse.connection.busy == "the offline state is on"

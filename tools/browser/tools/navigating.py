@@ -225,11 +225,12 @@ async def navigate_back(call: Call, given: NoArguments) -> None:
         # What becomes of the page that is given up would be told as that of going back.
         await _stop(call, tab)
     patience = call.config.navigation_seconds * 1000
-    await call.act(
-        lambda: tab.page.go_back(wait_until="domcontentloaded", timeout=patience),
-        edits=False,
-        at_once=True,
-    )
+    with _opening(call, past[-1]["url"] if past else "The page before"):
+        await call.act(
+            lambda: tab.page.go_back(wait_until="domcontentloaded", timeout=patience),
+            edits=False,
+            at_once=True,
+        )
     call.answer.code("await page.go_back()")
 
 
