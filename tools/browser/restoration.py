@@ -170,10 +170,10 @@ async def _resumed(
     fresh = [cookie for cookie in given.cookies if not 0 <= cookie.get("expires", -1) < now]
     given = replace(given, cookies=fresh)
     refused = await _add_cookies(context, given.cookies)
+    # What is lost of them is told now, and not again.
+    saved = [replace(tab, lost=[]) for tab in given.tabs]
     tabs: list[Page | SleepingTab] = [
-        # What is lost of it is told now, and not again.
-        SleepingTab(replace(tab, lost=[]), number, context, origins)
-        for number, tab in enumerate(given.tabs)
+        SleepingTab(tab, number, context, origins) for number, tab in enumerate(saved)
     ]
     current = min(given.current, len(tabs) - 1) if tabs else 0
     report = Report()
@@ -181,7 +181,7 @@ async def _resumed(
         page = await context.new_page()
         await origins.attach(page)
         if tabs:
-            report = await _loaded(given.tabs[current], current, page, origins, seconds)
+            report = await _loaded(saved[current], current, page, origins, seconds)
         tabs[current : current + 1] = [page]
     words = Restored(
         _came_back(given, report, refused),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Generator
 
 import pytest
 from browsing import again, lost, new_view, opened, ref_of
 from changing import Changing
 
-from statehold.tools.browser import restoration
+from statehold.tools.browser import opening, restoration
 from statehold.tools.browser.hibernation import Hibernated, SavedTab
 from statehold.tools.browser.service import BrowserService
 
@@ -409,6 +410,22 @@ async def test_what_a_sleeping_tab_lost_is_told_once(
         async with again(browse) as once, again(once) as twice:
             assert "what was typed into password" in lost(once)
             assert "what was typed into password" not in lost(twice)
+
+
+async def test_what_the_current_tab_lost_is_told_once_also_when_it_does_not_load(
+    service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.pages["/"] = "<input id=field type=password>"
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("type", target="#field", text="hunter2")
+        found = await browse.saved()
+    monkeypatch.setattr(opening, "RESTORE_SECONDS", 0.3)
+    site.held["/"] = threading.Event()
+    async with opened(service, browse.later(), found) as once, again(once) as twice:
+        assert "what was typed into password" in lost(once)
+        assert "did not load" in lost(twice)
+        assert "what was typed into password" not in lost(twice)
 
 
 async def test_media_features_stay_emulated(service: BrowserService, site: Changing) -> None:
