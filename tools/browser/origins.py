@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from .hibernation import SavedTab
 
+T = TypeVar("T")
+
 logger = logging.getLogger("statehold.browser")
 
 PARALLEL: Final = 2
@@ -33,8 +35,12 @@ READ_SECONDS: Final = 4.0
 KNOWN_BYTES: Final = 64 * 2**20
 KNOWN_ORIGINS: Final = 500
 """How much is kept of all origins together, and of how many: in memory, in a snapshot, and at the gate."""
+NOTED: Final = 5000
+"""Of how many origins it is known that something of them is lost: of the last ones."""
 TOLD: Final = 10
 """Of how many origins it is said by their names that something is lost."""
+WORDS: Final = 100
+"""How many characters are told of what is lost of an origin: databases may have long names."""
 DATABASES: Final = '],"databases":['
 """What stands between the items and the databases of an origin: within a string the quotes would be escaped."""
 NEXT: Final = ",\n"
@@ -67,8 +73,10 @@ class Origins:
         """Tabs in whose place their site shows that it fails, until they go on: what was saved is not on their pages."""
         self.read: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
         """Tabs as they were read last."""
+        self.filled: WeakKeyDictionary[Page, float] = WeakKeyDictionary()
+        """When what was done on pages was put back."""
         self.earlier = Earlier(self.watch)
-        self.cleared: set[str] = set()
+        self.cleared: dict[str, None] = {}
         """Origins by whose word the browser forgot what they stored, which tabs that sleep do not know."""
         self.watch.on_cleared.append(self._forget_cleared)
         self.behind = 0
@@ -171,7 +179,7 @@ class Origins:
             await self._gate.changed()
 
     def _forget_cleared(self, origin: str) -> None:
-        self.cleared.add(origin)
+        _note(self.cleared, origin, None)
         self.earlier.cleared(origin)
 
     def take_trouble(self) -> list[str]:
@@ -213,7 +221,7 @@ class Origins:
                 break
             size -= len(self.known.pop(oldest))
             self.asleep.discard(oldest)
-            self._dropped[oldest] = None
+            _note(self._dropped, oldest, None)
 
     def unsaved(self) -> list[str]:
         """Say what of what was read is not in `known`."""
@@ -221,7 +229,7 @@ class Origins:
         for how, told in (("", self.cut), ("", self.remarks), ("the latest of ", self.stale)):
             for origin, parts in told.items():
                 for what in parts:
-                    sites.setdefault(how + what, []).append(origin)
+                    sites.setdefault(how + what[:WORDS], []).append(origin)
         found = listed("storage", list(self._dropped), " (too much)")
         return found + [line for what, its in sites.items() for line in listed(what, its)]
 
@@ -293,7 +301,14 @@ def listed(what: str, origins: Sequence[str], why: str = "") -> list[str]:
 def _put(told: dict[str, list[str]], origin: str, words: Collection[str]) -> None:
     told.pop(origin, None)
     if words:
-        told[origin] = list(words)
+        _note(told, origin, list(words))
+
+
+def _note(noted: dict[str, T], origin: str, what: T) -> None:
+    """Note something of an origin, and of too many what was noted first no more."""
+    noted[origin] = what
+    if len(noted) > NOTED:
+        del noted[next(iter(noted))]
 
 
 def _keep(kept: WeakKeyDictionary[Page, SavedTab], page: Page, saved: SavedTab) -> None:
@@ -334,7 +349,7 @@ def _whole(items: str, databases: Collection[str]) -> str:
 def _named(database: str) -> str:
     """Return how page_state.js calls a database that it could not read."""
     name = json.JSONDecoder().raw_decode(database, len('{"name":'))[0]
-    return f"the database {name[:80]}"
+    return f"the database {name[:1000]}"
 
 
 __all__ = ["DATABASE_SECONDS", "READ_SECONDS", "Origins", "listed"]

@@ -230,7 +230,8 @@
         if (skipped) other.push(`${skipped} records of the database ${name.slice(0, 80)}`);
         saved.push(JSON.stringify(database));
       } catch {
-        cut.push(`the database ${name.slice(0, 80)}`);
+        // Whole, as far as two may be told apart by it.
+        cut.push(`the database ${name.slice(0, 1000)}`);
       }
     }
     return saved;

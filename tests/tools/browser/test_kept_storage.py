@@ -104,6 +104,26 @@ async def test_a_checkpoint_has_the_latest_of_a_database_beside_one_that_it_cann
         assert await resumed.value(LOGIN) == ["early", "late"]
 
 
+async def test_databases_whose_names_begin_alike_are_told_apart(
+    service: BrowserService, site: Changing
+) -> None:
+    names = [f"{'x' * 200}-{number}" for number in (1, 2)]
+    count = """name => new Promise(done => {
+      const open = indexedDB.open(name, 1);
+      open.onsuccess = () => { open.result.transaction("all").objectStore("all").count().onsuccess =
+        ({ target }) => { open.result.close(); done(target.result); }; };
+    })"""
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        for number, value in ((0, "x" * 2_500_000), (1, "small"), (1, "small")):
+            await browse.page.evaluate(PUT, [names[number], value])
+        await browse.saved()
+        found = await browse.saved(light=True)
+    assert found.data["lost"] == [f"the latest of the database {'x' * 87} of {site.url}"]
+    async with opened(service, browse.later(), found) as resumed:
+        assert [await resumed.page.evaluate(count, name) for name in names] == [1, 2]
+
+
 async def test_a_checkpoint_says_of_a_database_that_nobody_ever_read_that_all_of_it_is_missing(
     service: BrowserService, site: Changing
 ) -> None:

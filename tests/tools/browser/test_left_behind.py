@@ -268,6 +268,20 @@ async def test_of_too_many_sites_those_are_kept_that_were_read_last(
     ]
 
 
+async def test_what_is_known_of_sites_that_are_lost_does_not_grow_without_end(
+    browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(origins, "KNOWN_ORIGINS", 1)
+    monkeypatch.setattr(origins, "NOTED", 2)
+    for number in range(1, 6):
+        await browse.text("navigate", url=site.at(number))
+        await browse.value("() => { localStorage.cart = 'full' }")
+        await browse.saved(light=True)
+    lost = (await browse.saved(light=True)).data["lost"]
+    assert len(lost) == 2
+    assert all(line.endswith("(too much)") for line in lost)
+
+
 async def test_what_is_asleep_and_dropped_wakes_no_more(
     service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
