@@ -11,7 +11,8 @@
 
   const notes = globalThis.noted ??= {
     listening: new WeakSet(), edited: new WeakSet(), secret: new WeakSet(), before: new WeakMap(), chosenAt: new WeakMap(),
-    about: new WeakMap(), sent: new WeakSet(),
+    about: new WeakMap(), sent: new WeakSet(), filled: new WeakMap(),
+    held: new Map(), acting: false,
   };
 
   function note(event) {
@@ -31,6 +32,12 @@
     if (!notes.before.has(field)) notes.before.set(field, [digest(contents(field)), original(field)]);
   }
 
+  // What scripts put into fields that nobody sees, such as what was chosen of a list.
+  function noteFilled(changes) {
+    for (const { target, oldValue } of changes)
+      if (target.type === "hidden" && !notes.filled.has(target)) notes.filled.set(target, oldValue ?? "");
+  }
+
   const letters = field => (field.isContentEditable ? field.textContent : field.value ?? "").slice(0, 2000).toLowerCase()
     .replace(/[^\p{L}\p{N}]/gu, "");
 
@@ -48,6 +55,7 @@
     if (notes.listening.has(root)) return;
     notes.listening.add(root);
     for (const type of ["beforeinput", "input", "change"]) root.addEventListener(type, note, { capture: true });
+    new MutationObserver(noteFilled).observe(root, { subtree: true, attributeFilter: ["value"], attributeOldValue: true });
   }
 
   // The page and the frames that share its storage.
@@ -160,7 +168,7 @@
   class Survey {
     constructor({ fields, fieldBytes, pageBytes, milliseconds, sent }) {
       Object.assign(this, { mostFields: fields, fieldBytes, pageBytes, sent, until: performance.now() + milliseconds });
-      Object.assign(this, { fields: [], scrolled: [], withheld: 0, done: 0, files: 0, cut: false });
+      Object.assign(this, { fields: [], hidden: [], scrolled: [], withheld: 0, done: 0, files: 0, cut: false });
     }
 
     run() {
@@ -181,7 +189,7 @@
 
     take(element) {
       if (element.type === "file") { this.files += element.files.length; return; }
-      if (UNSAVED_TYPES.has(element.type)) return;
+      if (UNSAVED_TYPES.has(element.type)) { this.takeHidden(element); return; }
       const taken = content(element);
       if (!taken) return;
       if (isSecret(element)) { this.withheld++; return; }
@@ -201,6 +209,13 @@
         if (chosen !== sent) known.push(null, sent);
       }
       this.fields.push([place(element), element.localName, element.type ?? "", element.name ?? "", ...taken, ...known]);
+    }
+
+    // It is not put back, since nobody knows what it stands for; but that it is missing is said.
+    takeHidden(element) {
+      const before = notes.filled.get(element);
+      if (before === undefined || before === element.value || this.hidden.length >= 100) return;
+      this.hidden.push([place(element), element.localName, element.type, element.name, digest(element.value)]);
     }
 
     // Whether the site was told at once what was ticked or chosen: then it shows that by itself, or has done it.
@@ -402,7 +417,7 @@
       refused.add(field);
       return true;
     }
-    const { fields, scrolled } = JSON.parse(text);
+    const { fields, scrolled, hidden = [] } = JSON.parse(text);
     listen();
     // What the page does with one field may move the next.
     const watching = new MutationObserver(lookAnewAt);
@@ -417,10 +432,12 @@
     watching.disconnect();
     // Nobody waits for it.
     void hold(isHere);
+    const behind = hidden.filter(field => { const there = again(field); return !there || digest(there.value) !== field[4]; });
     const unscrolled = (await until(scrolled, scrollBack, scrollMilliseconds)).length;
     const unfilled = [
       ["the site has something newer there", newer], ["not there", missing], ["the page did not keep it", refused.size],
       ["its text is there, but was not sent to the site again", untold.size],
+      ["hidden, and filled by a script: what is sent may be other than what is shown", behind.length],
     ].filter(([, count]) => count);
     return {
       fields: fields.length - newer - missing - refused.size, unfilled, scrolled: scrolled.length - unscrolled, unscrolled,

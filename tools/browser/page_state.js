@@ -356,12 +356,12 @@
     }
     const name = window.name.length <= limits.sessionBytes ? window.name : "";
     if (name !== window.name) cut.push("the name of the window");
-    const { fields, scrolled, withheld, done, files } = survey;
+    const { fields, hidden, scrolled, withheld, done, files } = survey;
     const [loaded] = performance.getEntriesByType("navigation");
     return {
       origin, url: location.href, status: loaded?.responseStatus ?? 0, cut, untold,
       fields: fields.length, withheld, done, files,
-      page: fields.length || scrolled.length ? JSON.stringify({ fields, scrolled }) : null,
+      page: fields.length || scrolled.length || hidden.length ? JSON.stringify({ fields, scrolled, hidden }) : null,
       entry: session.length || name || state !== "null"
         ? JSON.stringify({ session, state, name: encodeString(name) }) : null,
       storage: limits.storage ? await savedStorage(limits.storage) : null,

@@ -6,7 +6,9 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -24,6 +26,12 @@ BEEN: Final = 20
 SENT: Final = 500
 """How many of the last requests and messages are known with which a page told its site something."""
 EARLY: Final = 20
+POLL_SECONDS: Final = 1.0
+"""A page that asks the same address again so soon after its answer, time after time, does so by itself."""
+POLLS: Final = 2
+"""After how many times."""
+POLLED: Final = 20
+"""Of how many addresses of a page it is known when it asked them last."""
 
 
 class Watch:
@@ -47,7 +55,8 @@ class Watch:
         self._sent: WeakKeyDictionary[Page, deque[float]] = WeakKeyDictionary()
         self._early: deque[Request] = deque(maxlen=EARLY)
         """Requests for pages whose window is no page yet."""
-        self._awaiting: WeakKeyDictionary[Page, set[Request]] = WeakKeyDictionary()
+        self._awaiting: WeakKeyDictionary[Page, dict[Request, _Polled]] = WeakKeyDictionary()
+        self._polled: WeakKeyDictionary[Page, dict[str, _Polled]] = WeakKeyDictionary()
         for page in context.pages:
             self._follow(page)
         context.on("page", self._follow)
@@ -77,8 +86,8 @@ class Watch:
         return list(self._sent.get(page, ()))
 
     def awaits(self, page: Page) -> bool:
-        """Whether a page told its own site something that was not answered yet."""
-        return bool(self._awaiting.get(page))
+        """Whether a page told its own site something that was not answered yet, and not only waits for news as ever."""
+        return any(polled.times < POLLS for polled in self._awaiting.get(page, {}).values())
 
     def _follow(self, page: Page) -> None:
         if self.hidden(page):
@@ -97,6 +106,7 @@ class Watch:
             self._shown[frame.page] = self._asked.pop(frame.page)
             # What the document before it sent when it was left is answered to nobody.
             self._awaiting.pop(frame.page, None)
+            self._polled.pop(frame.page, None)
         if origin is not None and (
             frame.parent_frame is None or _related(frame.url, frame.page.url)
         ):
@@ -116,7 +126,8 @@ class Watch:
 
     def _over(self, request: Request) -> None:
         for awaited in self._awaiting.values():
-            awaited.discard(request)
+            if (polled := awaited.pop(request, None)) is not None:
+                polled.answered = time.monotonic()
 
     def _answered(self, response: Response) -> Awaitable[None] | None:
         # Of the answers of a page nearly all are none of a page: for those no task is begun.
@@ -178,11 +189,30 @@ class Watch:
         if (frame := _frame_of(request)) is not None:
             self._note_told(request.url, frame.page)
             if _related(request.url, frame.page.url):
-                self._awaiting.setdefault(frame.page, set()).add(request)
+                awaiting = self._awaiting.setdefault(frame.page, {})
+                awaiting[request] = self._note_polled(request.url, frame.page)
+
+    def _note_polled(self, url: str, page: Page) -> _Polled:
+        known, address = self._polled.setdefault(page, {}), url.partition("?")[0]
+        before = known.pop(address, None)
+        soon = before is not None and time.monotonic() - before.answered < POLL_SECONDS
+        known[address] = polled = _Polled(before.times + 1 if before and soon else 0)
+        for oldest in list(known)[:-POLLED]:
+            del known[oldest]
+        return polled
 
     def _note_told(self, url: str, page: Page) -> None:
         if _related(url, page.url):
             self._sent.setdefault(page, deque(maxlen=SENT)).append(time.time() * 1000)
+
+
+@dataclass(slots=True)
+class _Polled:
+    """A request with which a page told its site something."""
+
+    times: int
+    """How many times before the page asked the same as soon as it had the answer."""
+    answered: float = float("-inf")
 
 
 def _frame_of(request: Request) -> Frame | None:
@@ -195,7 +225,11 @@ def _frame_of(request: Request) -> Frame | None:
 def _heeded(origin: str) -> bool:
     """Whether the browser does what an origin says of its storage: nobody else could have said it."""
     host = urlsplit(origin).hostname or ""
-    return origin.startswith("https:") or host.startswith("127.") or host.endswith("localhost")
+    if origin.startswith("https:") or f".{host}".endswith(".localhost"):
+        return True
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return False
 
 
 def _related(url: str, top: str) -> bool:

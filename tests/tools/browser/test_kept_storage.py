@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Generator
 
 import pytest
 from browsing import Browse, opened
 from changing import Changing
+from served import Server
 
 from statehold.tools.browser import hibernation, opening
 from statehold.tools.browser.service import BrowserService
@@ -329,6 +331,27 @@ async def test_what_a_logout_clears_that_goes_on_to_another_site_does_not_come_b
     for found in (awake, woken):
         async with opened(service, browse.later(), found) as resumed:
             await resumed.text("navigate", url=site.at(1))
+            assert await resumed.value(LOGGED_IN) == ["", ""]
+
+
+async def test_what_a_logout_clears_of_a_loopback_address_of_the_newer_kind_does_not_come_back(
+    service: BrowserService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Server, "address_family", socket.AF_INET6)
+    with Changing() as site:
+        here = f"http://[::1]:{site.port}"
+        cleared = {"Location": site.at(2) + "/", "Clear-Site-Data": '"*"'}
+        site.pages |= {"/": "<p>hello", "/logout": ""}
+        site.headers["/logout"] = cleared
+        async with opened(service) as browse:
+            await browse.text("navigate", url=here)
+            await browse.value(OLD_LOGIN)
+            await browse.text("navigate", url=site.at(2))
+            await browse.saved()
+            await browse.text("navigate", url=here + "/logout")
+            found = await browse.saved(light=True)
+        async with opened(service, browse.later(), found) as resumed:
+            await resumed.text("navigate", url=here)
             assert await resumed.value(LOGGED_IN) == ["", ""]
 
 

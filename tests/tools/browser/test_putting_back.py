@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator
 
+import anyio.to_thread
 import pytest
 from browsing import again, lost, opened
 from changing import Changing
@@ -275,6 +276,58 @@ async def test_what_a_site_had_not_answered_yet_is_said(
             await resumed.text("navigate", url=site.url + "/other")
             async with again(resumed) as later:
                 assert "may have taken effect" not in lost(later)
+
+
+async def test_what_scripts_put_into_hidden_fields_is_said_unless_they_do_so_again(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages[
+        "/"
+    ] = """<form><input id=shown readonly><input type=hidden name=date value=2026-01-01>
+      <input id=plain oninput="mirror.value = this.value"><input type=hidden id=mirror name=mirror>
+      <input type=hidden name=token value=abc></form>
+      <button onclick="shown.value = '2 May'; document.querySelector('[name=date]').value = '2026-05-02'">2</button>"""
+    said = "(hidden, and filled by a script: what is sent may be other than what is shown)"
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("type", target="#plain", text="typed")
+        async with again(browse) as once:
+            assert said not in lost(once)
+            await once.text("click", target="button")
+            async with again(once) as twice:
+                assert await twice.value("[shown.value, mirror.value]") == ["2 May", "typed"]
+                assert f"1 form field of tab 0 {said}" in lost(twice)
+
+
+async def test_a_page_that_waits_for_news_of_its_site_has_sent_nothing(
+    service: BrowserService, site: Changing
+) -> None:
+    answers, waits = threading.Semaphore(3), threading.Event()
+
+    def news() -> str:
+        if not answers.acquire(blocking=False):
+            waits.set()
+            answers.acquire(timeout=30)
+        return "news"
+
+    site.pages |= {
+        "/news": news,
+        "/pay": "paid",
+        "/": """<script>(async () => {
+          for (let n = 0;; n++) await (await fetch("/news?" + n, {method: "POST"})).text();
+        })()</script>""",
+    }
+    site.held["/pay"] = threading.Event()
+    try:
+        async with opened(service) as browse:
+            await browse.text("navigate", url=site.url)
+            await anyio.to_thread.run_sync(waits.wait, 10)
+            assert (await browse.saved(light=True)).data["tabs"][0]["lost"] == []
+            await browse.value("void fetch('/pay', {method: 'POST'})")
+            (lost,) = (await browse.saved(light=True)).data["tabs"][0]["lost"]
+            assert "may have taken effect" in lost
+    finally:
+        answers.release(100)
 
 
 async def test_a_text_that_the_site_was_told_of_is_not_sent_again(
