@@ -363,7 +363,7 @@
   // Pages show a form and set its fields once more when what they asked their site for has come. What they set to what it
   // was is put back again, once and as long as nobody does anything on the page.
 
-  const held = new Map();
+  const { held } = notes;
   // Fields that show a text of which the page may not know.
   const untold = new Set();
   const ACTS = ["pointerdown", "click", "keydown", "input", "change", "reset", "submit"];
@@ -371,6 +371,15 @@
   function shownIn(field) {
     if (isTick(field)) return field.checked;
     return field.localName === "select" ? String(Array.from(field.selectedOptions, ({ index }) => index)) : contents(field);
+  }
+
+  const isUndone = (field, there, shown) => shownIn(there) === shown || digest(contents(there)) === field[7];
+
+  // What a script of the caller's changes is meant so, and tells of itself by no event.
+  function acting(begins) {
+    notes.acting = begins;
+    if (begins) return;
+    for (const [field, { element, shown }] of Array.from(held)) if (isUndone(field, element, shown)) held.delete(field);
   }
 
   async function hold(isHere) {
@@ -382,10 +391,11 @@
     while (held.size && performance.now() < end) {
       await new Promise(resolve => setTimeout(resolve, HOLD_STEP));
       if (done || !isHere()) break;
+      if (notes.acting) continue;
       lookAnew();
       for (const [field, { element, shown }] of Array.from(held)) {
         const there = element.isConnected ? element : again(field);
-        if (!there || shownIn(there) !== shown && digest(contents(there)) !== field[7]) continue;
+        if (!there || !isUndone(field, there, shown)) continue;
         ours = true;
         putBack(field);
         ours = false;

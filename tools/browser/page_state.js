@@ -379,4 +379,4 @@
     return cut;
   }
 
-  return { listen, savedTab, savedStorage, restoreStorage, restoreEntry, restorePage };
+  return { listen, acting, savedTab, savedStorage, restoreStorage, restoreEntry, restorePage };

@@ -442,6 +442,7 @@ async def _refilled(
     except WorldError:
         report.lost.append(f"the form fields of tab {number} (the page moved on)")
         return
+    origins.filled[page] = anyio.current_time()
     report.fields = int(found["fields"])
     report.scrolled = bool(found["scrolled"])
     for why, count in found["unfilled"]:

@@ -444,6 +444,23 @@ async def test_what_is_cleared_in_a_frame_stays_so_when_it_was_just_put_back(
             assert await resumed.value(text) == ""
 
 
+async def test_what_a_script_of_the_caller_clears_stays_so_when_it_was_just_put_back(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/"] = "<input id=one><input id=other><input id=late>"
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        for field in ("one", "other", "late"):
+            await browse.text("type", target=f"#{field}", text="typed")
+        async with again(browse) as resumed:
+            await resumed.text("evaluate", function="() => { one.value = '' }")
+            await resumed.text("evaluate", target="#other", function="each => { each.value = '' }")
+            # What the page itself does is still put right.
+            await resumed.value("late.value = ''")
+            await resumed.page.wait_for_function("late.value === 'typed'")
+            assert await resumed.value("[one.value, other.value]") == ["", ""]
+
+
 async def test_what_a_page_writes_in_its_own_way_comes_back_each_time(
     service: BrowserService, site: Changing
 ) -> None:

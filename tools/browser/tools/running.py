@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Annotated, Final, TypeAlias
 
+import anyio
 from pydantic import Field
 
 from ..answer import as_json
 from ..call import Call
 from ..failures import ToolFailed
 from ..node import run_code
+from ..tab import Tab
 from ..tool import Arguments, BrowserTool, Element, Filename, Target, tool
+from ..world import WorldError
 
 Script: TypeAlias = Callable[[], Awaitable[object]]
 
+HELD_SECONDS: Final = 5.0
+"""How long fields are put back once more when their page sets them to what they were, as page_fields.js does it."""
+TELL_SECONDS: Final = 1.0
 LATE: Final = 2000
 """How many characters are shown of what a script returned after a dialog had held it up."""
 _CAUSES: Final = re.compile(
@@ -49,7 +56,8 @@ async def evaluate(call: Call, given: Evaluate) -> None:
     values, left = list[object](), False
 
     async def run() -> None:
-        values.append(await script())
+        async with _meant(call, tab):
+            values.append(await script())
         if left:
             text = as_json(values[0])
             more = "" if len(text) <= LATE else f"... ({len(text)} characters)"
@@ -62,6 +70,27 @@ async def evaluate(call: Call, given: Evaluate) -> None:
     else:
         left = True
         tab.news.append("The script has not returned yet: it goes on when the page was answered.")
+
+
+@asynccontextmanager
+async def _meant(call: Call, tab: Tab) -> AsyncGenerator[None]:
+    """Let what a script changes stay so, also in fields that were put back just now and would be once more."""
+    from playwright.async_api import Error
+
+    filled = call.session.origins.filled.get(tab.page)
+    if filled is None or anyio.current_time() > filled + HELD_SECONDS:
+        yield
+        return
+
+    async def tell(begins: bool) -> None:
+        with anyio.move_on_after(TELL_SECONDS), suppress(Error, WorldError):
+            await (await call.session.watch.world(tab.page)).run("acting", begins)
+
+    await tell(True)
+    try:
+        yield
+    finally:
+        await tell(False)
 
 
 class RunCode(Arguments):
