@@ -102,7 +102,8 @@ class BrowserProcess:
             with suppress(Exception), anyio.move_on_after(CHECK_SECONDS):
                 await (await self.browser.new_browser_cdp_session()).detach()
                 return True
-            if self.pid is not None and not self.lost.is_set():
+            # What is asked while it is being closed fails as well.
+            if self.pid is not None and not (self.lost.is_set() or self.closing):
                 logger.warning("a browser hangs and is killed")
                 self._kill(self.pid)
             return False

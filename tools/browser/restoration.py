@@ -237,7 +237,7 @@ async def _brought(
     report = Report()
     url = saved.url
     origins.earlier.adopt(page, saved.sessions)
-    with anyio.move_on_after(seconds) as scope, _unless_asking(page, scope) as asked:
+    with anyio.move_on_after(seconds) as scope, _unless_stopped(page, scope) as stopped:
         try:
             await _shaped(saved, page, origins)
             if origin_of(url) is None:
@@ -261,8 +261,11 @@ async def _brought(
                 raise
             origins.note_unloaded(page, saved)
             report.lost.append(f"the page of tab {number} ({_first_line(error)})")
-    if asked.is_set():
+    if "dialog" in stopped:
         report.lost.append(f"what was on the page of tab {number} (it asks something first)")
+    elif "crash" in stopped:
+        origins.note_unloaded(page, saved)
+        report.lost.append(f"the page of tab {number} ({_short(url)} crashed)")
     elif scope.cancelled_caught:
         origins.note_unloaded(page, saved)
         report.lost.append(
@@ -272,19 +275,25 @@ async def _brought(
 
 
 @contextmanager
-def _unless_asking(page: Page, scope: anyio.CancelScope) -> Generator[anyio.Event]:
-    """End the scope, and set the event, when the page asks something: it goes on only when that was answered."""
-    asked = anyio.Event()
+def _unless_stopped(page: Page, scope: anyio.CancelScope) -> Generator[list[str]]:
+    """End the scope, and say by what, when the page asks something, which has to be answered first, or crashes."""
+    stopped: list[str] = []
 
     def ask(_: Dialog) -> None:
-        asked.set()
+        stopped.append("dialog")
+        scope.cancel()
+
+    def crash(_: Page) -> None:
+        stopped.append("crash")
         scope.cancel()
 
     page.on("dialog", ask)
+    page.on("crash", crash)
     try:
-        yield asked
+        yield stopped
     finally:
         page.remove_listener("dialog", ask)
+        page.remove_listener("crash", crash)
 
 
 async def _shaped(saved: SavedTab, page: Page, origins: Origins) -> None:
@@ -314,11 +323,11 @@ async def _prepared(saved: SavedTab, page: Page, origins: Origins, report: Repor
             if saved.entry is not None:
                 world = await origins.watch.world(page)
                 report.lost += await world.run("restoreEntry", origin, saved.entry)
-    except (Error, WorldError):
+    except (Error, WorldError) as error:
         if page.is_closed():
             raise
         # The page may load all the same; what its origin stored gets a second chance at the gate.
-        logger.warning("storage of a tab was not restored", exc_info=True)
+        logger.warning("storage of a tab was not restored: %s", _first_line(error))
         report.lost.append(f"what {origin} had stored")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from statehold.sessions.errors import OutcomeUnknown, ServiceUnavailable
 from statehold.tools.browser import opening
 from statehold.tools.browser.call import Call
 from statehold.tools.browser.connection import LINGER_SECONDS
+from statehold.tools.browser.driver import Driver
 from statehold.tools.browser.egress.grant import Grant
 from statehold.tools.browser.pool import BrowserProcess
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.world import World
+from statehold.tools.browser.world import World, asked
 
 
 def kill(process: BrowserProcess, which: str = "browser") -> None:
@@ -127,6 +129,59 @@ async def test_what_dies_while_a_page_is_put_back_is_replaced_by_another(
         async with opened(service, new_view(generation=2), given) as browse:
             assert killed == [process]
             assert await browse.value("() => sessionStorage.step") == "2"
+
+
+@pytest.mark.parametrize("step", ["restoreEntry", "restorePage"])
+async def test_a_page_that_crashes_while_it_is_put_back_is_said_at_once(
+    service: BrowserService,
+    lab: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    step: str,
+) -> None:
+    run = World.run
+
+    async def crash(self: World, function: str, *arguments: object) -> Any:
+        if function == step:
+            with suppress(Error), anyio.move_on_after(1):
+                await asked(self._session, "Page.crash")  # pyright: ignore[reportPrivateUsage]
+        return await run(self, function, *arguments)
+
+    async with opened(service) as browse:
+        await browse.text("navigate", url=f"{lab}/frame?name=one")
+        await browse.value("() => { sessionStorage.step = 2 }")
+        await browse.text("type", target="#word", text="typed")
+        given = await browse.saved()
+    monkeypatch.setattr(World, "run", crash)
+    with anyio.fail_after(8):
+        async with opened(service, browse.later(), given) as resumed:
+            assert f"the page of tab 0 ({lab}/frame crashed)" in resumed.connection.opened.lost
+            assert (await resumed.saved()).data["tabs"][0]["url"] == f"{lab}/frame?name=one"
+            assert "crashed" in await resumed.text("snapshot")
+    assert not any(record.exc_info for record in caplog.records)
+
+
+async def test_a_browser_that_is_closed_while_it_is_checked_is_not_said_to_hang(
+    data: Path, shell: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked_now, may_answer = anyio.Event(), anyio.Event()
+
+    async def check(_: object) -> bool:
+        asked_now.set()
+        await may_answer.wait()
+        return True
+
+    async with running(data, shell) as service:
+        async with opened(service) as browse:
+            process = process_of(browse)
+        monkeypatch.setattr(Driver, "check", check)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(process.check)
+            await asked_now.wait()
+            await process.aclose()
+            may_answer.set()
+    assert "hangs" not in caplog.text
 
 
 async def test_browsers_that_die_one_after_the_other_are_said_to(
