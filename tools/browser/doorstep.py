@@ -61,6 +61,8 @@ class Doorstep:
         """Which of them arrived last, whether it is still there or not."""
         self._alone = False
         """Whether what opens can be nothing but ours."""
+        self.copying = False
+        """Whether a tab is being told to open such a page."""
         context.on("page", self._opened)
 
     def hidden(self, page: Page) -> bool:
@@ -102,10 +104,13 @@ class Doorstep:
         """
 
         async def begin() -> None:
-            begun = False
-            # What is under way when it is cancelled would open a window that nobody closes.
-            with anyio.move_on_after(CLOSE_SECONDS, shield=True):
-                begun = await tab.opens(self._address)
+            begun, self.copying = False, True
+            try:
+                # What is under way when it is cancelled would open a window that nobody closes.
+                with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+                    begun = await tab.opens(self._address)
+            finally:
+                self.copying = False
             if not begun:
                 raise WorldError("the tab opens no window")
 

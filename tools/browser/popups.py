@@ -13,6 +13,7 @@ from .world import asked
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Page
 
+    from .doorstep import Doorstep
     from .watch import Watch
 
 
@@ -23,7 +24,7 @@ class Opener(Protocol):
 
     def expect(self, window: str) -> None: ...
 
-    def give_up(self, window: str) -> None: ...
+    def gone(self, window: str) -> None: ...
 
 
 class Popups:
@@ -35,7 +36,7 @@ class Popups:
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
-        self._openers: dict[str, Opener] = {}
+        self._openers: dict[str, tuple[Opener, Doorstep]] = {}
         self._listening = False
         self._starting = anyio.Lock()
 
@@ -54,7 +55,7 @@ class Popups:
             await self._listen()
             if not closed.is_set():
                 known.append(context_id)
-                self._openers[context_id] = opener
+                self._openers[context_id] = opener, watch.doorstep
 
         def forget(_: object) -> None:
             closed.set()
@@ -79,14 +80,17 @@ class Popups:
 
     def _created(self, event: dict[str, Any]) -> None:
         target = event["targetInfo"]
-        opener = self._openers.get(target.get("browserContextId", ""))
+        found = self._openers.get(target.get("browserContextId", ""))
         # What has a subtype is only fetched ahead.
-        if opener is not None and target.get("openerId") and not target.get("subtype"):
+        if found is None or not target.get("openerId") or target.get("subtype"):
+            return
+        opener, doorstep = found
+        if not doorstep.copying:
             opener.expect(target["targetId"])
 
     def _destroyed(self, event: dict[str, Any]) -> None:
-        for opener in self._openers.values():
-            opener.give_up(event["targetId"])
+        for opener, _ in self._openers.values():
+            opener.gone(event["targetId"])
 
 
 __all__ = ["Opener", "Popups"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
+from weakref import WeakSet
 
 import anyio
 
@@ -21,6 +22,8 @@ Entry: TypeAlias = Tab | SleepingTab
 WAKE_SECONDS: Final = 10.0
 EXPECT_SECONDS: Final = 1.0
 """How long a window may take to ask for something, or to be a page. Some that a browser opens never are one."""
+
+CLOSED_AGAIN: Final = "A tab opened and closed again."
 
 
 class Tabs:
@@ -46,6 +49,8 @@ class Tabs:
         self.news = News()
         self._told_of: dict[Tab, str] = {}
         """What the news say of tabs that pages opened."""
+        self._windows: WeakSet[Page] = WeakSet()
+        """Pages of which it is known that others opened them, and that were not closed here."""
         self.refused = 0
         self.before_close: Callable[[Page], Awaitable[None]] = _nothing
         """Called with each page that close() closes, while it is there."""
@@ -151,13 +156,14 @@ class Tabs:
             if not self._opening:
                 others, self._meanwhile = self._meanwhile, []
                 for other in others:
-                    self._came_by_itself()
+                    self._came_by_itself(other)
                     if not other.is_closed():
                         self._tell_of(self._of(other))
 
     async def close(self, tab: Entry) -> None:
         """Close a tab, also one whose page hangs; the one after it becomes the current one, or else the last."""
         if isinstance(tab, Tab):
+            self._windows.discard(tab.page)
             with suppress(Exception):
                 await self.before_close(tab.page)
             await self._close(tab.page)
@@ -196,7 +202,7 @@ class Tabs:
         known = any(tab.page == page for tab in self)
         by_itself = not known and not self._opening
         if by_itself:
-            self._came_by_itself()
+            self._came_by_itself(page)
         if by_itself and len(self._entries) >= self._limit:
             self.refused += 1
             if self.refused == 1:
@@ -213,10 +219,11 @@ class Tabs:
         elif not known:
             self._meanwhile.append(page)
 
-    def _came_by_itself(self) -> None:
+    def _came_by_itself(self, page: Page) -> None:
         if self._expected:
             # Which of them it is nobody says; it is enough that they are as many.
             self.give_up(next(iter(self._expected)))
+            self._windows.add(page)
 
     def _tell_of(self, tab: Tab) -> None:
         self._told_of[tab] = f"A new tab opened ({self.index(tab)})."
@@ -242,6 +249,12 @@ class Tabs:
         if window in self._expected:
             del self._expected[window]
             self._note_coming()
+
+    def gone(self, window: str) -> None:
+        """Note that a window is gone that may never have been a page."""
+        if window in self._expected:
+            self.news.append(CLOSED_AGAIN)
+            self.give_up(window)
 
     def _note_coming(self) -> None:
         self._came.set()
@@ -275,6 +288,8 @@ class Tabs:
             line = self._told_of.pop(tab, "")
             if line in self.news:
                 self.news.remove(line)
+                if tab.page in self._windows:
+                    self.news.append(CLOSED_AGAIN)
         if tab not in self._entries:
             return
         at = self._entries.index(tab)

@@ -9,6 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from browsing import Browse, opened, running, section
+from changing import Changing
 from lab import Lab
 from playwright.async_api import Page
 
@@ -52,7 +53,7 @@ async def test_a_popup_is_a_tab_beside_the_current_one(browse: Browse, lab: str)
     assert f"- Page URL: {lab}/popup\n" in section(text, "Page") + "\n"
 
 
-async def test_a_popup_that_closed_again_is_not_said_to_have_opened(
+async def test_a_popup_that_closed_again_is_said_to_have_done_both(
     browse: Browse, lab: str
 ) -> None:
     await browse.text("navigate", url=f"{lab}/popup")
@@ -62,7 +63,28 @@ async def test_a_popup_that_closed_again_is_not_said_to_have_opened(
     page = await opening.value
     async with page.expect_event("close"):
         await browse.value("() => { window.other.close(); }")
-    assert "A new tab opened" not in await browse.text("snapshot")
+    text = await browse.text("snapshot")
+    assert section(text, "Events") == "- A tab opened and closed again."
+
+
+async def test_windows_that_open_and_close_within_a_call_are_told_and_none_of_ours(
+    browse: Browse,
+) -> None:
+    with Changing() as site:
+        site.pages |= {"/": "<p>hello", "/closing": "<script>window.close()</script>"}
+        await browse.text("navigate", url=site.url)
+        for function in (
+            "() => { for (let n = 0; n < 2; n++) window.open('/').close() }",
+            "() => { for (let n = 0; n < 2; n++) window.open('/closing') }",
+        ):
+            text = await browse.text("evaluate", function=function)
+            assert section(text, "Events") == "- A tab opened and closed again. (2 times)"
+        await browse.value("() => { sessionStorage.step = 2 }")
+        await browse.text("navigate", url=site.at(2))
+        # By a copy of the tab.
+        found = await browse.saved()
+        assert site.url in found.data["tabs"][0]["sessions"]
+        assert "### Events" not in await browse.text("snapshot")
 
 
 async def test_a_link_to_a_new_tab_is_told_with_the_click(browse: Browse, lab: str) -> None:
