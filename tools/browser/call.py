@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
+from ...sessions.beside import Overtaken, beside
 from ...sessions.exact import well_formed
 from ...sessions.services import CallContext
 from .answer import ADDRESS, TITLE, Answer, difference, in_line
@@ -40,6 +41,11 @@ NEWS: Final = 50
 """How much of what happened is told with one result."""
 NOTE_SECONDS: Final = 1.0
 ASKING_SECONDS: Final = 1.0
+BODY_SECONDS: Final = 0.3
+"""After so long without a snapshot it is asked whether the page has a body at all."""
+BODILESS: Final = (
+    """!document.body && (document.readyState !== "loading" || !document.documentElement)"""
+)
 FRESH_SECONDS: Final = 0.01
 """How old a look at a page may be and still show it as it is."""
 
@@ -407,8 +413,9 @@ class Call:
 
         await self.session.refuse_held(tab)
         source = locator or tab.page
+        look = partial(source.aria_snapshot, mode="ai", timeout=self.timeout, **options)
         try:
-            text = await source.aria_snapshot(mode="ai", timeout=self.timeout, **options)
+            text = await (look() if locator else self._look_at_page(tab, look, options))
         except Error as error:
             if isinstance(error, TimeoutError) and not tab.waits_for:
                 # Playwright's script for it goes on, and until that ends, as any other, the page answers nothing.
@@ -419,6 +426,27 @@ class Call:
                 ) from None
             raise ToolFailed(f"No snapshot: {in_words(error)}{tab.awaited}") from None
         return self._shown(tab, text, whole=locator is None and not options)
+
+    async def _look_at_page(
+        self, tab: Tab, look: Callable[[], Awaitable[str]], options: Mapping[str, Any]
+    ) -> str:
+        """Return the snapshot of a page, also of one without a body, for which Playwright waits: a drawing has none."""
+        from playwright.async_api import Error
+
+        async def bodiless() -> None:
+            await anyio.sleep(BODY_SECONDS)
+            with suppress(Error):
+                if await tab.page.evaluate(BODILESS):
+                    return
+            await anyio.sleep_forever()
+
+        try:
+            return await beside(bodiless, look)
+        except Overtaken:
+            root = tab.page.locator(":root")
+            if not await root.count():
+                return ""
+            return await root.aria_snapshot(mode="ai", timeout=self.timeout, **options)
 
     def _shown(self, tab: Tab, text: str, *, whole: bool = True) -> str:
         """Return a snapshot as it is shown; of a whole page it is kept, for the difference to the next one.

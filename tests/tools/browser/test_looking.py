@@ -7,7 +7,8 @@ import struct
 from typing import Any
 
 import pytest
-from browsing import Browse, section
+from browsing import Browse, ref_of, section
+from changing import Changing
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser.tools import looking
@@ -28,6 +29,21 @@ async def test_a_snapshot_may_be_of_one_element_less_deep_or_with_places(
     assert "textbox" in whole
     assert "[box=" in await browse.text("snapshot", boxes=True)
     assert "Ref e999" in await browse.error("snapshot", target="e999")
+
+
+async def test_a_page_without_a_body_has_a_snapshot_too(browse: Browse) -> None:
+    with Changing() as site:
+        site.pages |= {
+            "/": "<button onclick='document.open()'>Begin anew</button>",
+            "/drawing": """<svg xmlns="http://www.w3.org/2000/svg" xmlns:x="http://www.w3.org/1999/xlink">
+              <a x:href="/"><text y="40">Home</text></a></svg>""",
+        }
+        site.headers["/drawing"] = {"Content-Type": "image/svg+xml"}
+        text = await browse.text("navigate", url=site.url + "/drawing")
+        ref = ref_of(section(text, "Snapshot"), "Home")
+        assert "Begin anew" in await browse.text("click", target=ref)
+        text = await browse.text("click", target="button")
+        assert section(text, "Snapshot") == "```yaml\n\n```"
 
 
 async def test_output_goes_into_a_file_of_the_session_where_wanted(
