@@ -7,6 +7,7 @@ import codecs
 import itertools
 import mimetypes
 import re
+import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
@@ -40,6 +41,8 @@ HEAD_BYTES: Final = 4096
 """How much of a file is read to see whether it is a text."""
 LOOK_SECONDS: Final = 0.05
 DELETE_SECONDS: Final = 2.0
+CANCELED: Final = "canceled"
+"""All that is said of a download that its browser ended."""
 UNSEEN_SECONDS: Final = 1800.0
 """How long a download may go on of which nothing is seen here: a browser elsewhere sends it when it is over."""
 SWEEPS: Final = (0.1, 0.3, 0.6, 1.5)
@@ -227,14 +230,16 @@ class Files:
 
     async def _keep(self, download: Download, path: Path) -> None:
         ended: list[str] = []
+        free = _room_of(download)
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._bound, download, path, ended)
+                tasks.start_soon(self._bound, download, path, ended, free)
                 try:
                     await self._save(download, path, ended)
                 except Exception as error:
                     # Not through the task group, which would wrap it.
-                    ended.append(reason(error))
+                    why = reason(error)
+                    ended.append(_ended_there(free) if why == CANCELED else why)
                 tasks.cancel_scope.cancel()
             size = _size_of(path)
             if size > self._largest:
@@ -264,12 +269,15 @@ class Files:
         finally:
             stream.destroy()
 
-    async def _bound(self, download: Download, path: Path, ended: list[str]) -> None:
-        """End a download that grows beyond the bounds; the browser itself has none."""
+    async def _bound(
+        self, download: Download, path: Path, ended: list[str], free: list[int]
+    ) -> None:
+        """End a download that grows beyond the bounds; the browser itself has none. Notes how much room it has there."""
         room = self._largest * FILES_OF_SESSION - await anyio.to_thread.run_sync(self._size)
         seen_until = anyio.current_time() + UNSEEN_SECONDS
         while not ended:
             size = max(map(_size_of, (path, *_places_of(download))))
+            free[:] = sorted([*free, *_room_of(download)])[:1]
             self._arriving[download] = size
             if size > self._largest:
                 ended.append(f"it is larger than {self._largest} bytes")
@@ -344,6 +352,19 @@ def _places_of(download: Download) -> tuple[Path, Path]:
     # Playwright tells the path only when it is over.
     whole = Path(_artifact_of(download)._initializer["absolutePath"])
     return whole, whole.with_name(f"{whole.name}.crdownload")
+
+
+def _room_of(download: Download) -> list[int]:
+    """Return how many bytes are free where the browser puts a download; nothing for one on another machine."""
+    with suppress(OSError):
+        return [shutil.disk_usage(_places_of(download)[0].parent).free]
+    return []
+
+
+def _ended_there(free: list[int]) -> str:
+    """Say why a browser ended a download, which it does not tell."""
+    left = "".join(f" ({room} bytes were left)" for room in free)
+    return f"the browser ended it, as its connection ended or there was no room for temporary files{left}"
 
 
 def _artifact_of(download: Download) -> Any:
