@@ -1,13 +1,16 @@
-"""Opening a page that is closed again when nobody waits for it any more."""
+"""Opening a page that is closed again when nobody waits for it any more, and waiting for one only while it goes on."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import anyio
+
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Page
+    from playwright.async_api import BrowserContext, Dialog, Page
 
 T = TypeVar("T")
 
@@ -37,8 +40,30 @@ async def unless_left(opening: Awaitable[T], close: Callable[[T], Awaitable[obje
         raise
 
 
+@contextmanager
+def unless_stopped(page: Page, scope: anyio.CancelScope) -> Generator[list[str]]:
+    """End the scope when the page asks something or crashes; `dialog` or `crash` is then in what is yielded."""
+    stopped: list[str] = []
+
+    def ask(_: Dialog) -> None:
+        stopped.append("dialog")
+        scope.cancel()
+
+    def crash(_: Page) -> None:
+        stopped.append("crash")
+        scope.cancel()
+
+    page.on("dialog", ask)
+    page.on("crash", crash)
+    try:
+        yield stopped
+    finally:
+        page.remove_listener("dialog", ask)
+        page.remove_listener("crash", crash)
+
+
 def _failed(done: asyncio.Future[Any]) -> bool:
     return done.cancelled() or done.exception() is not None
 
 
-__all__ = ["new_page", "unless_left"]
+__all__ = ["new_page", "unless_left", "unless_stopped"]

@@ -6,8 +6,8 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -18,11 +18,11 @@ from .doorstep import nowhere, stand
 from .earlier import without
 from .hibernation import Hibernated, SavedTab
 from .origins import Origins
-from .pages import new_page
+from .pages import new_page, unless_stopped
 from .world import WorldError, origin_of
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, BrowserContext, Dialog, Page, Request, Response
+    from playwright.async_api import Browser, BrowserContext, Page, Request, Response
 
 logger = logging.getLogger("statehold.browser")
 
@@ -237,7 +237,7 @@ async def _brought(
     report = Report()
     url = saved.url
     origins.earlier.adopt(page, saved.sessions)
-    with anyio.move_on_after(seconds) as scope, _unless_stopped(page, scope) as stopped:
+    with anyio.move_on_after(seconds) as scope, unless_stopped(page, scope) as stopped:
         try:
             await _shaped(saved, page, origins)
             if origin_of(url) is None:
@@ -272,28 +272,6 @@ async def _brought(
             f"the page of tab {number} ({_short(url)} did not load within {seconds:g} seconds)"
         )
     return report
-
-
-@contextmanager
-def _unless_stopped(page: Page, scope: anyio.CancelScope) -> Generator[list[str]]:
-    """End the scope, and say by what, when the page asks something, which has to be answered first, or crashes."""
-    stopped: list[str] = []
-
-    def ask(_: Dialog) -> None:
-        stopped.append("dialog")
-        scope.cancel()
-
-    def crash(_: Page) -> None:
-        stopped.append("crash")
-        scope.cancel()
-
-    page.on("dialog", ask)
-    page.on("crash", crash)
-    try:
-        yield stopped
-    finally:
-        page.remove_listener("dialog", ask)
-        page.remove_listener("crash", crash)
 
 
 async def _shaped(saved: SavedTab, page: Page, origins: Origins) -> None:
