@@ -90,6 +90,7 @@ class Changes:
 
     async def _pause(self, session: Session, release: bool) -> None:
         session.pausing = True
+        snapshots: list[SnapshotRecord] = []
         failed: list[Binding] = []
         try:
             snapshots, failed = await self._snapshots(session)
@@ -113,6 +114,7 @@ class Changes:
             for binding in failed:
                 if binding.live is not None:
                     binding.changed(status=BindingStatus.OPEN)
+            self._links.saving.note_unstored(session, snapshots)
             raise
         finally:
             session.pausing = False

@@ -17,7 +17,7 @@ from .lifecycle import Event, Status
 from .limits import Budget
 from .policy import Policy
 from .records import BindingRecord, BindingStatus
-from .saving import Saving, save_quietly
+from .saving import UNSTORED, Saving, save_quietly
 from .services import Restored, Telling
 from .session import Binding, Session
 from .store.base import Store
@@ -106,7 +106,8 @@ class Links:
 
         live = LiveConnection(binding.service, session.view(generation), snapshot, on_lost=lost)
         binding.live = live
-        binding.save_error, binding.save_failures = None, 0
+        binding.save_error = None if binding.unstored is None else UNSTORED
+        binding.save_failures = 0
         live.start(self._start_task)
         self._spawn(self._opened, session, binding, live)
         return live

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 
 import anyio
 import orjson
@@ -46,6 +46,8 @@ PAGE = 50
 PAGES = 20
 """How many calls since a connection was last saved are looked at, at once and at most."""
 
+UNSTORED = "it could not be stored"
+
 SENT = frozenset(
     (
         "ok",
@@ -85,6 +87,9 @@ class Saving:
         ):
             return None
         record = await self._store.snapshot(session.id, binding.service.name)
+        unstored = binding.unstored
+        if unstored is not None and (record is None or unstored.seq > record.seq):
+            record = unstored
         if record is None:
             return None
         binding.snapshot_seq = max(binding.snapshot_seq, record.seq)
@@ -102,8 +107,12 @@ class Saving:
         if binding.record.status not in (BindingStatus.LOST, BindingStatus.FAILED):
             return False
         try:
-            with suppress(StoreUnavailable):
-                await self._store.flush()
+            await self._store.flush()
+        except StoreUnavailable:
+            # What was done last is not in the journal.
+            if binding.unsaved_at > record.taken_at:
+                return True
+        try:
             return await self._called_since(session, binding, record.taken_at)
         except StoreUnavailable as error:
             logger.warning("session %s: what was not saved is not known: %s", session.id, error)
@@ -197,6 +206,8 @@ class Saving:
     def called(self, session: Session, binding: Binding, live: LiveConnection) -> None:
         """Note that a call over a connection ended, in whatever way, and have saved what it did."""
         live.called_at = self._clock.now()
+        if _unsaved(binding, live):
+            binding.unsaved_at = live.called_at
         self.soon(session, binding)
 
     def stirred(self, session: Session, binding: Binding, live: LiveConnection) -> None:
@@ -231,8 +242,8 @@ class Saving:
             binding.checkpoint_at = None
             return
         record = await self.take(session, binding, light=True)
-        if record is not None and not await self.keep(session, record):
-            binding.save_error = "it could not be stored"
+        if record is not None:
+            await self.keep(session, record)
         if binding.save_error is None:
             binding.save_failures = 0
         elif _savable(binding) is not None:
@@ -248,7 +259,20 @@ class Saving:
 
     async def keep(self, session: Session, record: SnapshotRecord) -> bool:
         """Make what a service saved durable and return whether it is; when it cannot be, that is logged."""
-        return not session.gone.is_set() and await save_quietly(session, [], [record])
+        if session.gone.is_set():
+            return False
+        if await save_quietly(session, [], [record]):
+            if (binding := session.bindings.get(record.service)) is not None:
+                binding.unstored = None
+            return True
+        self.note_unstored(session, [record])
+        return False
+
+    def note_unstored(self, session: Session, records: Sequence[SnapshotRecord]) -> None:
+        """Keep what the store did not take for the next connection, and until it takes something newer."""
+        for record in records:
+            if (binding := session.bindings.get(record.service)) is not None:
+                binding.unstored, binding.save_error = record, UNSTORED
 
 
 async def save_quietly(
@@ -314,4 +338,4 @@ def _parts(data: bytes) -> tuple[Snapshot, str]:
     return Snapshot(found["data"], blobs), found.get("untold", "")
 
 
-__all__ = ["Saving", "packed", "save_quietly", "unpacked"]
+__all__ = ["UNSTORED", "Saving", "packed", "save_quietly", "unpacked"]

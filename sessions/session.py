@@ -60,6 +60,8 @@ class Binding:
         "saving",
         "service",
         "snapshot_seq",
+        "unsaved_at",
+        "unstored",
         "untold",
     )
 
@@ -88,6 +90,10 @@ class Binding:
         self.save_failures = 0
         """How many checkpoints of that connection failed since one was taken."""
         self.saving = anyio.Lock()
+        self.unsaved_at = float("-inf")
+        """When the last call ended that left something to be saved."""
+        self.unstored: SnapshotRecord | None = None
+        """What was saved last and the store did not take."""
 
     def changed(self, **values: Any) -> BindingRecord:
         self.record = self.record.model_copy(update=values)

@@ -240,6 +240,48 @@ async def test_a_store_that_does_not_say_what_was_done_keeps_nothing_from_recove
         assert "Restored: the count." in await noticed(house, session)
 
 
+async def full(*_: Any) -> None:
+    raise StoreUnavailable("The disk is full.")
+
+
+@pytest.mark.parametrize("how", ["killed", "restarted", "paused"])
+async def test_what_the_store_could_not_take_is_kept_until_it_can(
+    build: Build, monkeypatch: pytest.MonkeyPatch, how: str
+):
+    async with build(saving()) as house:
+        session, _ = await counted(house)
+        house.clock.advance(0.1)
+        with monkeypatch.context() as patched:
+            for name in ("write", "flush"):
+                patched.setattr(house.store, name, full)
+            await house.count(session.id)
+            await anyio.wait_all_tasks_blocked()
+            if how == "restarted":
+                await house.registry.restart(LOCAL, session.id)
+            else:
+                await died(house, session)
+        if how == "paused":
+            await house.registry.pause(LOCAL, session.id)
+            session = await house.registry.find(LOCAL, session.id)
+        assert NOTHING in await noticed(house, session)
+        assert await house.count(session.id) == 3
+
+
+async def test_what_nobody_saved_is_told_as_lost_also_when_the_journal_cannot_say_it(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+):
+    async with build(saving()) as house:
+        session, counter = await counted(house)
+        counter.checkpoint = refuse
+        house.clock.advance(0.1)
+        with monkeypatch.context() as patched:
+            for name in ("write", "flush"):
+                patched.setattr(house.store, name, full)
+            await house.count(session.id)
+            await died(house, session)
+        assert BEHIND in await noticed(house, session)
+
+
 @pytest.mark.parametrize("why", ["the server was restarted", "does not answer"])
 async def test_a_fork_of_what_was_not_all_saved_says_so(build: Build, tmp_path: Path, why: str):
     folder = tmp_path / "data"
