@@ -11,6 +11,37 @@ _HELD: Final = re.compile(
 """Lines of Playwright's log that say why it waited."""
 
 
+_CAUSES: Final = (
+    (
+        re.compile(r"sandboxing failed|No usable sandbox"),
+        "its sandbox does not work here; `statehold doctor` says what to change",
+    ),
+    (
+        re.compile(r"Missing X server|without having a XServer"),
+        "there is no display for its window",
+    ),
+    (
+        re.compile(r"error while loading shared libraries: (?P<what>[\w.+-]+)"),
+        "{what} is missing on this machine; `playwright install-deps chromium` installs what it needs",
+    ),
+    (
+        re.compile(r"Host system is missing dependencies"),
+        "libraries are missing on this machine; `playwright install-deps chromium` installs them",
+    ),
+    (
+        re.compile(r"Timeout (?P<what>\d+)\d{3}ms exceeded"),
+        "it did not answer within {what} seconds",
+    ),
+    (re.compile(r"\bspawn .*\b(?P<what>E[A-Z]+)"), "it cannot be run ({what})"),
+    (re.compile(r"did exit: exitCode=(?P<what>\d+)"), "it ended at once, with exit code {what}"),
+    (re.compile(r"did exit: exitCode=null, signal=(?P<what>\w+)"), "it ended at once, by {what}"),
+)
+"""Why a browser did not start, by what Playwright and the browser say, the likeliest cause first."""
+_SAID: Final = re.compile(r"\[pid=\d+\]\[(?:err|out)\] (.*)")
+SAID: Final = 10
+"""How many lines of what a browser said go into the log."""
+
+
 class ToolFailed(Exception):
     """Raised by a tool that could not do its work; its text is for the model that called it."""
 
@@ -24,6 +55,21 @@ def in_words(error: BaseException) -> str:
     return f"{text} ({held[-1]})" if held and "Timeout" in text else text
 
 
+def why_not_started(error: BaseException) -> str:
+    """Return why a browser did not start, in words for whoever wanted one."""
+    text = str(error)
+    for known, words in _CAUSES:
+        if found := known.search(text):
+            return words.format(**found.groupdict())
+    return re.sub(r", \w+ '.*", "", in_words(error).partition("\n")[0])
+
+
+def said(error: BaseException) -> list[str]:
+    """Return what a browser that did not start had said, which nobody but those who run it may need."""
+    lines = dict.fromkeys(line[:500] for line in _SAID.findall(str(error)))
+    return list(lines)[-SAID:]
+
+
 def was_done(error: BaseException) -> bool:
     """Whether only the navigation that an action led to did not come about in time.
 
@@ -35,4 +81,4 @@ def was_done(error: BaseException) -> bool:
     return steps[-2].endswith("action done") and not steps[-2].startswith("move and down")
 
 
-__all__ = ["ToolFailed", "in_words", "was_done"]
+__all__ = ["ToolFailed", "in_words", "said", "was_done", "why_not_started"]

@@ -60,7 +60,7 @@ class Launcher:
         still = STILL if self._config.headless else ()
         args = [*options.get("args", ()), *BROWSER_ARGS, *still]
         options["args"] = with_settings(args, headless=self._config.headless)
-        return await playwright.chromium.launch(**options)
+        return await playwright.chromium.launch(**options, timeout=self._seconds * 1000)
 
     async def _connected(self, playwright: Playwright) -> Browser:
         from playwright.async_api import Error

@@ -21,6 +21,7 @@ from ..upstream import proc
 from ..upstream.ledger import Ledger
 from .clipboard import Turns
 from .driver import CHECK_SECONDS, Driver
+from .failures import said, why_not_started
 from .gate import Gate
 from .living import while_living
 from .parts import BROWSER, NEEDED, Parts
@@ -40,6 +41,7 @@ CLOSE_SECONDS: Final = 5.0
 ENDING_SECONDS: Final = 0.3
 GUARD_SECONDS: Final = 1.0
 """How long it may take to say which processes it has; what it does not say is asked again."""
+NOT_STARTED: Final = "Ask whoever runs the server: `statehold doctor` tries the browser, and the log has what it said."
 
 
 class BrowserDied(ServiceUnavailable):
@@ -306,8 +308,11 @@ class Pool:
                     raise
                 if not await driver.check():
                     raise BrowserDied("The browser did not start: its driver ended.") from error
-                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-                raise ServiceUnavailable(f"The browser did not start: {reason}.") from error
+                logger.warning("a browser did not start: %s", "; ".join(said(error)) or error)
+                reason = why_not_started(error)
+                raise ServiceUnavailable(
+                    f"The browser did not start: {reason}.", recovery=NOT_STARTED
+                ) from error
             finally:
                 with anyio.CancelScope(shield=True):
                     if process is not None:

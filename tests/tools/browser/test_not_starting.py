@@ -1,0 +1,49 @@
+"""Browsers that are there and do not start: why is said to whoever wanted one, and what they said is in the log."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from browsing import new_view, running
+
+from statehold.sessions.errors import ServiceUnavailable
+
+
+def program(folder: Path, script: str) -> str:
+    path = folder / "browser"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+LIBRARY = (
+    "browser: error while loading shared libraries: libnss3.so: cannot open shared object file"
+)
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        (f"echo '{LIBRARY}' >&2; exit 127", "libnss3.so is missing on this machine; `playwright"),
+        ("echo 'FATAL: No usable sandbox!' >&2; exit 1", "its sandbox does not work here"),
+        ("echo 'Missing X server or DISPLAY' >&2; exit 1", "there is no display for its window"),
+        ("exit 3", "it ended at once, with exit code 3"),
+        ("kill -SEGV $$", "it ended at once, by SIGSEGV"),
+        ("exec sleep 60", "it did not answer within 1 seconds"),
+    ],
+)
+async def test_it_is_said_why_a_browser_did_not_start(
+    tmp_path: Path, data: Path, script: str, why: str, leaks: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(data, program(tmp_path, script), connect_seconds=2) as service:
+        with anyio.fail_after(20), pytest.raises(ServiceUnavailable) as caught:
+            await service.open(new_view(), None)
+    assert re.search(f"The browser did not start: {re.escape(why)}", caught.value.message)
+    assert "statehold doctor" in caught.value.recovery
+    assert ("libnss3" in caplog.text) is ("libnss3" in script)
+    assert str(tmp_path) not in caught.value.message
+    await leaks.check()
