@@ -138,6 +138,12 @@ class Films:
             await self._files.drop(path)
             self._tell(f"The video {path.name} is lost: {_why(error)}")
 
+    def lose(self) -> None:
+        """Remove what was begun of the videos that end with the context, which nobody could play."""
+        for path in self._running.values():
+            path.unlink(missing_ok=True)
+        self._running.clear()
+
     async def _expire(self) -> None:
         names = [self._files.address(name) for name, _ in await self.stop()]
         self._tell(

@@ -393,6 +393,7 @@ class BrowserSession:
         recorded = (self.trace.held, self.films.held, self.recorder.held)
         for held in (*recorded, self.mocks.held, self.offline.held):
             held.end()
+        self.films.lose()
 
     def _downloading(self, tab: Tab, download: Download) -> None:
         self.downloads += 1

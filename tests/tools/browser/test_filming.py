@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 import zipfile
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -12,7 +14,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
-from browsing import Browse, opened, process_of, running, section, text_of
+from browsing import Browse, opened, pid_of, process_of, running, section, text_of
 from ffmpeg import about, put_ffmpeg
 from playwright.async_api import Page
 from playwright.async_api._generated import Tracing
@@ -222,6 +224,22 @@ async def test_a_video_that_is_about_to_begin_when_all_are_ended_does_not_go_on(
             let_go.set()
     await filmed.text("start_video")
     await filmed.text("stop_video")
+
+
+@pytest.mark.parametrize("how", ["closed", "killed"])
+async def test_nothing_is_left_of_a_video_that_ends_with_its_session(
+    filmed: Browse, lab: str, how: str
+) -> None:
+    await filmed.text("navigate", url=f"{lab}/counter")
+    await filmed.text("start_video", filename="made.webm")
+    files = filmed.connection.session.files
+    assert await files.names() == ["made.webm"]
+    if how == "killed":
+        os.kill(pid_of(process_of(filmed), "browser"), signal.SIGKILL)
+        with anyio.fail_after(5):
+            await filmed.connection.lost.wait()
+    await filmed.connection.aclose()
+    assert await files.names() == []
 
 
 async def test_nothing_filmed_is_no_error(browse: Browse) -> None:
