@@ -224,8 +224,8 @@ class RecoverySettings(Section):
 
     attempts: Annotated[Count, Field(le=1000)] = Field(
         default=3,
-        description="Attempts to open a lost connection again before the session is closed. 0: only "
-        "`session_restart` does.",
+        description="Attempts to open a lost connection again. After them the session is closed; where "
+        "all that was lost is saved, the next call tries again instead. 0: only `session_restart` does.",
     )
     backoff: list[Seconds] = Field(
         default=[0.2, 1.0, 5.0],

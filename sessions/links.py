@@ -196,7 +196,9 @@ class Links:
             self._spawn(self._recover, session)
 
     async def _recover(self, session: Session) -> None:
-        """Bring a session out of error by itself, within the attempts it has (T15, T16)."""
+        """Bring a session out of error by itself, within the attempts it has (T15, T16).
+
+        Where all that was lost had been saved, it goes on without, and the next call opens it."""
         lost_at = self._clock.now()
         await save_quietly(session, [b.record for b in session.bindings.values()])
         if not self._policy.recovery_backoff:
@@ -212,23 +214,27 @@ class Links:
                 if await self._reopen(session):
                     return
             when = self._clock.now()
-        if session.status is Status.ERROR:
-            self._on_failed(session)
+        async with session.changing:
+            if session.status is not Status.ERROR:
+                return
+            if all(binding.service.pause == "snapshot" for binding in _missing(session)):
+                await self.recovered(session, cause="saved; the next call opens it again")
+            else:
+                self._on_failed(session)
 
     def _gave_up(self, session: Session) -> bool:
         return any(b.losses > len(self._policy.recovery_backoff) for b in session.bindings.values())
 
     async def _reopen(self, session: Session) -> bool:
-        for binding in session.bindings.values():
-            if binding.record.status in (BindingStatus.LOST, BindingStatus.FAILED):
-                try:
-                    await self.connect(session, binding)
-                except (SessionError, StoreUnavailable) as error:
-                    logger.warning("session %s not recovered yet: %s", session.id, error)
-                    return False
-                except Exception:
-                    logger.exception("session %s not recovered yet", session.id)
-                    return False
+        for binding in _missing(session):
+            try:
+                await self.connect(session, binding)
+            except (SessionError, StoreUnavailable) as error:
+                logger.warning("session %s not recovered yet: %s", session.id, error)
+                return False
+            except Exception:
+                logger.exception("session %s not recovered yet", session.id)
+                return False
         if session.status is not Status.ERROR:
             return False
         await self.recovered(session, cause="automatic")
@@ -282,6 +288,12 @@ class Links:
             live.close_nowait()
         for live in self._shared.values():
             await live.aclose()
+
+
+def _missing(session: Session) -> list[Binding]:
+    """Return what of a session was lost, or could not be opened."""
+    gone = (BindingStatus.LOST, BindingStatus.FAILED)
+    return [binding for binding in session.bindings.values() if binding.record.status in gone]
 
 
 def _refuse_ended(session: Session) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
+from checkpointed import counted, saving, settled
 from counting import Counting
 from house import Build
 
@@ -229,6 +230,34 @@ async def test_a_session_that_cannot_be_recovered_is_closed(build: Build):
         with pytest.raises(SessionError) as caught:
             await house.call(session.id)
         assert caught.value.code == "session_failed"
+
+
+async def test_a_session_that_is_saved_outlives_that_it_cannot_be_recovered_for_a_while(
+    build: Build,
+):
+    async with build(saving()) as house:
+        session, _ = await counted(house)
+        house.counter.refuse = 4
+        house.counter.live[0].die("killed")
+        await house.pass_time(lambda: house.counter.refuse == 1)
+        await house.pass_time(lambda: session.status == "idle")
+        with pytest.raises(ServiceUnavailable):
+            await house.call(session.id)
+        assert session.status == "idle"
+        assert await house.count(session.id) == 2
+
+
+async def test_a_saved_session_is_not_opened_over_and_over_when_it_ends_each_time(build: Build):
+    async with build(saving()) as house:
+        session, _ = await counted(house)
+        for _ in range(5):
+            await house.pass_time(lambda: bool(house.counter.live))
+            house.counter.live[0].die("killed")
+            await house.until(lambda: not house.counter.live)
+        await house.pass_time(lambda: session.status == "idle")
+        await settled(house, 60.0)
+        assert not house.counter.live
+        assert await house.count(session.id) == 2
 
 
 async def test_a_tool_that_fails_is_no_fault_of_the_session(build: Build):
