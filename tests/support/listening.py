@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -28,4 +30,21 @@ def listening(command: list[str], *, timeout: float = 30.0) -> Generator[int]:
             process.stdout.close()
 
 
-__all__ = ["listening"]
+@contextmanager
+def told(command: list[str], mark: str) -> Generator[str]:
+    """Run a program that says on stderr or stdout where it listens; yield the address after `mark`."""
+    pipe = subprocess.PIPE
+    # A session of its own, so that what the program starts ends with it.
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = next(line for line in process.stdout if mark in line)
+            yield line.partition(mark)[2].strip()
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+
+
+__all__ = ["listening", "told"]

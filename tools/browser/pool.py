@@ -95,7 +95,9 @@ class BrowserProcess:
             tell(reason)
 
     async def check(self) -> bool:
-        """Kill what no longer answers: the driver with all its browsers, or this browser alone. Returns whether both do."""
+        """Kill what no longer answers: the driver with all its browsers, or this browser alone. Returns whether both do.
+
+        One elsewhere is given up, and its driver with it."""
         if self.lost.is_set() or self.closing:
             return False
         async with self._checking:
@@ -104,10 +106,16 @@ class BrowserProcess:
             with suppress(Exception), anyio.move_on_after(CHECK_SECONDS):
                 await (await self.browser.new_browser_cdp_session()).detach()
                 return True
-            # What is asked while it is being closed fails as well.
-            if self.pid is not None and not (self.lost.is_set() or self.closing):
+            if self.lost.is_set() or self.closing:
+                # What is asked while it is being closed fails as well.
+                return False
+            if self.pid is not None:
                 logger.warning("a browser hangs and is killed")
                 self._kill(self.pid)
+            else:
+                # Nothing tells of a line that was cut, and only the end of the driver ends ours.
+                self.die("the browser does not answer")
+                self.driver.kill()
             return False
 
     def doubt(self) -> None:

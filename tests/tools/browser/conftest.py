@@ -12,7 +12,7 @@ import pytest
 from browsing import Browse, opened, running
 from hibernating import launched
 from keeping import Keeping
-from listening import listening
+from listening import listening, told
 from playwright.async_api import Browser
 
 from statehold.tools.browser.service import BrowserService
@@ -80,6 +80,15 @@ async def browser(anyio_backend: Any, shell: str) -> AsyncGenerator[Browser]:
         # Some of its processes start with its first page, and are none that a test leaves behind.
         await (await found.new_page()).close()
         yield found
+
+
+@pytest.fixture
+def by_devtools(shell: str, tmp_path: Path) -> Generator[str]:
+    """The address of a browser elsewhere, by its DevTools."""
+    options = ["--remote-debugging-port=0", f"--user-data-dir={tmp_path / 'profile'}"]
+    command = [shell, "--no-sandbox", "--headless", *options, "about:blank"]
+    with told(command, "DevTools listening on ") as address:
+        yield address
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import psutil
@@ -125,3 +126,26 @@ async def test_a_session_that_cannot_be_closed_has_what_hangs_killed(
         with stopped(process, which), anyio.fail_after(20):
             await browse.connection.aclose()
             await process.lost.wait()
+
+
+async def test_a_browser_elsewhere_that_hangs_is_given_up(
+    data: Path, by_devtools: str, lab: str
+) -> None:
+    """It cannot be killed; but who waits for it would wait for ever, as where the line to it is cut."""
+    port = urlsplit(by_devtools).port
+    listens = (c for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN)
+    pid = next(one.pid for one in listens if tuple(one.laddr)[1:] == (port,))
+    assert pid is not None
+    async with running(data, None, cdp_endpoint=by_devtools, keep_seconds=60) as service:
+        async with opened(service) as browse:
+            await browse.text("navigate", url=f"{lab}/counter")
+            given = await browse.saved()
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                with anyio.fail_after(20), pytest.raises(OutcomeUnknown):
+                    await browse.call("evaluate", function=FOREVER)
+                assert browse.connection.lost.is_set()
+            finally:
+                os.kill(pid, signal.SIGCONT)
+        async with opened(service, browse.later(), given) as browse:
+            assert "Counter" in await browse.text("snapshot")

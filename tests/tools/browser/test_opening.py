@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import re
-import signal
-import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator
-from contextlib import contextmanager
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +16,7 @@ import pytest
 from browsing import Browse, new_view, opened, process_of, running, section, text_of
 from changing import Changing
 from lab import Lab
+from listening import told
 from playwright.async_api import Error, async_playwright
 
 from statehold.sessions.errors import ServiceUnavailable
@@ -245,31 +242,6 @@ async def test_every_page_runs_the_configured_script_first(
 
 
 # Browsers elsewhere.
-
-
-@contextmanager
-def told(command: list[str], mark: str) -> Generator[str]:
-    """Run a program that says on stderr or stdout where it listens; yield the address after `mark`."""
-    pipe = subprocess.PIPE
-    # A session of its own, so that what the program starts ends with it.
-    with subprocess.Popen(
-        command, stdout=pipe, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            line = next(line for line in process.stdout if mark in line)
-            yield line.partition(mark)[2].strip()
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(10)
-
-
-@pytest.fixture
-async def by_devtools(shell: str, tmp_path: Path) -> AsyncGenerator[str]:
-    options = ["--remote-debugging-port=0", f"--user-data-dir={tmp_path / 'profile'}"]
-    command = [shell, "--no-sandbox", "--headless", *options, "about:blank"]
-    with told(command, "DevTools listening on ") as address:
-        yield address
 
 
 async def test_browser_elsewhere_is_used_and_left_as_it_was(
