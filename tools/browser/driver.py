@@ -33,6 +33,8 @@ CHECK_SECONDS: Final = 10.0
 """How long it may take to answer before it counts as hung; on a machine that is too busy all take long."""
 STOP_SECONDS: Final = 3.0
 
+RECOVERY: Final = "Ask whoever runs the server: `statehold doctor` tries the browser, and the log has what it said."
+
 LEAN: Final = ("--max-semi-space-size=4",)
 """MiB for new objects, instead of 16 or more: some 50 MiB less of memory, and no slower."""
 
@@ -112,10 +114,19 @@ class Driver:
                 await driver.aclose()
             if not _of_driver(error):
                 raise
-            said = error.strerror if isinstance(error, OSError) else str(error)
-            reason = said or f"no answer within {START_SECONDS:g} seconds"
-            raise ServiceUnavailable(f"The Playwright driver did not start: {reason}.") from error
+            raise ServiceUnavailable(
+                f"The Playwright driver did not start: {driver._why(error)}.", recovery=RECOVERY
+            ) from error
         return driver
+
+    def _why(self, error: BaseException) -> str:
+        """Return why it did not start, when it was closed after that."""
+        if isinstance(error, OSError) and error.strerror:
+            return error.strerror
+        code = None if self._process is None else self._process.returncode
+        if type(error) is Exception and code is not None and code >= 0:
+            return f"its process ended with exit code {code}"
+        return str(error) or f"no answer within {START_SECONDS:g} seconds"
 
     async def _connect(self) -> None:
         """Speak to the process that was spawned, as Playwright does to one that it starts itself."""
@@ -215,7 +226,8 @@ class Driver:
 def _of_driver(error: BaseException) -> bool:
     from playwright._impl._errors import Error
 
-    return isinstance(error, Error | OSError | TimeoutError)
+    # Playwright says by an Exception without a class of its own that the process ended.
+    return isinstance(error, Error | OSError | TimeoutError) or type(error) is Exception
 
 
 def _without_ours(environment: Mapping[str, str]) -> dict[str, str]:

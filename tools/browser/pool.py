@@ -20,7 +20,7 @@ from ...sessions.errors import ServiceUnavailable
 from ..upstream import proc
 from ..upstream.ledger import Ledger
 from .clipboard import Turns
-from .driver import CHECK_SECONDS, Driver
+from .driver import CHECK_SECONDS, RECOVERY, Driver
 from .failures import said, why_not_started
 from .gate import Gate
 from .living import while_living
@@ -41,7 +41,6 @@ CLOSE_SECONDS: Final = 5.0
 ENDING_SECONDS: Final = 0.3
 GUARD_SECONDS: Final = 1.0
 """How long it may take to say which processes it has; what it does not say is asked again."""
-NOT_STARTED: Final = "Ask whoever runs the server: `statehold doctor` tries the browser, and the log has what it said."
 
 
 class BrowserDied(ServiceUnavailable):
@@ -319,7 +318,7 @@ class Pool:
                 logger.warning("a browser did not start: %s", "; ".join(said(error)) or error)
                 reason = why_not_started(error)
                 raise ServiceUnavailable(
-                    f"The browser did not start: {reason}.", recovery=NOT_STARTED
+                    f"The browser did not start: {reason}.", recovery=RECOVERY
                 ) from error
             finally:
                 with anyio.CancelScope(shield=True):

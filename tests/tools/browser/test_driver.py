@@ -45,6 +45,22 @@ async def test_a_driver_gets_nothing_of_ours_and_fails_without_naming_folders(
     assert "127.0.0.1" not in given.values()
 
 
+async def test_it_is_said_that_a_driver_ended_as_soon_as_it_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaks: Any
+) -> None:
+    """As where its node lacks a library."""
+    node = tmp_path / "node"
+    node.write_text("#!/bin/sh\nexit 127\n")
+    node.chmod(0o755)
+    monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", str(node))
+    with pytest.raises(ServiceUnavailable) as caught:
+        await Driver.start(tmp_path / "data")
+    assert "did not start: its process ended with exit code 127" in caught.value.message
+    assert "statehold doctor" in caught.value.recovery
+    assert list((tmp_path / "data").iterdir()) == []
+    await leaks.check()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="uvloop")
 async def test_what_is_written_to_a_driver_that_just_died_fails_as_playwright_does(
     tmp_path: Path,
