@@ -261,8 +261,11 @@ class Saving:
         """Make what a service saved durable and return whether it is; when it cannot be, that is logged."""
         if session.gone.is_set():
             return False
-        if await save_quietly(session, [], [record]):
-            if (binding := session.bindings.get(record.service)) is not None:
+        binding = session.bindings.get(record.service)
+        # What the store did not take may have been told already, such as a generation.
+        late = [] if binding is None or binding.unstored is None else [binding.record]
+        if await save_quietly(session, late, [record]):
+            if binding is not None:
                 binding.unstored = None
             return True
         self.note_unstored(session, [record])

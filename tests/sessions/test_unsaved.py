@@ -260,11 +260,19 @@ async def test_what_the_store_could_not_take_is_kept_until_it_can(
                 await house.registry.restart(LOCAL, session.id)
             else:
                 await died(house, session)
+            if how != "paused":
+                assert NOTHING in await noticed(house, session)
+                await anyio.wait_all_tasks_blocked()
         if how == "paused":
             await house.registry.pause(LOCAL, session.id)
             session = await house.registry.find(LOCAL, session.id)
-        assert NOTHING in await noticed(house, session)
-        assert await house.count(session.id) == 3
+            assert NOTHING in await noticed(house, session)
+        await settled(house, SECONDS)
+        [stored] = await house.store.bindings(session.id)
+        assert stored.generation == (3 if how == "paused" else 2)
+        saved = await house.store.snapshot(session.id, "counter")
+        assert saved is not None
+        assert kept.unpacked(saved.data).data == {"count": 2}
 
 
 async def test_what_nobody_saved_is_told_as_lost_also_when_the_journal_cannot_say_it(
