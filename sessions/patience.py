@@ -139,7 +139,7 @@ def limited(
 
 
 async def until_closed(session: Session, work: Coroutine[Any, Any, T]) -> T:
-    """Run what is in flight in a session, cancelled when the session is closed.
+    """Run what is in flight in a session, cancelled when the session is closed, or the process ends.
 
     Raises:
         OutcomeUnknown, SessionClosed: it was cancelled for that.
@@ -152,6 +152,8 @@ async def until_closed(session: Session, work: Coroutine[Any, Any, T]) -> T:
             session.calls.discard(closing)
     if session.fenced:
         raise OutcomeUnknown("Another process took the session over during the call.")
+    if not session.ends:
+        raise OutcomeUnknown("The server was stopped during the call.", session_id=session.id)
     raise SessionClosed("The session was closed during the call.", session_id=session.id)
 
 

@@ -158,7 +158,8 @@ async def test_a_call_that_does_not_end_is_cancelled_after_the_grace(
                 tasks.start_soon(hang)
                 await arrived(log, "hang")
                 running.process.send_signal(signal.SIGTERM)
-            assert found == ["session_closed"]
+            # Not closed: it is there again with the next start.
+            assert found == ["outcome_unknown"]
             assert await ended(running.process) == 0
         assert entries(log)[-1]["event"] == "cancelled"
     with serving(config, tmp_path / "data") as running:
