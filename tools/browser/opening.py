@@ -130,6 +130,8 @@ class Opening:
             connection.on_closed.append(partial(_leave, grant, process))
         if hibernated is not None:
             connection.opened = resumed.report
+            # A page that comes back may renew its login at once, and what was saved of it is void then.
+            connection.unsaved = True
         elif self._view.generation > 1:
             connection.opened = Restored(lost=", ".join([*(was_on or ()), NEVER_SAVED]))
         return connection

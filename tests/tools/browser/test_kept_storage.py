@@ -8,7 +8,7 @@ import threading
 from collections.abc import Generator
 
 import pytest
-from browsing import Browse, opened
+from browsing import Browse, again, opened
 from changing import Changing
 from served import Server
 
@@ -407,3 +407,15 @@ async def test_what_a_logout_clears_does_not_come_back_in_a_tab_that_did_not_loa
     async with opened(service, browse.later(), found) as resumed:
         assert await resumed.value("location.href") == site.at(1) + "/"
         assert await resumed.value(LOGGED_IN) == ["", ""]
+
+
+async def test_what_a_page_does_while_it_comes_back_is_saved_whatever_is_called_first(
+    service: BrowserService, site: Changing
+) -> None:
+    site.pages["/"] = "<script>localStorage.token = 1 + Number(localStorage.token ?? 0)</script>"
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        async with again(browse) as resumed:
+            await resumed.text("snapshot")
+            assert await resumed.value("() => localStorage.token") == "2"
+            assert resumed.connection.unsaved
