@@ -33,8 +33,10 @@ SNAPSHOT_BOUND = 20.0
 """Seconds a service may take to save a connection, and seconds a snapshot waits for the calls before it."""
 
 AFTERMATH_SECONDS = 30.0
-"""How long after a call a checkpoint is taken for what a page does by itself. Some pages ask for news for ever: what those
-change later is saved with the next call, or the next pause."""
+"""How long after a call a checkpoint is taken soon for what a page does by itself. Some pages ask for news for ever."""
+
+LATER_SECONDS = 60.0
+"""How long what a page does later waits for a checkpoint: it may renew its login, and then the one that was saved is void."""
 
 ECHO_SECONDS = 1.0
 """What a page does with an answer, such as keep the token it got, comes a moment after the answer."""
@@ -211,22 +213,21 @@ class Saving:
         self.soon(session, binding)
 
     def stirred(self, session: Session, binding: Binding, live: LiveConnection) -> None:
-        """Have saved what changed in a connection by itself, when that may be what its last call led to."""
-        if self._clock.now() - live.called_at <= AFTERMATH_SECONDS:
-            self.soon(session, binding, rest=ECHO_SECONDS)
+        """Have saved what changed in a connection by itself: soon when that may be what its last call led to."""
+        late = self._clock.now() - live.called_at > AFTERMATH_SECONDS
+        soon = min(ECHO_SECONDS, binding.service.checkpoint_seconds or 0.0)
+        self.soon(session, binding, rest=LATER_SECONDS if late else soon)
 
     def soon(self, session: Session, binding: Binding, *, rest: float = 0.0) -> None:
         """Save a connection where something is unsaved, at most every `checkpoint_seconds`, without keeping anybody waiting.
 
-        `rest` is how long to wait at least, were it not longer than that.
+        `rest` is how long to wait at least.
         """
         live, seconds = _savable(binding), binding.service.checkpoint_seconds
         if live is None or seconds is None or not _unsaved(binding, live):
             return
         now = self._clock.now()
-        self._checkpoint_at(
-            session, binding, max(binding.checkpointed_at + seconds, now + min(rest, seconds))
-        )
+        self._checkpoint_at(session, binding, max(binding.checkpointed_at + seconds, now + rest))
 
     def _checkpoint_at(self, session: Session, binding: Binding, when: float) -> None:
         if binding.checkpoint_at is None or when < binding.checkpoint_at:

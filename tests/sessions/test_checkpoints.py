@@ -280,7 +280,9 @@ async def test_what_changes_by_itself_after_a_call_is_saved_and_no_use_of_the_se
 
 
 @pytest.mark.usefixtures("restless")
-async def test_what_changes_for_ever_is_saved_for_a_while_after_each_call(build: Build):
+async def test_what_changes_for_ever_is_saved_often_for_a_while_after_each_call_and_then_seldom(
+    build: Build,
+):
     async with build(saving()) as house:
         session, counter = await counted(house)
         assert isinstance(counter, Restless)
@@ -291,7 +293,8 @@ async def test_what_changes_for_ever_is_saved_for_a_while_after_each_call(build:
                 await settled(house, 1.0)
                 counter.stir()
             taken = house.counter.checkpoints - before
-            assert 1 < taken <= kept.AFTERMATH_SECONDS / SECONDS + 1
+            often, seldom = kept.AFTERMATH_SECONDS / SECONDS, 200 / kept.LATER_SECONDS
+            assert seldom < taken <= often + seldom + 1
         assert counter.unsaved
         for _ in range(500):
             if session.status == "idle":
@@ -299,6 +302,17 @@ async def test_what_changes_for_ever_is_saved_for_a_while_after_each_call(build:
             await settled(house, 1.0)
         assert session.status == "paused"
         assert await saved_count(house, session) == counter.count
+
+
+@pytest.mark.usefixtures("restless")
+async def test_what_changes_long_after_a_call_is_saved_within_a_minute(build: Build):
+    async with build(saving()) as house:
+        session, counter = await counted(house)
+        assert isinstance(counter, Restless)
+        await settled(house, 2 * kept.AFTERMATH_SECONDS)
+        counter.stir()
+        await settled(house, kept.LATER_SECONDS)
+        assert await saved_count(house, session) == 2
 
 
 @pytest.mark.usefixtures("restless")
