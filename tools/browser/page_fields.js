@@ -4,6 +4,8 @@
   const FIELDS = new Set(["input", "textarea", "select"]);
   const CHOICES = new Set(["select-one", "select-multiple", "radio"]);
   const TEXTS = new Set(["value", "sent", "html"]);
+  // What is picked in these is put there by scripts, ours among them, which tell of it as a person's hand would.
+  const PICKED = new Set(["date", "time", "datetime-local", "month", "week", "color", "range"]);
   const SENT_WITHIN = 1000;
   const [HOLD_MILLISECONDS, HOLD_STEP] = [5000, 50];
 
@@ -21,9 +23,14 @@
     if (!notes.about.has(field)) lookAnew();
     noteAbout(field, event.type === "beforeinput");
     if (event.type === "change") { notes.chosenAt.set(field, Date.now()); return; }
-    if (!event.isTrusted) return;
+    if (!event.isTrusted && !(event.type === "input" && PICKED.has(field.type))) return;
     if (event.type === "input") { notes.edited.add(field); notes.sent.delete(field); }
-    else noteBefore(field);
+    else {
+      noteBefore(field);
+      // Some editors do themselves what is typed, and no input follows.
+      if (field.isContentEditable) notes.edited.add(field);
+      setTimeout(() => { if (notes.about.has(field)) notes.about.get(field).left = letters(field); });
+    }
     if (field.type === "password") notes.secret.add(field);
   }
 
@@ -297,13 +304,26 @@
     return known.filter(each => each || hint).map(each => elsewhere?.get(keyOf(kind, each, hint))).find(Boolean);
   }
 
+  // Editors that hold more than the page shows, and would forget the rest, or that take what they hold from keys alone.
+  const CLOSED = ".cm-editor, .CodeMirror, .ace_editor, .monaco-editor, .xterm, [data-slate-editor]";
+
+  // Why nothing more is tried. The page was told of what it refused, and did with it what it does: not once more.
+  const REASONS = {
+    refused: "the page did not keep it",
+    closed: "its editor takes only what is typed",
+    // The text alone would say more than the page knows, and open the list before everything else.
+    listed: "it has to be chosen from its list again",
+  };
+
   // Returns whether it is done: "newer" when the site has something else by now than it had when the field was edited,
-  // "refused" when the page did not leave it as it was put.
+  // or one of the reasons.
   function putBack(field, elsewhere, last = false) {
     const [, , , , kind, saved, , before, wasOriginal] = field;
     const element = again(field, elsewhere);
     if (!element) return false;
     const value = decode(saved);
+    if (element.closest(CLOSED)) return contents(element) === value || "closed";
+    if (element.matches("input[role=combobox]")) return contents(element) === value || "listed";
     if (before && contents(element) !== value && isNewer(element, before, wasOriginal, last)) return "newer";
     const isSame = () => kind === "chosen" ? isChosen(element, value) : element.checked === value;
     if (CHOICES.has(element.type) && !before && wasOriginal && choices(element).sent !== wasOriginal && !isSame())
@@ -418,13 +438,14 @@
     // What was typed here is nothing for the page that this one goes on to, which may be of another site.
     const isHere = () => pageOf(location.href) === pageOf(address);
     if (!isHere()) throw new Error("this is another page");
-    const refused = new Set();
+    const refused = new Map();
     async function put(field, elsewhere, last) {
-      const result = isHere() && putBack(field, elsewhere, last);
+      let result = isHere() && putBack(field, elsewhere, last);
       if (result) await turn();
-      if (result !== "refused") return result;
-      // The page was told, and did with it what it does. Once more would have that done twice.
-      refused.add(field);
+      const { element, shown } = held.get(field) ?? {};
+      if (element && shownIn(element) === shown) result = "refused";
+      if (!REASONS[result]) return result;
+      refused.set(field, REASONS[result]);
       return true;
     }
     const { fields, scrolled, hidden = [] } = JSON.parse(text);
@@ -445,11 +466,11 @@
     const behind = hidden.filter(field => { const there = again(field); return !there || digest(there.value) !== field[4]; });
     const unscrolled = (await until(scrolled, scrollBack, scrollMilliseconds)).length;
     const unfilled = [
-      ["the site has something newer there", newer], ["not there", missing], ["the page did not keep it", refused.size],
+      ["the site has something newer there", newer], ["not there", missing],
+      ...Object.values(REASONS).map(why => [why, Array.from(refused.values()).filter(each => each === why).length]),
       ["its text is there, but was not sent to the site again", untold.size],
       ["hidden, and filled by a script: what is sent may be other than what is shown", behind.length],
     ].filter(([, count]) => count);
-    return {
-      fields: fields.length - newer - missing - refused.size, unfilled, scrolled: scrolled.length - unscrolled, unscrolled,
-    };
+    const filled = fields.length - newer - missing - refused.size;
+    return { fields: filled, unfilled, scrolled: scrolled.length - unscrolled, unscrolled };
   }

@@ -103,7 +103,11 @@
 
   const labelled = field => Array.from(field.labels ?? [], label => wordsIn(label)).join(" ");
 
-  const likeness = field => JSON.stringify([field.localName, field.name, field.type, isTick(field) ? field.value : ""]);
+  // Some pages call a box after whether it is ticked.
+  const valueOf = field =>
+    !isTick(field) || field.type === "checkbox" && /^(true|false)$/.test(field.value) ? "" : field.value;
+
+  const likeness = field => JSON.stringify([field.localName, field.name, field.type, valueOf(field)]);
 
   const NAMED = "input[name], select[name], textarea[name]";
   const { matches, querySelector } = Element.prototype;
@@ -137,7 +141,7 @@
   const hintOf = field => field.placeholder ?? "";
 
   function about(field, numbered = isNumbered(field)) {
-    const own = [labelled(field), isTick(field) ? field.value : ""];
+    const own = [labelled(field), valueOf(field)];
     // Frames begin anew, wherever they had gone.
     if (field.ownerDocument !== document) own.push(field.ownerDocument.location.pathname);
     const words = isOnlyOne(field) && !numbered ? "" : around(field);
