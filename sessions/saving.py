@@ -36,7 +36,7 @@ AFTERMATH_SECONDS = 30.0
 """How long after a call a checkpoint is taken soon for what a page does by itself. Some pages ask for news for ever."""
 
 LATER_SECONDS = 60.0
-"""How long what a page does later waits for a checkpoint: it may renew its login, and then the one that was saved is void."""
+"""How long what a page does later waits to be saved: it may renew its login, and what was saved of that is void then."""
 
 ECHO_SECONDS = 1.0
 """What a page does with an answer, such as keep the token it got, comes a moment after the answer."""
