@@ -14,14 +14,15 @@
   const idOf = asking(Element.prototype, "id");
 
   // What takes time to find out is kept until the document may have changed.
-  let [families, alike] = [new Map(), new Map()];
-  function lookAnew() { [families, alike] = [new Map(), new Map()]; }
+  let [families, alike, called] = [new Map(), new Map(), new Map()];
+  function lookAnew() { [families, alike, called] = [new Map(), new Map(), new Map()]; }
 
   // Looks anew at what changed and no more: of many fields each may change something.
   function lookAnewAt(changes) {
     for (const { type, target, addedNodes, removedNodes } of changes) {
       families.delete(target);
       if (type === "attributes" || [...addedNodes, ...removedNodes].some(hasNamed)) alike.clear();
+      if ([...addedNodes, ...removedNodes].some(hasFields)) called.clear();
     }
   }
 
@@ -93,9 +94,10 @@
   function around(field) {
     const row = rowOf(field);
     if (row) return wordsIn(row);
+    const own = isCounted(field) ? labelled(field) : "";
     let words = "";
     for (let at = parentOf(field), level = 0; at && at !== field.ownerDocument.body && !words && level < 5; level++) {
-      words = wordsIn(at);
+      words = own ? wordsIn(at).replaceAll(own, "").trim() : wordsIn(at);
       at = parentOf(at);
     }
     return words;
@@ -124,8 +126,29 @@
     return counts;
   }
 
+  // Ids that scripts count up, as React and Angular do, are those of other fields when one came or went.
+  const isCounted = field => /[:«]r[0-9a-z]*[:»]|_r_[0-9a-z]+_|^mat-input-\d+$/i.test(field.id);
+
+  const FIELD = "input, select, textarea";
+  const hasFields = node =>
+    kindOfNode(node) === Node.ELEMENT_NODE && (matches.call(node, FIELD) || querySelector.call(node, FIELD) !== null);
+  const callOf = field =>
+    [labelled(field), field.getAttribute("aria-label") ?? "", hintOf(field), valueOf(field)].join("\n");
+
+  // Whether no other field of its document or shadow root is called as it is.
+  function isCalledAlone(field) {
+    const root = field.getRootNode();
+    if (!called.has(root)) {
+      const counts = new Map();
+      for (const each of root.querySelectorAll(FIELD)) counts.set(callOf(each), (counts.get(callOf(each)) ?? 0) + 1);
+      called.set(root, counts);
+    }
+    return called.get(root).get(callOf(field)) === 1;
+  }
+
   const isOnlyOne = field =>
-    Boolean(field.id || field.name && !(counted(field.getRootNode()).get(likeness(field)) > 1));
+    Boolean(field.id && (!isCounted(field) || isCalledAlone(field)) ||
+      field.name && !(counted(field.getRootNode()).get(likeness(field)) > 1));
 
   // Whether an id or name may say no more than which row of a list it is in: it is another's when one came or went.
   function isNumbered(field) {

@@ -105,3 +105,24 @@ async def test_a_text_that_is_chosen_from_a_list_is_not_put_there_without_the_ch
             assert "1 form field of tab 0 (it has to be chosen from its list again)" in lost(
                 resumed
             )
+
+
+async def test_what_was_typed_stays_with_its_card_where_ids_are_counted_up_by_scripts(
+    service: BrowserService, site: Changing
+) -> None:
+    cards = ["Apple", "Banana"]
+    site.pages["/"] = lambda: "".join(
+        f"<div><h3>{name}</h3><p><label for=':r{number}:'>Note</label><input id=':r{number}:'></p></div>"
+        for number, name in enumerate(cards)
+    )
+    typed = "[...document.querySelectorAll('input')].map(field => field.value)"
+    async with opened(service) as browse:
+        await browse.text("navigate", url=site.url)
+        await browse.text("type", target="input >> nth=1", text="ripe")
+        cards.insert(0, "Cherry")
+        async with again(browse) as resumed:
+            assert await resumed.value(typed) == ["", "", "ripe"]
+            cards.remove("Banana")
+            async with again(resumed) as later:
+                assert await later.value(typed) == ["", ""]
+                assert "1 form field of tab 0 (not there)" in lost(later)
