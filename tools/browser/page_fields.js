@@ -14,12 +14,13 @@
   const notes = globalThis.noted ??= {
     listening: new WeakSet(), edited: new WeakSet(), secret: new WeakSet(), before: new WeakMap(), chosenAt: new WeakMap(),
     about: new WeakMap(), sent: new WeakSet(), filled: new WeakMap(),
-    held: new Map(), acting: false,
+    held: new Map(), acting: false, touched: false,
   };
 
   function note(event) {
     const field = event.composedPath()[0];
     if (field.nodeType !== Node.ELEMENT_NODE) return;
+    notes.touched = true;
     if (!notes.about.has(field)) lookAnew();
     noteAbout(field, event.type === "beforeinput");
     if (event.type === "change") { notes.chosenAt.set(field, Date.now()); return; }
@@ -39,8 +40,10 @@
     if (!notes.before.has(field)) notes.before.set(field, [digest(contents(field)), original(field)]);
   }
 
-  // What scripts put into fields that nobody sees, such as what was chosen of a list.
+  // What scripts put into fields that nobody sees, such as what was chosen of a list. What they do before anybody did
+  // anything they do each time.
   function noteFilled(changes) {
+    if (!notes.touched && !navigator.userActivation.hasBeenActive) return;
     for (const { target, oldValue } of changes)
       if (target.type === "hidden" && !notes.filled.has(target)) notes.filled.set(target, oldValue ?? "");
   }
@@ -461,6 +464,8 @@
     for (const field of late) last.push(await put(field, by, true));
     const [newer, missing] = ["newer", false].map(result => last.filter(each => each === result).length);
     watching.disconnect();
+    // All that was ours.
+    notes.touched = false;
     // Nobody waits for it.
     void hold(isHere);
     const behind = hidden.filter(field => { const there = again(field); return !there || digest(there.value) !== field[4]; });

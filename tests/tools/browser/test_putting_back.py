@@ -285,11 +285,13 @@ async def test_what_scripts_put_into_hidden_fields_is_said_unless_they_do_so_aga
         "/"
     ] = """<form><input id=shown readonly><input type=hidden name=date value=2026-01-01>
       <input id=plain oninput="mirror.value = this.value"><input type=hidden id=mirror name=mirror>
-      <input type=hidden name=token value=abc></form>
+      <input type=hidden name=token value=abc><input type=hidden id=nonce></form>
+      <script>setInterval(() => { nonce.value ||= Math.random() }, 200)</script>
       <button onclick="shown.value = '2 May'; document.querySelector('[name=date]').value = '2026-05-02'">2</button>"""
     said = "(hidden, and filled by a script: what is sent may be other than what is shown)"
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
+        await browse.page.wait_for_function("nonce.value")
         await browse.text("type", target="#plain", text="typed")
         async with again(browse) as once:
             assert said not in lost(once)
