@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from statehold.sessions.services import Snapshot
 from statehold.tools.browser.hibernation import Hibernated, saved
+from statehold.tools.browser.origins import Origins
 from statehold.tools.browser.restoration import Resumed, SleepingTab, restored
 
 FLAGS = ["--no-sandbox"] if os.geteuid() == 0 else []
@@ -46,10 +47,25 @@ async def save(
 
 @asynccontextmanager
 async def resumed(
-    browser: Browser, given: Hibernated | None = None, **options: Any
+    browser: Browser,
+    given: Hibernated | None = None,
+    *,
+    prepare: Callable[[BrowserContext, Origins], Awaitable[None]] | None = None,
+    seen: list[Page] | None = None,
 ) -> AsyncGenerator[Resumed]:
+    """Open a context, and close it again. `seen` gets each page of it that is not ours alone."""
+
+    async def look(context: BrowserContext, origins: Origins) -> None:
+        def opened(page: Page) -> None:
+            if seen is not None and not origins.watch.hidden(page):
+                seen.append(page)
+
+        context.on("page", opened)
+        if prepare is not None:
+            await prepare(context, origins)
+
     with anyio.fail_after(20):
-        found = await restored(browser, given, context_options={}, seconds=SECONDS, **options)
+        found = await restored(browser, given, context_options={}, prepare=look, seconds=SECONDS)
     try:
         yield found
     finally:

@@ -106,13 +106,14 @@ class Films:
     async def stop(self) -> list[tuple[str, int]]:
         """End all videos and return the names and sizes of their files; those of pages that closed by themselves are lost.
 
-        Returns none when none is on.
+        Returns none when none is on. Who gives up waiting ends them all the same.
         """
         self.held.end()
         self._context.remove_listener("page", self._opened)
-        async with self._turn:
-            for page in list(self._running):
-                await self._end(page)
+        with anyio.CancelScope(shield=True):
+            async with self._turn:
+                for page in list(self._running):
+                    await self._end(page)
         found, self._saved = self._saved, []
         return found
 

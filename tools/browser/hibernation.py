@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
     from .restoration import SleepingTab
-
-logger = logging.getLogger("statehold.browser")
 
 VERSION: Final = 1
 PROBE_SECONDS: Final = 2.0

@@ -126,26 +126,20 @@ async def restored(
     *,
     context_options: Mapping[str, Any],
     prepare: Callable[[BrowserContext, Origins], Awaitable[None]] | None = None,
-    on_page: Callable[[Page], None] | None = None,
     seconds: float = 30.0,
 ) -> Resumed:
     """Open a context with what was saved of one, or an empty one for None.
 
-    `prepare` is called before anything is loaded, `on_page` for each page that is a tab, now and later. The current tab is
-    loaded within `seconds`. What an origin had stored is there before the first document of it loads.
+    `prepare` is called before anything is loaded. The current tab is loaded within `seconds`. What an origin had stored is
+    there before the first document of it loads.
 
     Raises:
         playwright's Error: the browser is gone.
     """
-    options = dict(context_options)
-    if hibernated is not None:
-        options.pop("storage_state", None)
     given = hibernated or Hibernated()
-    context = await browser.new_context(**options)
+    context = await browser.new_context(**context_options)
     try:
         origins = Origins(context, asleep=given.origins)
-        if on_page is not None:
-            _tell(context, origins, on_page)
         if prepare is not None:
             await prepare(context, origins)
         return await _resumed(context, origins, given, seconds)
@@ -153,14 +147,6 @@ async def restored(
         with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
             await context.close()
         raise
-
-
-def _tell(context: BrowserContext, origins: Origins, on_page: Callable[[Page], None]) -> None:
-    def opened(page: Page) -> None:
-        if not origins.watch.hidden(page):
-            on_page(page)
-
-    context.on("page", opened)
 
 
 async def _resumed(

@@ -17,7 +17,7 @@ import pytest
 from browsing import Browse, opened, pid_of, process_of, running, section, text_of
 from ffmpeg import about, put_ffmpeg
 from playwright.async_api import Page
-from playwright.async_api._generated import Tracing
+from playwright.async_api._generated import Screencast, Tracing
 
 from statehold.tools.browser.places import Machine, ffmpeg_path
 from statehold.tools.browser.service import BrowserService
@@ -222,6 +222,28 @@ async def test_a_video_that_is_about_to_begin_when_all_are_ended_does_not_go_on(
             tasks.start_soon(filmed.text, "stop_video")
             await anyio.wait_all_tasks_blocked()
             let_go.set()
+    await filmed.text("start_video")
+    await filmed.text("stop_video")
+
+
+async def test_a_video_whose_end_nobody_waits_for_ends_all_the_same(
+    filmed: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Screencast.stop
+
+    async def stop(self: Screencast) -> None:
+        scope.cancel()
+        await anyio.lowlevel.checkpoint()
+        await whole(self)
+
+    await filmed.text("start_video", filename="made.webm")
+    with monkeypatch.context() as patch, anyio.CancelScope() as scope:
+        patch.setattr(Screencast, "stop", stop)
+        await filmed.call("stop_video")
+    assert scope.cancel_called
+    files = filmed.connection.session.files
+    seen = await anyio.to_thread.run_sync(about, files.folder / "made.webm")
+    assert seen["duration"] > 0
     await filmed.text("start_video")
     await filmed.text("stop_video")
 

@@ -147,7 +147,7 @@ async def test_what_sites_without_a_tab_store_is_read_without_asking_them(
     browser: Browser, site: Keeping
 ) -> None:
     seen: list[Page] = []
-    async with resumed(browser, on_page=seen.append) as before:
+    async with resumed(browser, seen=seen) as before:
         page = await before.context.new_page()
         for number in range(2, 7):
             await log_in(before.context, page, site.at(number), f"user {number}")

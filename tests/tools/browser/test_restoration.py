@@ -139,7 +139,7 @@ async def test_a_site_without_a_tab_is_back_before_its_first_document_however_it
         given = await save(before, page)
     seen: list[Page] = []
 
-    async with resumed(browser, given, on_page=seen.append) as after:
+    async with resumed(browser, given, seen=seen) as after:
         assert after.origins.asleep == {site.at(2)}
         assert site.hits[-1] == "GET 127.0.0.1/plain"
         page = await visit(after, how, site.at(1), site.at(2) + "/account")
