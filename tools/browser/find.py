@@ -84,7 +84,7 @@ def _configured(executable: str, machine: Machine) -> Found:
     program = path if is_program(path) else machine.which(executable)
     if program is None:
         raise NoBrowser(
-            "The browser that `executable` names is not there: correct it, or leave it out."
+            "The browser that `executable` names is not there, or may not be run: correct it, or leave it out."
         )
     return _program(program)
 
