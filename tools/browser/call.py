@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
-from ...sessions.beside import Overtaken, beside
 from ...sessions.exact import well_formed
 from ...sessions.services import CallContext
 from .answer import ADDRESS, TITLE, Answer, difference, in_line
@@ -433,20 +433,23 @@ class Call:
         """Return the snapshot of a page, also of one without a body, for which Playwright waits: a drawing has none."""
         from playwright.async_api import Error
 
-        async def bodiless() -> None:
-            await anyio.sleep(BODY_SECONDS)
+        async def leave_bodiless() -> None:
             with suppress(Error):
                 if await tab.page.evaluate(BODILESS):
-                    return
-            await anyio.sleep_forever()
+                    scope.cancel()
 
-        try:
-            return await beside(bodiless, look)
-        except Overtaken:
-            root = tab.page.locator(":root")
-            if not await root.count():
-                return ""
-            return await root.aria_snapshot(mode="ai", timeout=self.timeout, **options)
+        with anyio.CancelScope() as scope:
+            # A timer takes none of the time of a small page, as a task would.
+            ask = partial(self.session.spawn, leave_bodiless)
+            timer = asyncio.get_running_loop().call_later(BODY_SECONDS, ask)
+            try:
+                return await look()
+            finally:
+                timer.cancel()
+        root = tab.page.locator(":root")
+        if not await root.count():
+            return ""
+        return await root.aria_snapshot(mode="ai", timeout=self.timeout, **options)
 
     def _shown(self, tab: Tab, text: str, *, whole: bool = True) -> str:
         """Return a snapshot as it is shown; of a whole page it is kept, for the difference to the next one.
