@@ -6,6 +6,8 @@
   const TEXTS = new Set(["value", "sent", "html"]);
   // What is picked in these is put there by scripts, ours among them, which tell of it as a person's hand would.
   const PICKED = new Set(["date", "time", "datetime-local", "month", "week", "color", "range"]);
+  // By what it is known that somebody does something on the page.
+  const ACTS = ["pointerdown", "click", "keydown", "input", "change", "reset", "submit"];
   const SENT_WITHIN = 1000;
   const [HOLD_MILLISECONDS, HOLD_STEP] = [5000, 50];
 
@@ -20,7 +22,6 @@
   function note(event) {
     const field = event.composedPath()[0];
     if (field.nodeType !== Node.ELEMENT_NODE) return;
-    notes.touched = true;
     if (!notes.about.has(field)) lookAnew();
     noteAbout(field, event.type === "beforeinput");
     if (event.type === "change") { notes.chosenAt.set(field, Date.now()); return; }
@@ -43,7 +44,7 @@
   // What scripts put into fields that nobody sees, such as what was chosen of a list. What they do before anybody did
   // anything they do each time.
   function noteFilled(changes) {
-    if (!notes.touched && !navigator.userActivation.hasBeenActive) return;
+    if (!notes.touched) return;
     for (const { target, oldValue } of changes)
       if (target.type === "hidden" && !notes.filled.has(target)) notes.filled.set(target, oldValue ?? "");
   }
@@ -64,6 +65,7 @@
   function listenIn(root) {
     if (notes.listening.has(root)) return;
     notes.listening.add(root);
+    for (const type of ACTS) root.addEventListener(type, () => { notes.touched = true; }, { capture: true });
     for (const type of ["beforeinput", "input", "change"]) root.addEventListener(type, note, { capture: true });
     new MutationObserver(noteFilled).observe(root, { subtree: true, attributeFilter: ["value"], attributeOldValue: true });
   }
@@ -389,7 +391,6 @@
   const { held } = notes;
   // Fields that show a text of which the page may not know.
   const untold = new Set();
-  const ACTS = ["pointerdown", "click", "keydown", "input", "change", "reset", "submit"];
 
   function shownIn(field) {
     if (isTick(field)) return field.checked;
@@ -403,6 +404,12 @@
     notes.acting = begins;
     if (begins) return;
     for (const [field, { element, shown }] of Array.from(held)) if (isUndone(field, element, shown)) held.delete(field);
+  }
+
+  // What is put back is nobody's touch.
+  function untouched(work) {
+    const { touched } = notes;
+    try { return work(); } finally { notes.touched = touched; }
   }
 
   async function hold(isHere) {
@@ -420,7 +427,7 @@
         const there = element.isConnected ? element : again(field);
         if (!there || !isUndone(field, there, shown)) continue;
         ours = true;
-        putBack(field);
+        untouched(() => putBack(field));
         ours = false;
         held.delete(field);
         await turn();
@@ -443,7 +450,7 @@
     if (!isHere()) throw new Error("this is another page");
     const refused = new Map();
     async function put(field, elsewhere, last) {
-      let result = isHere() && putBack(field, elsewhere, last);
+      let result = isHere() && untouched(() => putBack(field, elsewhere, last));
       if (result) await turn();
       const { element, shown } = held.get(field) ?? {};
       if (element && shownIn(element) === shown) result = "refused";
@@ -464,8 +471,6 @@
     for (const field of late) last.push(await put(field, by, true));
     const [newer, missing] = ["newer", false].map(result => last.filter(each => each === result).length);
     watching.disconnect();
-    // All that was ours.
-    notes.touched = false;
     // Nobody waits for it.
     void hold(isHere);
     const behind = hidden.filter(field => { const there = again(field); return !there || digest(there.value) !== field[4]; });

@@ -295,6 +295,7 @@ async def test_what_scripts_put_into_hidden_fields_is_said_unless_they_do_so_aga
         await browse.text("type", target="#plain", text="typed")
         async with again(browse) as once:
             assert said not in lost(once)
+            await once.page.wait_for_function("nonce.value")
             await once.text("click", target="button")
             async with again(once) as twice:
                 assert await twice.value("[shown.value, mirror.value]") == ["2 May", "typed"]
