@@ -292,8 +292,7 @@ class Links:
 
 def _missing(session: Session) -> list[Binding]:
     """Return what of a session was lost, or could not be opened."""
-    gone = (BindingStatus.LOST, BindingStatus.FAILED)
-    return [binding for binding in session.bindings.values() if binding.record.status in gone]
+    return [binding for binding in session.bindings.values() if binding.record.status.missing]
 
 
 def _refuse_ended(session: Session) -> None:
@@ -309,7 +308,7 @@ def replaced(before: BindingRecord, generation: int, opened: Restored, earlier: 
     `earlier` is what had been lost with others before it, of which nobody was told.
     """
     why = "it was paused"
-    if before.status in (BindingStatus.LOST, BindingStatus.FAILED):
+    if before.status.missing:
         why = (before.last_error or "it was lost").splitlines()[0][:200].rstrip(".")
     found = (
         f"Note from Statehold: the connection to {before.service} was replaced "

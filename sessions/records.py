@@ -127,6 +127,11 @@ class BindingStatus(StrEnum):
     FAILED = "failed"
     """The last attempt to open it failed."""
 
+    @property
+    def missing(self) -> bool:
+        """Whether there is no live connection though nobody gave it up."""
+        return self in (BindingStatus.LOST, BindingStatus.FAILED)
+
 
 class BindingRecord(Record):
     """One service used by one session."""

@@ -17,7 +17,6 @@ from .journal import INPUT_REQUIRED
 from .lifecycle import Status
 from .records import (
     BindingRecord,
-    BindingStatus,
     HistoryFilter,
     JournalKind,
     JournalRecord,
@@ -106,7 +105,7 @@ class Saving:
 
         The journal tells; when it cannot be read, nobody knows, and that is no reason to open nothing.
         """
-        if binding.record.status not in (BindingStatus.LOST, BindingStatus.FAILED):
+        if not binding.record.status.missing:
             return False
         try:
             await self._store.flush()
