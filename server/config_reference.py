@@ -66,7 +66,7 @@ BROWSER_TEXTS = {
     "init_script": "JavaScript file that every page runs first.",
     "test_id_attribute": "Attribute that test ids of elements stand in.",
     "allow": "Hosts that may be reached: `example.com`, `*.example.com`, `10.0.0.0/8`, with a port where wanted. Empty: "
-    "all.",
+    "all. Without `private`, a name that leads to a private address needs that address in the list too.",
     "block": "Hosts that may not be reached, written in the same way.",
     "private": "Whether private and loopback addresses may be reached. Default: only on stdio, and on loopback without "
     "`server.tokens`.",

@@ -44,9 +44,6 @@ _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 _SIX_TO_FOUR: Final = IPv6Network("2002::/16")
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 
-NEVER_BY_NAME: Final = frozenset({"metadata", "unspecified", "link-local", "multicast"})
-"""Kinds that are reached only by an address that was allowed as such: no honest name stands for them."""
-
 
 def special(address: IPAddress) -> str | None:
     """Return the kind of an address that is no public one, such as `loopback`, or None.
@@ -135,7 +132,6 @@ def parse_host(host: str) -> IPAddress | None:
 
 __all__ = [
     "LOOPBACK",
-    "NEVER_BY_NAME",
     "IPAddress",
     "IPNetwork",
     "embedded",

@@ -20,7 +20,6 @@ from pydantic_core import PydanticCustomError
 
 from .addresses import (
     LOOPBACK,
-    NEVER_BY_NAME,
     IPAddress,
     IPNetwork,
     mapped,
@@ -114,10 +113,6 @@ class _Entries:
             for host in _spellings(target)
             for entry in self._by_host.get(host, ())
         )
-
-    def spells(self, target: Target) -> bool:
-        """Whether the name is listed in full."""
-        return any(entry.fits(target) for entry in self._by_host.get(target.host, ()))
 
     def stops(self, target: Target, address: IPAddress) -> bool:
         """Whether an address is listed as one not to reach. A system connects the unspecified one to itself."""
@@ -225,9 +220,9 @@ HostEntry = Annotated[str, AfterValidator(_checked)]
 class NetworkPolicy(BaseModel):
     """What may be reached. What `block` lists never; if `allow` lists anything, nothing else.
 
-    Private, loopback, link-local, metadata and other special addresses are out of reach unless `private` is set, or `allow`
-    lists the address or its network, or spells out the name that has it. A name does not open metadata services, link-local
-    and multicast addresses: whoever answers for the name could point it there.
+    Private, loopback, link-local, metadata and other special addresses are out of reach unless `private` is set or `allow`
+    lists the address or its network. A name opens none of them, `localhost` included: the owner of a name decides where it
+    leads.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -262,10 +257,8 @@ class NetworkPolicy(BaseModel):
         kind = special(address)
         if kind is None or self.private or self._allow.covers(target, address):
             return None
-        if kind not in NEVER_BY_NAME and self._allow.spells(target):
-            return None
         article = "an" if kind == "unspecified" else "a"
-        return f"{address} is {article} {kind} address"
+        return f"{address} is {article} {kind} address, which `allow` does not list"
 
 
 BROWSER_ARGS: Final = (

@@ -244,14 +244,20 @@ def test_an_address_or_network_on_the_list_opens_a_private_one() -> None:
     assert not reaches(NetworkPolicy(allow=["10.0.0.0/8"]), "intranet.example", "10.2.3.4")
 
 
-def test_a_name_spelled_out_opens_private_addresses_but_no_metadata() -> None:
-    policy = NetworkPolicy(allow=["localhost:3000", "intranet.example"])
-    assert reaches(policy, "localhost", "127.0.0.1", 3000)
-    assert reaches(policy, "localhost", "::1", 3000)
-    assert not reaches(policy, "localhost", "127.0.0.1", 3001)
-    assert reaches(policy, "intranet.example", "192.168.7.7")
-    for address in ("169.254.169.254", "169.254.1.1", "0.0.0.0", "fd00:ec2::254", "ff02::1"):
-        assert not reaches(policy, "intranet.example", address)
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "::1", "192.168.7.7", "169.254.169.254", "0.0.0.0"]
+)
+def test_a_name_on_the_list_needs_its_private_address_on_the_list_too(address: str) -> None:
+    by_name = NetworkPolicy(allow=["localhost:3000", "intranet.example", "*.example"])
+    for host, port in (("localhost", 3000), ("intranet.example", 443), ("a.example", 443)):
+        assert by_name.refused_name(target(host, port)) is None
+        assert not reaches(by_name, host, address, port)
+        both = NetworkPolicy(
+            allow=[*by_name.allow, f"[{address}]:{port}" if ":" in address else f"{address}:{port}"]
+        )
+        assert reaches(both, host, address, port)
+        assert not reaches(both, host, "10.9.9.9", port)
+        assert reaches(NetworkPolicy(allow=by_name.allow, private=True), host, address, port)
 
 
 def test_a_long_list_is_no_slower_to_ask() -> None:

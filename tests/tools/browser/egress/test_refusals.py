@@ -75,8 +75,21 @@ async def test_a_name_that_leads_to_a_private_address_is_refused() -> None:
     assert seen == []
     assert told[0] == (
         f"inside.example:{port}",
-        "inside.example leads to 127.0.0.1 is a loopback address",
+        "inside.example leads to 127.0.0.1 is a loopback address, which `allow` does not list",
     )
+
+
+async def test_an_allowed_name_reaches_a_private_address_only_where_that_is_allowed_too() -> None:
+    handler, seen = hello(b"inside")
+    names = Names(inside=[["127.0.0.1"]])
+    async with site(handler) as port, proxy_with(names) as proxy:
+        by_name = ["inside.example:*", "localhost:*"]
+        for extra, status in (([], 403), ([f"127.0.0.1:{port}"], 200)):
+            policy = NetworkPolicy(allow=[*by_name, *extra])
+            async with browser(await proxy.admit(policy)) as one:
+                for name in ("inside.example", "localhost"):
+                    assert (await one.get(f"http://{name}:{port}/")).status == status
+    assert len(seen) == 2
 
 
 @pytest.mark.parametrize("bound", ["127.0.0.1", "0.0.0.0"])
