@@ -70,7 +70,7 @@ async def test_closing_gives_up_an_opening():
     service = Slow()
     async with owned(service) as live:
         await anyio.lowlevel.checkpoint()
-        with anyio.fail_after(1):
+        with anyio.fail_after(10):
             await live.aclose()
         with pytest.raises(ServiceUnavailable):
             await live.opened()
@@ -91,7 +91,7 @@ async def test_a_lost_connection_is_told_once_and_closed():
     async with owned(service, told.append) as live:
         await live.opened()
         service.live[0].die("it fell over")
-        with anyio.fail_after(1):
+        with anyio.fail_after(10):
             await live.closed.wait()
         assert live.reason == "it fell over"
         assert not live.usable

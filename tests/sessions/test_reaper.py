@@ -115,7 +115,7 @@ async def test_thousands_of_deadlines_of_one_key_are_one():
 async def test_the_system_clock_never_waits_for_what_is_over():
     clock = SystemClock()
     before = clock.now()
-    with anyio.fail_after(1):
+    with anyio.fail_after(10):
         await clock.sleep_until(before - 10)
         await clock.sleep_until(before + 0.01)
     assert clock.now() > before

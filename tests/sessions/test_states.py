@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from pathlib import Path
 from typing import Any
 
@@ -345,11 +344,9 @@ async def test_patterns_that_backtrack_elsewhere_take_no_time_here(build: Build)
     schema = {"properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
     async with build() as house:
         session = await house.create(state_schema=schema)
-        began = time.monotonic()
-        with pytest.raises(StateInvalid, match="/a"):
-            await house.registry.states.update(LOCAL, session.id, {"a": "a" * 40 + "b"})
         # On a backtracking engine it would take hours.
-        assert time.monotonic() - began < 5
+        with anyio.fail_after(60), pytest.raises(StateInvalid, match="/a"):
+            await house.registry.states.update(LOCAL, session.id, {"a": "a" * 40 + "b"})
 
 
 async def test_a_large_state_is_checked_as_well(build: Build) -> None:
