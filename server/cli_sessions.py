@@ -110,7 +110,7 @@ async def _list(config: Config, store: SQLStore | None, arguments: Namespace) ->
 
 
 def _owner(record: SessionRecord) -> str:
-    """Return an owner as a person says it: the subject alone, unless a client or an issuer belongs to it."""
+    """Return an owner as a person says it: the subject alone, unless an issuer belongs to it."""
     return record.owner.removeprefix(":")
 
 

@@ -14,9 +14,10 @@ from .lifecycle import Status
 
 
 class Principal(BaseModel):
-    """Who calls: a token's issuer, subject and client, or `local`.
+    """Who calls: a token's issuer and subject, or `local`.
 
-    `key` is what the store keeps as the owner of a session. Two principals are the same exactly when their keys are.
+    `key` is what the store keeps as the owner of a session. Compare principals by their keys: a client that registers
+    anew finds its user's sessions. `client_id` is for audit only.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -28,11 +29,10 @@ class Principal(BaseModel):
     @property
     def key(self) -> str:
         """What the store keeps; no two principals have the same."""
-        if not self.issuer and not self.client_id:
+        if not self.issuer:
             return f":{self.subject}"
-        # Lengths in front: no part can be shifted into its neighbour.
-        sizes = f"{len(self.issuer)}.{len(self.client_id)}"
-        return f"{sizes}:{self.issuer}{self.client_id}{self.subject}"
+        # The length in front keeps the issuer and the subject apart; the 0 is from keys that had a client between them.
+        return f"{len(self.issuer)}.0:{self.issuer}{self.subject}"
 
     @classmethod
     def of_key(cls, key: str) -> Principal:
@@ -40,12 +40,8 @@ class Principal(BaseModel):
         sizes, _, rest = key.partition(":")
         if not sizes:
             return cls(subject=rest)
-        issuer, client = (int(size) for size in sizes.split("."))
-        return cls(
-            issuer=rest[:issuer],
-            client_id=rest[issuer : issuer + client],
-            subject=rest[issuer + client :],
-        )
+        length = int(sizes.partition(".")[0])
+        return cls(issuer=rest[:length], subject=rest[length:])
 
 
 LABELS: Final = ("user_id", "agent_id", "team_id", "workflow_id")

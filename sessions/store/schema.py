@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0003"
+HEAD: Final = "0004"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()

@@ -32,6 +32,7 @@ from mcp import Client, MCPError
 from mcp_types import TextResourceContents
 
 ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
+BEN_AGAIN = "ben-phone-0123456789abc"
 ENV_SECRET, ARG_SECRET = "env-secret-4711", "arg-secret-4712"
 UNKNOWN = "sh_aaaaaaaaaaaaaaaaaaaaaaaaaa"
 VERSION = "2026-07-28"
@@ -45,7 +46,10 @@ AS_INSTALLED = True
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tokens") / "tokens"
     path.touch(0o600)
-    path.write_text(f"{ALICE} alice\n{BEN} ben client_id=laptop issuer=home\n")
+    path.write_text(
+        f"{ALICE} alice\n{BEN} ben client_id=laptop issuer=home\n"
+        f"{BEN_AGAIN} ben client_id=phone issuer=home\n"
+    )
     return path
 
 
@@ -252,6 +256,18 @@ async def test_a_foreign_session_is_the_same_as_an_unknown_one(alice: Client, be
     assert await count(alice, live) == 2
     info = structured(await alice.call_tool("session_info", {"session_id": paused}))
     assert info["status"] == "paused"
+
+
+async def test_the_sessions_of_a_user_are_there_for_each_of_its_clients(
+    http: Way, ben: Client
+) -> None:
+    name = f"ben's {ben.protocol_version}"
+    session = await opened_session(ben, name=name)
+    assert await count(ben, session) == 1
+    async with http.connect(headers=bearer(BEN_AGAIN), **ANSWERS) as phone:
+        assert await count(phone, name) == 2
+        listed = structured(await phone.call_tool("session_list", {}))["sessions"]
+        assert session in {s["session_id"] for s in listed}
 
 
 async def test_every_tool_that_takes_a_session_is_tried_on_a_foreign_one(ben: Client) -> None:

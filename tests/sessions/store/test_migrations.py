@@ -14,6 +14,7 @@ from sqlalchemy import Connection, create_engine, text
 from store_making import NODE, Sessions, node_record
 
 from statehold.sessions.errors import StoreUnavailable
+from statehold.sessions.records import Principal, SessionFilter
 from statehold.sessions.store import SQLStore, open_store
 from statehold.sessions.store import upgrade as upgrade_module
 from statehold.sessions.store.dialect import RemoteDatabase
@@ -67,6 +68,28 @@ def test_a_database_of_every_earlier_schema_is_stored() -> None:
     revisions = {found.revision for found in ScriptDirectory(str(folder)).walk_revisions()}
     stored = {path.stem for path in (Path(__file__).parent / "stored").glob("*.sql")}
     assert stored == revisions - {HEAD}
+
+
+async def test_the_sessions_of_all_clients_of_a_user_become_the_users(tmp_path: Path) -> None:
+    """Of two open sessions of one name, the one that was used last keeps it."""
+    stored = Path(__file__).parent / "stored" / "0003.sql"
+    with sqlite3.connect(tmp_path / "statehold.db") as connection:
+        connection.executescript(stored.read_text(encoding="utf-8"))
+    connection.close()
+    ben, ann = Principal(issuer="home", subject="ben"), Principal(subject="ann", client_id="new")
+    async with SQLStore.sqlite(tmp_path) as store:
+        found, _ = await store.list_sessions(SessionFilter(owner=ben.key))
+        assert [(record.id, record.namespace, record.name) for record in found] == [
+            ("sh_g", "", "notes"),
+            ("sh_e", "", "notes"),
+            ("sh_d", "", None),
+            ("sh_f", "other", "notes"),
+        ]
+        of_ann = await store.find(ann.key, "", "notes")
+        assert of_ann is not None
+        assert of_ann.id == "sh_h"
+        of_local = await store.find("local", "", "work")
+        assert of_local is not None
 
 
 def test_neither_import_nor_opening_loads_alembic(tmp_path: Path) -> None:

@@ -1,0 +1,62 @@
+"""Owners without the client: a principal is an issuer and a subject, so the sessions of all clients of a user are one user's.
+
+Where two clients of a user each have an open session of one name, the session that was used last keeps the name.
+"""
+
+from __future__ import annotations
+
+import re
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+_WITH_CLIENT = re.compile(r"(\d+)\.([1-9]\d*):")
+_OPEN = "status NOT IN ('closing', 'closed')"
+
+
+def upgrade() -> None:
+    connection = op.get_bind()
+    owners = connection.execute(sa.text("SELECT DISTINCT owner FROM session")).scalars().all()
+    moved = {owner: new for owner in owners if (new := _without_client(owner)) != owner}
+    for new in sorted(set(moved.values())):
+        _drop_names(connection, [new, *(old for old, other in moved.items() if other == new)])
+    for old, new in moved.items():
+        connection.execute(
+            sa.text("UPDATE session SET owner = :new WHERE owner = :old"), {"new": new, "old": old}
+        )
+
+
+def _without_client(owner: str) -> str:
+    found = _WITH_CLIENT.match(owner)
+    if found is None:
+        return owner
+    issuer_length, client_length = map(int, found.groups())
+    rest = owner[found.end() :]
+    issuer, subject = rest[:issuer_length], rest[issuer_length + client_length :]
+    return f"{issuer_length}.0:{issuer}{subject}" if issuer else f":{subject}"
+
+
+def _drop_names(connection: sa.Connection, owners: list[str]) -> None:
+    """Leave each name to one open session of these owners, which become one."""
+    named = sa.text(
+        f"SELECT id, namespace, name FROM session WHERE owner IN :owners AND {_OPEN} AND name IS NOT NULL "
+        "ORDER BY used_at DESC, id"
+    ).bindparams(sa.bindparam("owners", expanding=True))
+    names = set[tuple[str, str]]()
+    for row in connection.execute(named, {"owners": owners}).all():
+        if (row.namespace, row.name) in names:
+            connection.execute(
+                sa.text("UPDATE session SET name = NULL WHERE id = :id"), {"id": row.id}
+            )
+        names.add((row.namespace, row.name))
+
+
+def downgrade() -> None:
+    raise NotImplementedError(
+        "a database goes forward only: restore a copy made before the upgrade"
+    )
