@@ -30,6 +30,7 @@ from .cli_output import plain, plural, say, say_json
 from .cli_parser import OK, USAGE
 from .config import Config
 from .operator import Operator
+from .services import services_of
 
 JSON = dict[str, Any]
 
@@ -72,8 +73,6 @@ async def _registry(
         if action == "fork":
             # A child uses what its parent uses, so it has to be known here.
             _refuse_unknown(config, record)
-            from .services import services_of
-
             services = dict(services_of(config, ledger, alone=True))
         async with Registry(changer.store, node, services, policy=config.policy()) as registry:
             registry.on_purged.append(changer.forget)
@@ -215,12 +214,13 @@ async def bring_in(changer: Changer, owner: str, arguments: Namespace) -> int:
     config, file = changer.config, str(arguments.file)
     text = await anyio.to_thread.run_sync(_read, file)
     node = await changer.joined()
+    ledger = Ledger(config.data, node=node.id, watchdog=False)
     place = Place(
         store=changer.store,
         node=node.id,
         clock=SystemClock(),
         policy=config.policy(),
-        services=config.enabled(),
+        services=services_of(config, ledger, alone=True),
         redactor=Redactor(config.redact, config.redact_patterns),
         mint=new_id,
     )
@@ -232,6 +232,8 @@ async def bring_in(changer: Changer, owner: str, arguments: Namespace) -> int:
     except SessionError as error:
         advice = error.recovery.replace("strict=false", "--lenient")
         raise Refused(error.code, f"{file}: {error.message} {advice}".strip()) from None
+    finally:
+        await ledger.aclose()
     record, origin = found.record, document.session.id
     if arguments.json:
         shown: JSON = {"session_id": record.id, "name": record.name, "status": record.status.value}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
@@ -14,7 +15,7 @@ from pydantic_core import to_json
 from .claims import Claim
 from .clock import Clock
 from .creation import Wish, checked_name, new_record, state_of, timeouts_of
-from .document import Bound, Document, Entry, Receipt
+from .document import Bound, Document, Entry, Receipt, Saved
 from .errors import InvalidArgument, NameTaken, OutcomeUnknown, SessionError, StoreUnavailable
 from .forking import BASE
 from .journal import STARTED
@@ -34,6 +35,8 @@ from .records import (
     labels_of,
 )
 from .redaction import Redactor
+from .saving import packed, unpacked
+from .services import SnapshotChecker
 from .session import Session
 from .state import size_of
 from .store.base import Store
@@ -53,8 +56,8 @@ class Place:
     node: str
     clock: Clock
     policy: Policy
-    services: Collection[str]
-    """The names of those that there are."""
+    services: Mapping[str, Any]
+    """The services by name. A `SnapshotChecker` among them checks its imported snapshot."""
     redactor: Redactor
     mint: Callable[[], str]
     alone: Callable[[str], AbstractContextManager[None]] = field(default=lambda _: nullcontext())
@@ -89,7 +92,9 @@ async def imported(
         InvalidArgument, StateInvalid, NameTaken, SessionLimit: nothing was made.
     """
     left_out: list[str] = []
-    bindings = _bindings(place, document, left_out, strict=strict)
+    bindings = await anyio.to_thread.run_sync(
+        partial(_bindings, place, document, left_out, strict=strict)
+    )
     record = _record(place, document, owner, left_out, strict=strict)
     if name is not None:
         record.name = checked_name(name, "name")
@@ -151,7 +156,7 @@ def _bindings(
     found: list[Bound] = []
     for number, bound in enumerate(document.bindings):
         if bound.service in place.services:
-            found.append(bound)
+            found.append(_with_checked_snapshot(place, number, bound, left_out))
             continue
         if strict:
             known = ", ".join(sorted(place.services)) or "none"
@@ -161,6 +166,27 @@ def _bindings(
             )
         left_out.append(f"the service {bound.service!r:.150}, which is not configured here")
     return found
+
+
+def _with_checked_snapshot(place: Place, number: int, bound: Bound, left_out: list[str]) -> Bound:
+    """Return a binding whose snapshot holds nothing that its service would not have saved."""
+    service = place.services[bound.service]
+    if bound.snapshot is None or not isinstance(service, SnapshotChecker):
+        return bound
+    where = f"bindings.{number}.snapshot"
+    try:
+        given = unpacked(bound.snapshot.bytes())
+        checked = service.check_snapshot(given)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{where}: {error.message}") from None
+    except (ValueError, TypeError, AttributeError):
+        raise InvalidArgument(f"{where}: is not what a service saves.") from None
+    dropped = (given.data.keys() - checked.data) | (given.blobs.keys() - checked.blobs)
+    if dropped:
+        names = ", ".join(map(repr, sorted(dropped)))
+        left_out.append(f"values of {bound.service} that its recipe does not keep: {names:.150}")
+    saved = Saved.of(packed(checked), bound.snapshot.taken_at)
+    return bound.model_copy(update={"snapshot": saved})
 
 
 def _check_receipts(policy: Policy, document: Document) -> None:
@@ -237,7 +263,7 @@ async def _insert(
         try:
             for start in range(0, len(journal), CHUNK):
                 await session.save(journal=journal[start : start + CHUNK])
-            await _finish(place, session, document)
+            await _finish(place, session, document, bindings)
         except BaseException:
             await _give_up(place, session)
             raise
@@ -256,13 +282,15 @@ def _binding(place: Place, session_id: str, bound: Bound) -> BindingRecord:
     )
 
 
-async def _finish(place: Place, session: Session, document: Document) -> None:
+async def _finish(
+    place: Place, session: Session, document: Document, bindings: list[Bound]
+) -> None:
     cause = f"imported from {document.session.id}"
     session.apply(Event.OPENED, cause=cause)
     session.apply(Event.PAUSE_REQUESTED, cause=cause)
     summary = document.summary
     await session.save(
-        snapshots=_snapshots(place, session, document),
+        snapshots=_snapshots(place, session, document, bindings),
         receipts=[_receipt(receipt, session.id) for receipt in document.receipts],
         summary=None
         if summary is None
@@ -274,12 +302,14 @@ async def _finish(place: Place, session: Session, document: Document) -> None:
     )
 
 
-def _snapshots(place: Place, session: Session, document: Document) -> list[SnapshotRecord]:
+def _snapshots(
+    place: Place, session: Session, document: Document, bindings: list[Bound]
+) -> list[SnapshotRecord]:
     now = place.clock.now()
     found = {
         bound.service: (bound.snapshot.bytes(), bound.snapshot.taken_at)
-        for bound in document.bindings
-        if bound.snapshot is not None and bound.service in session.record.services
+        for bound in bindings
+        if bound.snapshot is not None
     }
     if document.fork is not None and document.fork.state is not None:
         found[BASE] = (to_json(document.fork.state), now)

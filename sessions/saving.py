@@ -337,7 +337,7 @@ def unpacked(data: bytes) -> Snapshot:
 
 def _parts(data: bytes) -> tuple[Snapshot, str]:
     found = orjson.loads(data)
-    blobs = {name: base64.b64decode(text) for name, text in found["blobs"].items()}
+    blobs = {name: base64.b64decode(text, validate=True) for name, text in found["blobs"].items()}
     return Snapshot(found["data"], blobs), found.get("untold", "")
 
 

@@ -240,6 +240,19 @@ class Answering(Protocol):
         ...
 
 
+@runtime_checkable
+class SnapshotChecker(Protocol):
+    """A service that can tell what belongs in its snapshots."""
+
+    def check_snapshot(self, snapshot: Snapshot) -> Snapshot:
+        """Return the part of an imported snapshot that this service itself would have saved. The rest is dropped.
+
+        Raises:
+            InvalidArgument: A value cannot be one that this service saved.
+        """
+        ...
+
+
 class Service(Protocol):
     """A configured kind of live connection. Its attributes do not change while the process runs."""
 
@@ -287,6 +300,7 @@ __all__ = [
     "Service",
     "SessionView",
     "Snapshot",
+    "SnapshotChecker",
     "Telling",
     "ToolSpec",
 ]

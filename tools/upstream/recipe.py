@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -12,6 +12,7 @@ import anyio.to_thread
 
 from ...sessions.errors import (
     ConnectionLost,
+    InvalidArgument,
     NotAllowed,
     OutcomeUnknown,
     ServiceUnavailable,
@@ -93,6 +94,28 @@ async def restore(
     return Restored(recipe.restores, recipe.loses)
 
 
+def check_snapshot(recipe: Recipe | None, snapshot: Snapshot) -> Snapshot:
+    """Return what a recipe keeps of a snapshot that this process did not save; all other names are dropped.
+
+    Raises:
+        InvalidArgument: A text is not a text, or a file is larger than a recipe may save.
+    """
+    if type(snapshot.data) is not dict:
+        raise InvalidArgument("the saved values are not an object.")
+    checked = Snapshot()
+    for name, source in _sources(recipe):
+        if source.startswith("file:"):
+            if name in snapshot.blobs:
+                checked.blobs[name] = snapshot.blobs[name]
+                if len(snapshot.blobs[name]) > FILE_BYTES:
+                    raise InvalidArgument(f"the file {name!r} has more than {FILE_BYTES} bytes.")
+        elif name in snapshot.data:
+            checked.data[name] = snapshot.data[name]
+            if not source.startswith("/") and not isinstance(snapshot.data[name], str):
+                raise InvalidArgument(f"the value {name!r} is not a text.")
+    return checked
+
+
 def nothing(recipe: Recipe | None) -> Restored:
     """Say what is lost when a connection is replaced without a snapshot."""
     if recipe is None:
@@ -134,15 +157,24 @@ def _as_text(value: object) -> str:
 
 
 def _values(recipe: Recipe, snapshot: Snapshot, folder: Path) -> JSON:
-    """Return what `{name}` stands for: saved values, and the paths of kept files."""
-    return {**{k: str(v) for k, v in _files(recipe, folder).items()}, **snapshot.data}
+    """Return what `{name}` stands for: the values that the recipe keeps, and the paths of its files.
+
+    A snapshot may come from an imported document, so it never decides what the name of a file stands for.
+    """
+    kept = {name for name, source in _sources(recipe) if not source.startswith("file:")}
+    saved = {name: value for name, value in snapshot.data.items() if name in kept}
+    return {**saved, **{name: str(path) for name, path in _files(recipe, folder).items()}}
+
+
+def _sources(recipe: Recipe | None) -> Iterator[tuple[str, str]]:
+    for step in recipe.save if recipe is not None else ():
+        yield from step.keep.items()
 
 
 def _files(recipe: Recipe, folder: Path) -> dict[str, Path]:
     return {
         name: _below(folder, source.removeprefix("file:"))
-        for step in recipe.save
-        for name, source in step.keep.items()
+        for name, source in _sources(recipe)
         if source.startswith("file:")
     }
 
@@ -207,4 +239,4 @@ def _text(result: JSON) -> str:
     return "\n".join(block["text"] for block in blocks if block["type"] == "text")
 
 
-__all__ = ["Quiet", "filled", "nothing", "restore", "save"]
+__all__ = ["Quiet", "check_snapshot", "filled", "nothing", "restore", "save"]

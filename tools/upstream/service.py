@@ -237,6 +237,14 @@ class UpstreamService:
             return await recipes.restore(recipe, connection, place.folder, snapshot)
         return recipes.nothing(recipe) if session.generation > 1 else Restored()
 
+    def check_snapshot(self, snapshot: Snapshot) -> Snapshot:
+        """Return what the recipe keeps of an imported snapshot; nothing without a recipe. May run in any thread.
+
+        Raises:
+            InvalidArgument: A value cannot be one that the recipe saved.
+        """
+        return recipes.check_snapshot(self.config.recipe, snapshot)
+
     async def forget(self, session_id: str) -> None:
         """Remove the folder of a session that was purged."""
         await self._places.forget(session_id)

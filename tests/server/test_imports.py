@@ -1,0 +1,135 @@
+"""An imported document is material of a stranger: a recipe restores of it only what it would have saved."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from front import JSON, code_of, opened_session, service, structured, text_of
+from mcp import Client
+
+WAYS = [("memory", "legacy")]
+SECRET = "the key of the machine"
+
+
+@pytest.fixture(scope="module")
+def settings() -> JSON:
+    by_file = {
+        "save": [
+            {
+                "tool": "write",
+                "arguments": {"path": "{dir}/value.json"},
+                "keep": {"value_file": "file:value.json"},
+            }
+        ],
+        "restore": [{"tool": "read", "arguments": {"path": "{value_file}"}}],
+    }
+    by_text = {
+        "save": [{"tool": "tell", "keep": {"value": "text:<(.*)>"}}],
+        "restore": [{"tool": "put", "arguments": {"value": "{value}{more}"}}],
+    }
+    return {
+        "toolsets": ["core", "lifecycle", "admin"],
+        "services": {
+            "file": service("keeper", prefix="file_", recipe=by_file),
+            "text": service("keeper", prefix="text_", recipe=by_text),
+        },
+    }
+
+
+async def document_of(client: Client) -> JSON:
+    session = await opened_session(client)
+    for service_name in ("file", "text"):
+        given = {"session_id": session, "value": f"kept by {service_name}"}
+        assert not (await client.call_tool(f"{service_name}_put", given)).is_error
+    await client.call_tool("session_pause", {"session_id": session})
+    asked = {"session_id": session, "secrets": True}
+    return structured(await client.call_tool("session_export", asked))["document"]
+
+
+def change(document: JSON, service_name: str, edit: Callable[[JSON], Any]) -> None:
+    [bound] = [one for one in document["bindings"] if one["service"] == service_name]
+    snapshot = json.loads(base64.b64decode(bound["snapshot"]["data"]))
+    edit(snapshot)
+    bound["snapshot"]["data"] = base64.b64encode(json.dumps(snapshot).encode()).decode()
+
+
+async def taken(client: Client, session: str, service_name: str) -> str:
+    found = await client.call_tool(f"{service_name}_take", {"session_id": session})
+    return text_of(found).splitlines()[-1]
+
+
+async def test_an_unchanged_document_is_restored(client: Client) -> None:
+    document = await document_of(client)
+    given = {"document": document}
+    made = structured(await client.call_tool("session_import", given))
+    assert made["left_out"] == []
+    for service_name in ("file", "text"):
+        found = await taken(client, made["session_id"], service_name)
+        assert f"kept by {service_name}" in found
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_document_does_not_choose_the_path_of_a_file(
+    client: Client, tmp_path: Path, kept: bool
+) -> None:
+    (tmp_path / "secret").write_text(json.dumps(SECRET))
+    document = await document_of(client)
+
+    def edit(snapshot: JSON) -> None:
+        snapshot["data"] = {"value_file": str(tmp_path / "secret"), "dir": str(tmp_path)}
+        if not kept:
+            snapshot["blobs"] = {}
+
+    change(document, "file", edit)
+    given = {"document": document}
+    made = structured(await client.call_tool("session_import", given))
+    found = await client.call_tool("file_take", {"session_id": made["session_id"]})
+    assert SECRET not in text_of(found)
+    assert ("kept by file" in text_of(found)) is kept
+    [left_out] = made["left_out"]
+    assert "value_file" in left_out
+
+
+async def test_what_a_recipe_does_not_keep_is_dropped(client: Client) -> None:
+    document = await document_of(client)
+
+    def edit(snapshot: JSON) -> None:
+        snapshot["data"]["more"] = "injected"
+        snapshot["blobs"]["other"] = ""
+
+    change(document, "text", edit)
+    given = {"document": document}
+    made = structured(await client.call_tool("session_import", given))
+    found = await taken(client, made["session_id"], "text")
+    assert "kept by text" in found
+    assert "injected" not in found
+    asked = {"session_id": made["session_id"], "secrets": True}
+    again = structured(await client.call_tool("session_export", asked))["document"]
+    [bound] = [one for one in again["bindings"] if one["service"] == "text"]
+    assert json.loads(base64.b64decode(bound["snapshot"]["data"])).keys() == {"data", "blobs"}
+    assert b"injected" not in base64.b64decode(bound["snapshot"]["data"])
+
+
+@pytest.mark.parametrize(
+    ("service_name", "part", "value"),
+    [
+        ("text", "data", {"value": {"no": "text"}}),
+        ("text", "data", ["a list"]),
+        ("file", "blobs", {"value_file": "no base64!"}),
+        ("file", "blobs", {"value_file": 5}),
+    ],
+    ids=["no text", "data is a list", "no base64", "a number as a file"],
+)
+async def test_a_snapshot_of_another_shape_is_refused(
+    client: Client, service_name: str, part: str, value: Any
+) -> None:
+    document = await document_of(client)
+    change(document, service_name, lambda snapshot: snapshot.update({part: value}))
+    refused = await client.call_tool("session_import", {"document": document})
+    assert code_of(refused) == "invalid_argument"
+    assert ".snapshot" in text_of(refused)
