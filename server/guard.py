@@ -6,9 +6,10 @@ validate Origin). A Host that is an address literal cannot have been rebound; a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from typing import Final
 
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,9 +18,15 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 KNOWN = 64
 """How many hosts that were allowed are remembered; there are as many as a client can think of addresses."""
 
+_HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9_.-]+))(?::[0-9]{0,5})?")
+"""RFC 9110, 7.2, without the percent-encoded names that no client sends."""
+
 
 class Guard:
-    """Answers 421 to a wrong Host and 403 to a foreign Origin; everything else goes on to `app`."""
+    """Answers 400 to several Hosts, 421 to a wrong one and 403 to a foreign Origin; everything else goes on to `app`.
+
+    A WebSocket is checked in the same way, and closed instead of answered.
+    """
 
     def __init__(self, app: ASGIApp, *, hosts: Iterable[str], origins: Iterable[str]) -> None:
         self._app = app
@@ -28,18 +35,35 @@ class Guard:
         self._known: set[bytes] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        # The first of each counts.
-        host = next((value for name, value in scope["headers"] if name == b"host"), b"")
-        origin = next((value for name, value in scope["headers"] if name == b"origin"), None)
-        if host not in self._known and not self._host_allowed(host):
-            await PlainTextResponse("Invalid Host header", 421)(scope, receive, send)
-        elif origin is not None and not self.origin_allowed(origin.decode("latin-1")):
-            await PlainTextResponse("Invalid Origin header", 403)(scope, receive, send)
-        else:
+        refusal = self._refusal(scope)
+        if refusal is None:
             await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await refusal(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+        host: bytes | None = None
+        origin: bytes | None = None
+        for name, value in scope["headers"]:
+            if name == b"host":
+                if host is not None:
+                    return PlainTextResponse("More than one Host header", 400)
+                host = value
+            elif name == b"origin":
+                if origin is not None:
+                    return PlainTextResponse("Invalid Origin header", 403)
+                origin = value
+        host = b"" if host is None else host.strip(b" \t")
+        if host not in self._known and not self._host_allowed(host):
+            return PlainTextResponse("Invalid Host header", 421)
+        if origin is not None and not self.origin_allowed(origin.decode("latin-1").strip(" \t")):
+            return PlainTextResponse("Invalid Origin header", 403)
+        return None
 
     def _host_allowed(self, host: bytes) -> bool:
         allowed = self.host_allowed(host.decode("latin-1"))
@@ -60,23 +84,20 @@ class Guard:
         origin = origin.lower()
         if origin in self._origins:
             return True
-        try:
-            parts = urlsplit(origin)
-            name = parts.hostname
-        except ValueError:
+        scheme, separator, host = origin.partition("://")
+        name = _name(host)
+        if not separator or scheme not in ("http", "https") or name is None:
             return False
-        if parts.scheme not in ("http", "https") or name is None:
-            return False
-        return name in LOOPBACK or f"{parts.scheme}://{name}:*" in self._origins
+        return name in LOOPBACK or f"{scheme}://{name}:*" in self._origins
 
 
 def _name(host: str) -> str | None:
-    try:
-        return (
-            urlsplit(f"//{host}").hostname if host and "/" not in host and "@" not in host else None
-        )
-    except ValueError:
+    """Return the name or the address of a Host in lower case, None of what is no Host."""
+    found = _HOST.fullmatch(host)
+    if found is None:
         return None
+    literal, name = found.groups()
+    return name if literal is None else literal if _literal(literal) else None
 
 
 def _literal(name: str) -> bool:

@@ -6,6 +6,7 @@ What comes before the body is read before anybody is asked for a token, so a str
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -74,12 +75,25 @@ class BoundedHttp(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         # uvicorn takes trailers for headers, and adds them to those of a request that runs already.
         if self._in_head:
-            super().on_header(name, value)
+            # RFC 9110, 5.5: spaces around a value are no part of it, and the parser leaves those after it.
+            super().on_header(name, value.strip(b" \t"))
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._advanced = True
+        self._compare_hosts()
         super().on_headers_complete()
+
+    def _compare_hosts(self) -> None:
+        """Add the host that the request's target names to its headers, when it is another than theirs: two are refused."""
+        if self.url.startswith(b"/"):
+            return
+        _, separator, rest = self.url.partition(b"://")
+        if not separator:
+            return
+        host = re.split(rb"[/?#]", rest, maxsplit=1)[0].lower()
+        if [value.lower() for name, value in self.headers if name == b"host"] != [host]:
+            self.headers.append((b"host", host))
 
     def on_body(self, body: bytes) -> None:
         self._advanced = True

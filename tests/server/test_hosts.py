@@ -1,0 +1,123 @@
+"""The Host header: which hosts are ours, written how, and that no second way of naming one gets past the check."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import anyio
+import pytest
+from front import Running, serving
+from starlette.responses import PlainTextResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from statehold.server.guard import Guard
+
+WAYS: list[tuple[str, str]] = []
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
+    folder = tmp_path_factory.mktemp("plain")
+    config = folder / "statehold.toml"
+    config.write_text(
+        '[services.browser]\ndisabled = true\n[server]\nallowed_hosts = ["a.example"]'
+    )
+    with serving(config, folder / "data") as running:
+        yield running
+
+
+async def status(server: Running, target: str, *hosts: str, more: str = "") -> int:
+    """Return the status of one raw request."""
+    address, _, port = server.url.removeprefix("http://").rpartition(":")
+    head = f"GET {target} HTTP/1.1\r\n" + "".join(f"Host: {host}\r\n" for host in hosts) + more
+    with anyio.fail_after(10):
+        async with await anyio.connect_tcp(address, int(port)) as stream:
+            await stream.send(head.encode() + b"\r\n")
+            return int((await stream.receive()).split(b" ", 2)[1])
+
+
+FOREIGN = [
+    "localhost#.evil.com",
+    "localhost?.evil.com",
+    "localhost\\.evil.com",
+    "[::1]evil.com",
+    "[::1]:80evil.com",
+    "[::1",
+    "127.0.0.1:evil.com",
+    "localhost:80:80",
+    "evil.com",
+    "a@localhost",
+    "localhost/",
+    "localhost,evil.com",
+]
+
+
+@pytest.mark.parametrize("host", FOREIGN)
+async def test_only_a_name_or_an_address_with_a_port_is_a_host(plain: Running, host: str) -> None:
+    assert await status(plain, "/livez", host) in (400, 421)
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:80", "127.0.0.1:1", "[::1]:1", "a.example"]
+)
+async def test_our_names_are_hosts(plain: Running, host: str) -> None:
+    assert await status(plain, "/health", host) == 200
+
+
+async def test_spaces_around_a_host_do_not_count(plain: Running) -> None:
+    assert await status(plain, "/health", "  localhost\t ") == 200
+
+
+async def test_a_second_host_is_refused(plain: Running) -> None:
+    assert await status(plain, "/health", "localhost", "localhost") == 400
+    assert await status(plain, "/health", "localhost", "evil.com") == 400
+    assert await status(plain, "/health", "evil.com", "localhost") == 400
+
+
+async def test_a_second_origin_is_refused(plain: Running) -> None:
+    two = "Origin: http://localhost\r\nOrigin: http://evil.com\r\n"
+    assert await status(plain, "/health", "localhost", more=two) == 403
+
+
+async def test_a_target_with_a_host_has_to_name_that_of_the_header(plain: Running) -> None:
+    assert await status(plain, "http://localhost/health", "localhost") == 200
+    assert await status(plain, "http://localhost:80/health", "LOCALHOST:80") == 200
+    assert await status(plain, "http://evil.com/health", "localhost") == 400
+    assert await status(plain, "http://localhost/health", "evil.com") == 400
+    assert await status(plain, "http://evil.com/health", "evil.com") == 421
+    assert await status(plain, "http://a@evil.com/health", "localhost") == 400
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["http://localhost#.evil.com", "http://localhost/x", "http://a@localhost", "http://[::1]evil"],
+)
+async def test_an_origin_is_a_scheme_and_a_host(plain: Running, origin: str) -> None:
+    assert await status(plain, "/health", "localhost", more=f"Origin: {origin}\r\n") == 403
+
+
+async def test_a_websocket_is_checked_as_a_request_is() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.accept"})
+        else:
+            await PlainTextResponse("")(scope, receive, send)
+
+    guard = Guard(app, hosts=[], origins=[])
+
+    async def sent(*headers: tuple[bytes, bytes]) -> str:
+        found: list[Message] = []
+
+        async def send(message: Message) -> None:
+            found.append(message)
+
+        async def receive() -> Message:
+            return {"type": "websocket.connect"}
+
+        await guard({"type": "websocket", "headers": list(headers)}, receive, send)
+        return found[0]["type"]
+
+    ours = (b"host", b"localhost")
+    assert await sent(ours) == "websocket.accept"
+    assert await sent((b"host", b"evil.com")) == "websocket.close"
+    assert await sent(ours, (b"origin", b"http://evil.com")) == "websocket.close"
