@@ -13,9 +13,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 
 from platformdirs import user_data_dir
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     SecretStr,
@@ -29,6 +27,19 @@ from ..sessions.policy import JournalLimits, Policy
 from ..sessions.records import Timeouts
 from ..tools.browser.config import BrowserConfig
 from ..tools.upstream.config import UpstreamConfig
+from .config_http import HttpSettings
+from .config_types import (
+    Bytes,
+    Count,
+    Name,
+    NameOrNone,
+    Names,
+    Seconds,
+    Section,
+    SomeSeconds,
+    not_bool,
+    split,
+)
 
 Toolset = Literal["core", "lifecycle", "state", "history", "branch", "admin"]
 TOOLSETS: tuple[Toolset, ...] = get_args(Toolset)
@@ -37,40 +48,6 @@ DEFAULT_PORT = 8931
 
 class ConfigError(Exception):
     """Raised when a setting is wrong. Its text is one line: what is wrong, where, and what to do. No secret is in it."""
-
-
-def _not_bool(value: object) -> object:
-    if isinstance(value, bool):  # a bool is an int in Python, but never a time or a count
-        raise PydanticCustomError("number", "Input should be a number, not true or false")
-    return value
-
-
-def _split(value: object) -> object:
-    """Let an environment variable or a flag give a list as `a,b`."""
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
-    return value
-
-
-def _name(value: object) -> object:
-    if isinstance(value, str) and (not re.fullmatch(r"[^\x00-\x1f\x7f/\\]{1,128}", value)):
-        raise PydanticCustomError(
-            "name", "Input should have 1 to 128 characters without slashes or control characters"
-        )
-    if isinstance(value, str) and (value in (".", "..") or value.startswith("sh_")):
-        raise PydanticCustomError("name", "Input should be a name, not an id or a folder")
-    return value
-
-
-Seconds = Annotated[float, BeforeValidator(_not_bool), Field(ge=0, le=3.2e9, allow_inf_nan=False)]
-SomeSeconds = Annotated[
-    float, BeforeValidator(_not_bool), Field(gt=0, le=86_400, allow_inf_nan=False)
-]
-Count = Annotated[int, BeforeValidator(_not_bool), Field(ge=0, le=10_000_000)]
-Bytes = Annotated[int, BeforeValidator(_not_bool), Field(ge=0, le=1 << 40)]
-Names = Annotated[list[str], BeforeValidator(_split)]
-Name = Annotated[str, BeforeValidator(_name)]
-NameOrNone = Annotated[str, BeforeValidator(lambda value: value if value == "" else _name(value))]
 
 
 BROWSER = "browser"
@@ -90,10 +67,6 @@ ServiceConfig = Annotated[
     Annotated[UpstreamConfig, Tag(UPSTREAM_TAG)] | Annotated[BrowserConfig, Tag(BROWSER_TAG)],
     Discriminator(_kind),
 ]
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class TimeoutSettings(Section):
@@ -242,7 +215,7 @@ class ServerSettings(Section):
         min_length=1,
         description="Address to listen on. Anything but loopback needs `tokens`.",
     )
-    port: Annotated[int, BeforeValidator(_not_bool), Field(ge=0, le=65_535)] = Field(
+    port: Annotated[int, BeforeValidator(not_bool), Field(ge=0, le=65_535)] = Field(
         default=DEFAULT_PORT, description="Port to listen on. 0: any free one."
     )
     allowed_hosts: Names = Field(
@@ -311,7 +284,7 @@ class Config(Section):
     ephemeral: bool = Field(
         default=False, description="Keep everything in memory: sessions end with the process."
     )
-    toolsets: Annotated[list[Toolset], BeforeValidator(_split)] = Field(
+    toolsets: Annotated[list[Toolset], BeforeValidator(split)] = Field(
         default_factory=lambda: [t for t in TOOLSETS if t != "admin"],
         description="Groups of Statehold's own tools to offer.",
     )
@@ -346,6 +319,7 @@ class Config(Section):
     limits: LimitSettings = Field(default_factory=LimitSettings)
     recovery: RecoverySettings = Field(default_factory=RecoverySettings)
     server: ServerSettings = Field(default_factory=ServerSettings)
+    http: HttpSettings = Field(default_factory=HttpSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     services: dict[str, ServiceConfig] = Field(
         default_factory=lambda: {BROWSER: BrowserConfig()},

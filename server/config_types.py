@@ -1,0 +1,63 @@
+"""The types of settings: numbers within their bounds, names and lists of them."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+
+def not_bool(value: object) -> object:
+    if isinstance(value, bool):  # a bool is an int in Python, but never a time or a count
+        raise PydanticCustomError("number", "Input should be a number, not true or false")
+    return value
+
+
+def split(value: object) -> object:
+    """Let an environment variable or a flag give a list as `a,b`."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+def _name(value: object) -> object:
+    if isinstance(value, str) and (not re.fullmatch(r"[^\x00-\x1f\x7f/\\]{1,128}", value)):
+        raise PydanticCustomError(
+            "name", "Input should have 1 to 128 characters without slashes or control characters"
+        )
+    if isinstance(value, str) and (value in (".", "..") or value.startswith("sh_")):
+        raise PydanticCustomError("name", "Input should be a name, not an id or a folder")
+    return value
+
+
+Seconds = Annotated[float, BeforeValidator(not_bool), Field(ge=0, le=3.2e9, allow_inf_nan=False)]
+SomeSeconds = Annotated[
+    float, BeforeValidator(not_bool), Field(gt=0, le=86_400, allow_inf_nan=False)
+]
+Count = Annotated[int, BeforeValidator(not_bool), Field(ge=0, le=10_000_000)]
+Bytes = Annotated[int, BeforeValidator(not_bool), Field(ge=0, le=1 << 40)]
+Names = Annotated[list[str], BeforeValidator(split)]
+Name = Annotated[str, BeforeValidator(_name)]
+NameOrNone = Annotated[str, BeforeValidator(lambda value: value if value == "" else _name(value))]
+
+
+class Section(BaseModel):
+    """A table of the configuration file: a value that knows no other keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+__all__ = [
+    "Bytes",
+    "Count",
+    "Name",
+    "NameOrNone",
+    "Names",
+    "Seconds",
+    "Section",
+    "SomeSeconds",
+    "not_bool",
+    "split",
+]
