@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("statehold.browser")
 
+PART_ENDED: Final = "a part of it ended"
 CLOSE_SECONDS: Final = 3.0
 PROBE_SECONDS: Final = 2.0
 WATCH_SECONDS: Final = 3.0
@@ -167,6 +168,8 @@ class BrowserConnection:
 
         if self.lost.is_set():
             raise ConnectionLost(f"The browser is gone: {self.reason}.")
+        if await self._broken():
+            raise ConnectionLost(f"The browser is gone: {self.reason or PART_ENDED}.")
         if found.kind != "read":
             self.unsaved = True
         call = Call(self.session, ctx)
@@ -177,7 +180,7 @@ class BrowserConnection:
                 # The error may be the first that is noticed of a death.
                 await self._answers()
         except Exception as error:
-            if self.lost.is_set():
+            if self.lost.is_set() or await self._broken():
                 raise self._died() from None
             if isinstance(error, Error):
                 text = f"The browser failed during the call: {in_words(error).rstrip('.')}."
@@ -186,14 +189,25 @@ class BrowserConnection:
         finally:
             if found.kind != "read":
                 self._changed.set()
-        if self.lost.is_set():
+        if self.lost.is_set() or await self._broken():
             raise self._died()
         result = call.answer.render()
         result.secrets = call.secrets(texts_under(found.secret, arguments))
         return result
 
+    async def _broken(self) -> bool:
+        """Whether the browser lost a process that it needs; it is about to be ended then, and the reason is awaited.
+
+        Chromium goes on with a new process, in which nobody is logged in, until that end.
+        """
+        if self._process.whole:
+            return False
+        with anyio.move_on_after(PROBE_SECONDS):
+            await self.lost.wait()
+        return True
+
     def _died(self) -> OutcomeUnknown:
-        return OutcomeUnknown(f"The browser died during the call: {self.reason}.")
+        return OutcomeUnknown(f"The browser died during the call: {self.reason or PART_ENDED}.")
 
     async def _run(self, tool: BrowserTool, call: Call, given: Any) -> None:
         from playwright.async_api import Error
@@ -329,7 +343,7 @@ class BrowserConnection:
                 self._stir()
             if self.lost.is_set() or not self._process.whole:
                 # What was read last may have been gone already.
-                raise ConnectionLost(f"The browser is gone: {self.reason or 'a part of it ended'}.")
+                raise ConnectionLost(f"The browser is gone: {self.reason or PART_ENDED}.")
             return snapshot
         except BaseException as error:
             self.unsaved = True

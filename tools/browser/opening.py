@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +22,7 @@ from .hibernation import Hibernated, saved
 from .living import Gone, while_living
 from .outlet import Outlet, refuse_schemes
 from .pool import BrowserDied
-from .restoration import restored
+from .restoration import Resumed, restored
 from .sealing import Seal
 from .session import BrowserSession
 from .tool import BrowserTool
@@ -92,14 +92,7 @@ class Opening:
             self._files.hold = grant.bandwidth.hold
         try:
             resumed = await while_living(
-                partial(
-                    restored,
-                    process.browser,
-                    hibernated,
-                    context_options=self._options(process, grant),
-                    prepare=partial(self._prepare, process, grant),
-                    seconds=min(RESTORE_SECONDS, self._config.connect_seconds / 3),
-                ),
+                partial(self._restore, process, grant, hibernated),
                 process.lost,
                 process.check,
                 self._spawn,
@@ -124,7 +117,8 @@ class Opening:
         session.tabs.adopt(resumed.tabs, resumed.current)
         process.popups.follow(session.tabs, resumed.origins.watch, spawn=self._spawn)
         session.news[:0] = self._early
-        connection = BrowserConnection(session, process, tools, save=partial(_saved, seal))
+        jar = Jar(process, full=hibernated is not None and bool(hibernated.cookies))
+        connection = BrowserConnection(session, process, tools, save=partial(_saved, seal, jar))
         connection.on_closed.append(session.end)
         if grant is not None:
             connection.on_closed.append(partial(_leave, grant, process))
@@ -135,6 +129,28 @@ class Opening:
         elif self._view.generation > 1:
             connection.opened = Restored(lost=", ".join([*(was_on or ()), NEVER_SAVED]))
         return connection
+
+    async def _restore(
+        self, process: BrowserProcess, grant: Grant | None, hibernated: Hibernated | None
+    ) -> Resumed:
+        """Open the context, bring back what was saved, and make sure that the browser still holds it.
+
+        Raises:
+            Gone: the browser lost a process during this, and what was restored before with it.
+        """
+        resumed = await restored(
+            process.browser,
+            hibernated,
+            context_options=self._options(process, grant),
+            prepare=partial(self._prepare, process, grant),
+            seconds=min(RESTORE_SECONDS, self._config.connect_seconds / 3),
+        )
+        await process.guard()
+        if not process.whole:
+            with anyio.move_on_after(DEATH_SECONDS):
+                await process.lost.wait()
+            raise Gone
+        return resumed
 
     def _options(self, process: BrowserProcess, grant: Grant | None) -> dict[str, Any]:
         config = self._config
@@ -230,7 +246,27 @@ async def _unavailable(
     )
 
 
-async def _saved(seal: Seal | None, session: BrowserSession, light: bool) -> Snapshot:
+@dataclass(slots=True)
+class Jar:
+    """Whether the last snapshot of a session held cookies, and the browser that may have lost them since."""
+
+    process: BrowserProcess
+    full: bool
+
+    def accept(self, cookies: Sequence[object]) -> None:
+        """Take note of the cookies of a new snapshot.
+
+        Raises:
+            ServiceUnavailable: it holds none, the one before did, and it is not known whether the browser lost them.
+        """
+        if self.full and not cookies and not self.process.known_whole:
+            raise ServiceUnavailable(
+                "The browser has no cookies any more, and does not say whether it lost them."
+            )
+        self.full = bool(cookies)
+
+
+async def _saved(seal: Seal | None, jar: Jar, session: BrowserSession, light: bool) -> Snapshot:
     found = await saved(
         session.context,
         session.tabs.pages,
@@ -239,6 +275,7 @@ async def _saved(seal: Seal | None, session: BrowserSession, light: bool) -> Sna
         seconds=CHECKPOINT_SECONDS if light else SAVE_SECONDS,
         origins=session.origins,
     )
+    jar.accept(found.cookies)
     return replace(found, on=session.on()).snapshot(seal)
 
 

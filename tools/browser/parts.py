@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 BROWSER: Final = "browser"
 ZYGOTE: Final = "zygote"
+NETWORK: Final = "network.mojom.NetworkService"
 NEEDED: Final = {
-    "network.mojom.NetworkService": "its network process ended",
+    NETWORK: "its network process ended",
     "storage.mojom.StorageService": "its storage process ended",
     ZYGOTE: "the process that starts its pages ended",
 }
@@ -30,12 +31,23 @@ class Parts:
         self._browser = browser
         self._session: Any = None
 
+    async def start_network(self, *, within: float) -> None:
+        """Have the browser start its network process, unless it does not within some seconds. Never raises.
+
+        A headless shell starts it when it is first needed. Started later than the guard looks, its end goes unnoticed.
+        """
+        with suppress(Exception), anyio.move_on_after(within):
+            await (await self._devtools()).send("Storage.getCookies")
+
+    async def _devtools(self) -> Any:
+        if self._session is None:
+            self._session = await self._browser.new_browser_cdp_session()
+        return self._session
+
     async def now(self, *, within: float) -> list[tuple[str, int]]:
         """Return kind and pid of each that runs; nothing when the browser does not say within some seconds. Never raises."""
         with suppress(Exception), anyio.move_on_after(within):
-            if self._session is None:
-                self._session = await self._browser.new_browser_cdp_session()
-            found: Any = await self._session.send("SystemInfo.getProcessInfo")
+            found: Any = await (await self._devtools()).send("SystemInfo.getProcessInfo")
             parts = [(part["type"], part["id"]) for part in found["processInfo"]]
             return [*parts, *((ZYGOTE, zygote) for zygote in _zygotes(dict(parts)[BROWSER]))]
         return []
@@ -47,4 +59,4 @@ def _zygotes(browser: int) -> list[int]:
     return [child for child in children if f"--type={ZYGOTE}" in proc.command_line(child)]
 
 
-__all__ = ["BROWSER", "NEEDED", "Parts"]
+__all__ = ["BROWSER", "NEEDED", "NETWORK", "Parts"]

@@ -24,7 +24,7 @@ from .driver import CHECK_SECONDS, RECOVERY, Driver
 from .failures import said, why_not_started
 from .gate import Gate
 from .living import while_living
-from .parts import BROWSER, NEEDED, Parts
+from .parts import BROWSER, NEEDED, NETWORK, Parts
 from .popups import Popups
 
 if TYPE_CHECKING:
@@ -64,9 +64,10 @@ class BrowserProcess:
         """Its process, None for a browser elsewhere."""
         self._parts = parts
         self._spawn = spawn
-        self.whole = True
-        """Whether it has all processes that it needs; what it says is stored may be wrong otherwise."""
-        self._guarded: set[int] = set()
+        self._whole = True
+        self._guarded: dict[int, str | None] = {}
+        """The processes that it needs, and when each started."""
+        self._network_guarded = False
         self._checking = anyio.Lock()
         self.driver = driver
         self.sessions = 0
@@ -82,6 +83,24 @@ class BrowserProcess:
 
     def __repr__(self) -> str:
         return f"<BrowserProcess {self.browser.version} sessions={self.sessions}>"
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has all guarded processes, by the operating system's word of this moment.
+
+        Without one of them, what it says is stored may be wrong, and so may be what a page showed since.
+        """
+        if self._whole:
+            self._whole = all(
+                proc.start_time(pid) == started for pid, started in self._guarded.items()
+            )
+        return self._whole
+
+    @property
+    def known_whole(self) -> bool:
+        """Whether it is whole and its network process was guarded, as far as this system can tell."""
+        tells = self._parts is not None and proc.LINUX
+        return self.whole and (self._network_guarded or not tells)
 
     def die(self, reason: str) -> None:
         """Note that it is gone and tell its sessions. Only the first reason counts."""
@@ -123,11 +142,10 @@ class BrowserProcess:
             self._spawn(self.check)
 
     async def identify(self) -> None:
-        """Find out which process it is, and guard what it has from the start."""
+        """Find out which process it is, and guard what it needs before anything is stored in it."""
         if self._parts is not None:
-            parts = await self._parts.now(within=CHECK_SECONDS)
-            self.pid = dict(parts).get(BROWSER)
-            self._guard(parts)
+            await self._parts.start_network(within=CHECK_SECONDS)
+            self._guard(await self._parts.now(within=CHECK_SECONDS))
 
     async def guard(self) -> None:
         """From now on count as dead without one of the processes that it needs.
@@ -139,16 +157,21 @@ class BrowserProcess:
         self._guard(await self._parts.now(within=GUARD_SECONDS))
 
     def _guard(self, parts: Iterable[tuple[str, int]]) -> None:
-        for kind, pid in parts:
-            if kind in NEEDED and pid not in self._guarded:
-                self._guarded.add(pid)
+        found = list(parts)
+        self.pid = self.pid or dict(found).get(BROWSER)
+        for kind, pid in found:
+            if proc.LINUX and kind in NEEDED and pid not in self._guarded:
+                self._guarded[pid] = proc.start_time(pid)
+                # One that ended before it could be guarded was needed all the same.
+                self._whole = self._whole and self._guarded[pid] is not None
+                self._network_guarded |= kind == NETWORK
                 self._spawn(self._end_with, pid, NEEDED[kind])
 
     async def _end_with(self, pid: int, reason: str) -> None:
         assert self.pid is not None
         if not await proc.ended(pid) or self.closing:
             return
-        self.whole = False
+        self._whole = False
         # A browser that is ending loses its processes first, and the reason is another one then.
         with anyio.move_on_after(ENDING_SECONDS):
             await self.lost.wait()
@@ -268,7 +291,6 @@ class Pool:
             process.sessions += 1
             process.unused = anyio.Event()
             process.driver.contexts += 1
-            self._spawn(process.guard)
             return process
 
     def _lock(self, whose: str | Domain) -> anyio.Lock:
