@@ -30,7 +30,9 @@ from .dialect import (
     lost,
     make_engine,
     set_durable,
+    sync,
     transaction,
+    usable,
     use_wal,
 )
 from .folder import Damaged, DataFolder
@@ -58,7 +60,8 @@ class KeptConnection:
 
     What runs on it runs whole: one hop to the thread for a transaction, however many statements it has. Cancelling a
     caller leaves its transaction to end by itself; the next one waits for it. A connection that failed is closed, and
-    replaced when it is next wanted, unless the database lives in it (`forever`). Work is run again when the database undid
+    replaced when it is next wanted, unless the database lives in it (`forever`) or the connection can go on: to open its
+    files again may be impossible just then. Work is run again when the database undid
     it because of somebody else's, or had closed the connection before; so it must bear that.
     """
 
@@ -125,7 +128,7 @@ class KeptConnection:
             conflict = conflicted(error)
             if lost(error):
                 connection.invalidate()  # there is nobody to say goodbye to
-            if not (self._forever or conflict):
+            if not (self._forever or conflict or usable(error)):
                 self._discard()
             if conflict or (lost(error) and not done):
                 raise _Undone(error, lost=not conflict) from None
@@ -216,6 +219,9 @@ class Connections:
         else:
             async with self._locked(place):
                 await self._open_file(place)
+            for reader in self._readers:
+                # They open their files now: later there may be no descriptor left.
+                await reader.run(revision)
 
     async def mend(self, error: Exception) -> bool:
         """Return whether an empty database has begun, because damage was the reason of an error.
@@ -285,7 +291,7 @@ class Connections:
             if durable and isinstance(place, DataFolder):
                 place.check()
                 if self.behind:
-                    place.flush()  # a transaction that changes nothing flushes nothing
+                    sync(connection)  # a transaction that changes nothing flushes nothing
             return work(connection)
 
         if not isinstance(place, DataFolder):
@@ -348,7 +354,7 @@ def _upgrade(database: RemoteDatabase, connection: Connection) -> None:
 def _explained() -> Generator[None]:
     try:
         yield
-    except (SQLAlchemyError, sqlite3.Error) as error:
+    except (SQLAlchemyError, sqlite3.Error, OSError) as error:
         if not blames_database(error):
             raise
         raise StoreUnavailable(explain(error)) from error

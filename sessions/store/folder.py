@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 
 from ..errors import StoreUnavailable
-from .dialect import FILE_NAME
+from .dialect import FILE_NAME, system_remedy
 from .log import is_orphaned, lengthen, size_of
 
 DAMAGED: Final = ".damaged-"
@@ -138,24 +138,6 @@ class DataFolder:
         """Whether the file is the one that was opened, as far as one was."""
         return self._identity is None or self._current() == self._identity
 
-    def flush(self) -> None:
-        """Have everything on the disk that was committed.
-
-        Raises:
-            StoreUnavailable: when the disk failed.
-        """
-        try:
-            # SQLite holds no lock on the log, so closing it drops none.
-            log = os.open(f"{self.file}-wal", os.O_RDONLY)
-        except FileNotFoundError:
-            return
-        try:
-            os.fsync(log)
-        except OSError as error:
-            raise _unusable(error) from error
-        finally:
-            os.close(log)
-
     def _current(self) -> tuple[int, int] | None:
         try:
             found = self.file.stat()
@@ -175,6 +157,8 @@ def _taken(handle: int) -> bool:
 
 
 def _unusable(error: OSError) -> StoreUnavailable:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE):
+        return StoreUnavailable(f"{FILE_NAME} {system_remedy(error)}.")
     reason = (error.strerror or type(error).__name__).lower()
     return StoreUnavailable(
         f"{FILE_NAME} cannot be opened: {reason}. Choose a data folder on a local disk that you can write to."

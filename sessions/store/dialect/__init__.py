@@ -6,9 +6,9 @@ its own file; only that of SQLite is loaded before it is needed.
 
 from __future__ import annotations
 
-from .errors import blames_database, conflicted, explain, lost, violated
+from .errors import blames_database, conflicted, explain, lost, system_remedy, usable, violated
 from .remote import RemoteDatabase, interrupt
-from .sqlite import FILE_NAME, WRITES, damaged, make_engine, set_durable, use_wal
+from .sqlite import FILE_NAME, WRITES, damaged, make_engine, set_durable, sync, use_wal
 from .statements import (
     accumulate,
     alone,
@@ -44,8 +44,11 @@ __all__ = [
     "make_engine",
     "packed",
     "set_durable",
+    "sync",
+    "system_remedy",
     "transaction",
     "upsert",
+    "usable",
     "use_wal",
     "violated",
 ]

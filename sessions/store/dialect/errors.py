@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from importlib import import_module
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from sqlalchemy.exc import DBAPIError, InvalidRequestError
 
@@ -17,6 +18,7 @@ class _Explains(Protocol):
     def blames_database(self, origin: BaseException) -> bool: ...
     def conflicted(self, origin: BaseException) -> bool: ...
     def violated(self, origin: BaseException) -> Violated: ...
+    def usable(self, origin: BaseException) -> bool: ...
     def explain(self, origin: BaseException) -> str: ...
 
 
@@ -38,7 +40,7 @@ def blames_database(error: BaseException) -> bool:
     origin = _origin(error)
     found = _of(origin)
     if found is None:
-        return isinstance(origin, StoreUnavailable | InvalidRequestError)
+        return isinstance(origin, StoreUnavailable | InvalidRequestError | OSError)
     return lost(error) or found.blames_database(origin)
 
 
@@ -54,6 +56,13 @@ def lost(error: BaseException) -> bool:
     return isinstance(error, DBAPIError) and error.connection_invalidated
 
 
+def usable(error: BaseException) -> bool:
+    """Return True if the connection works again as soon as the cause of the error is gone."""
+    origin = _origin(error)
+    found = _of(origin)
+    return isinstance(origin, OSError) if found is None else found.usable(origin)
+
+
 def violated(error: BaseException) -> Violated:
     """Tell which unique constraint a refused row ran into."""
     origin = _origin(error)
@@ -65,6 +74,32 @@ def explain(error: Exception) -> str:
     """Say in one line what is wrong with the database and what to do. Never a folder, an address or a value."""
     origin = _origin(error)
     found = _of(origin)
+    if isinstance(origin, OSError):
+        return f"The database {system_remedy(origin)}."
     if found is None:
         return f"The database failed ({type(origin).__name__}). Run `statehold doctor` to check it."
     return found.explain(origin)
+
+
+FULL: Final = "cannot grow because the disk is full. Free some space and try again"
+_SYSTEM: Final = {
+    errno.ENOSPC: FULL,
+    errno.EDQUOT: "cannot grow because the disk quota is used up. Free some space and try again",
+    **dict.fromkeys(
+        (errno.EMFILE, errno.ENFILE),
+        "cannot open a file: too many open files. Close some connections, or raise the limit (ulimit -n)",
+    ),
+    errno.EIO: "cannot be read or written. Check the disk it lies on",
+    errno.EROFS: "lies on a disk that is mounted read-only. Choose another data folder",
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM),
+        "cannot be written. Check its permissions, or choose another data folder",
+    ),
+}
+
+
+def system_remedy(error: OSError) -> str:
+    """Return what an operating system error says of the database, and the remedy; without a subject and a full stop."""
+    found = _SYSTEM.get(error.errno or 0)
+    reason = (error.strerror or type(error).__name__).lower()
+    return found or f"failed: {reason}. Run `statehold doctor` to check it"

@@ -176,6 +176,10 @@ def conflicted(origin: BaseException) -> bool:
     return _code(origin) in _CONFLICTS
 
 
+def usable(origin: BaseException) -> bool:
+    return False  # a new connection costs little, and the server has freed what the old one held
+
+
 def violated(origin: BaseException) -> Violated:
     found = str(origin)
     if _code(origin) != 1062:

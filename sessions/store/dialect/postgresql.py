@@ -134,6 +134,10 @@ def conflicted(origin: BaseException) -> bool:
     return _state(origin) in _CONFLICTS
 
 
+def usable(origin: BaseException) -> bool:
+    return False  # a new connection costs little, and the server has freed what the old one held
+
+
 def violated(origin: BaseException) -> Violated:
     found = getattr(getattr(origin, "diag", None), "constraint_name", None)
     if found == "session_name":

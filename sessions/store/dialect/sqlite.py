@@ -69,6 +69,15 @@ def set_durable(connection: Connection, durable: bool) -> None:
     run(connection, f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}", ())
 
 
+def sync(connection: Connection) -> None:
+    """Change a page of the database in the transaction that runs, so that its commit flushes the log to the disk.
+
+    The commits before it are in the same log. SQLite has the log open; to flush it ourselves, we would need a descriptor.
+    """
+    value = run(connection, "PRAGMA user_version", ())[0][0]
+    run(connection, f"PRAGMA user_version={int(value)}", ())
+
+
 def _begin(connection: Connection) -> None:
     # A read is one statement and needs no transaction. A write that began as a read could fail when it is upgraded.
     if connection.get_execution_options().get(WRITES) and not _driver(connection).in_transaction:
@@ -171,6 +180,14 @@ def blames_database(origin: BaseException) -> bool:
 
 def conflicted(origin: BaseException) -> bool:
     return False  # there is one writer at a time
+
+
+_TRANSIENT = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL}
+
+
+def usable(origin: BaseException) -> bool:
+    code = getattr(origin, "sqlite_errorcode", None)
+    return code is not None and (code & 0xFF) in _TRANSIENT
 
 
 def violated(origin: BaseException) -> Violated:

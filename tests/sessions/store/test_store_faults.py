@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -101,15 +102,47 @@ async def test_a_full_disk_is_told_and_works_again_when_there_is_space(tmp_path:
         await _prepare(store)
         pages = (tmp_path / "statehold.db").stat().st_size // 4096 + 50
 
-        def fill(connection: Connection) -> None:
-            connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+        async def allow(pages: int) -> None:
+            def limit(connection: Connection) -> None:
+                connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
 
-        # The limit goes with the connection, which is given up when it fails.
-        await store._connections.write(fill)  # pyright: ignore[reportPrivateUsage]
+            await store._connections.write(limit)  # pyright: ignore[reportPrivateUsage]
+
+        await allow(pages)
         big = {"metadata": {"text": "x" * 2_000_000}}
         with pytest.raises(StoreUnavailable, match=r"statehold\.db cannot grow"):
             await store.write(Write("sh_a", NODE, 1, session=big))
+        # The connection is kept when the disk is full: there may be no descriptor for another one.
+        await allow(1_000_000)
         await store.write(Write("sh_a", NODE, 1, session=big))
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EDQUOT, "the disk quota is used up"),
+        (errno.EMFILE, "too many open files"),
+        (errno.EIO, "cannot be read or written"),
+    ],
+)
+async def test_an_error_of_the_operating_system_is_told_and_costs_no_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
+) -> None:
+    async with _store(tmp_path) as store:
+        await _prepare(store)
+        store.append(entry("sh_a", 1), NODE)
+
+        def failing(folder: DataFolder) -> None:
+            raise OSError(number, os.strerror(number))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(DataFolder, "check", failing)
+            with pytest.raises(StoreUnavailable, match=words):
+                await store.flush()
+        await store.flush()
+        assert [e.seq for e in await store.journal("sh_a")] == [1]
+        assert store.dropped == 0
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
@@ -21,8 +22,7 @@ from statehold.sessions.lifecycle import Status
 from statehold.sessions.records import BindingRecord, SnapshotRecord, StateRecord
 from statehold.sessions.redaction import Redactor
 from statehold.sessions.services import CallResult
-from statehold.sessions.store import SQLStore, Store, Write, writer
-from statehold.sessions.store.folder import DataFolder
+from statehold.sessions.store import SQLStore, Store, Write, connections, writer
 from statehold.sessions.store.writer import LATER
 
 
@@ -353,14 +353,14 @@ class Flushes:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
         self.one = threading.Event()
-        real = DataFolder.flush
+        real = connections.sync
 
-        def flush(folder: DataFolder) -> None:
-            real(folder)
+        def sync(connection: Connection) -> None:
+            real(connection)
             self.count += 1
             self.one.set()
 
-        monkeypatch.setattr(DataFolder, "flush", flush)
+        monkeypatch.setattr(connections, "sync", sync)
 
 
 async def test_what_nobody_waits_for_is_on_the_disk_when_somebody_asks(
@@ -405,15 +405,15 @@ async def test_a_flush_that_failed_is_tried_again(
 ) -> None:
     monkeypatch.setattr(writer, "SYNC", 0.001)
     flushes, failures = Flushes(monkeypatch), [1, 2]
-    real = DataFolder.flush
+    real = connections.sync
 
-    def failing(folder: DataFolder) -> None:
+    def failing(connection: Connection) -> None:
         if failures:
             failures.pop()
-            raise StoreUnavailable("no")
-        real(folder)
+            raise OSError(errno.EIO, "no")
+        real(connection)
 
-    monkeypatch.setattr(DataFolder, "flush", failing)
+    monkeypatch.setattr(connections, "sync", failing)
     async with SQLStore.sqlite(tmp_path) as store:
         await store.join(node_record(NODE))
         await Sessions(store).make("sh_a")

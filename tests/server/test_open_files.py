@@ -1,0 +1,69 @@
+"""A server without a free file descriptor: acknowledged calls stay in the journal, new sessions are refused cleanly."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+from front import Way, code_of, count, opened_session, service, serving, structured, toml
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="changes the limits of a process")
+
+
+@contextmanager
+def no_descriptor_left(pid: int) -> Generator[None]:
+    """Let a process open nothing more; what it has open stays open."""
+    process = psutil.Process(pid)
+    before = process.rlimit(psutil.RLIMIT_NOFILE)
+    # A new descriptor gets the lowest free number, so that the gaps below the limit have to be few.
+    used = sorted(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
+    free = next(number for number in range(len(used) + 1) if number not in used)
+    process.rlimit(psutil.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        yield
+    finally:
+        process.rlimit(psutil.RLIMIT_NOFILE, before)
+
+
+async def committed(data: Path, calls: int) -> None:
+    """Wait until so many calls are in the database."""
+    with anyio.fail_after(20), closing(sqlite3.connect(data / "statehold.db")) as database:
+        query = "SELECT count(*) FROM journal WHERE tool = 'inc'"
+        while database.execute(query).fetchone()[0] < calls:  # noqa: ASYNC110 - another process
+            await anyio.sleep(0.01)
+
+
+async def test_calls_acknowledged_without_a_descriptor_are_in_the_journal(tmp_path: Path) -> None:
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({"services": {"quick": service("quick")}}))
+    data = tmp_path / "data"
+    with serving(config, data, as_installed=True) as running:
+        async with Way("http", "modern", config, data, url=running.url).connect() as client:
+            session = await opened_session(client)
+            await count(client, session)
+            with no_descriptor_left(running.process.pid):
+                for calls in range(2, 5):
+                    assert await count(client, session) == calls
+                    # Committed, and not flushed to the disk yet: the next durable write has to do both.
+                    await committed(data, calls)
+                    found = await client.call_tool(
+                        "session_note", {"session_id": session, "role": "user", "content": "x"}
+                    )
+                    assert not found.is_error
+                made = await client.call_tool("session_create", {})
+                assert not made.is_error or code_of(made) == "service_unavailable"
+            await opened_session(client)
+            history = structured(
+                await client.call_tool("session_history", {"session_id": session, "last": 100})
+            )
+    entries = history["entries"]
+    assert [e["seq"] for e in entries] == list(range(1, len(entries) + 1))
+    assert len([e for e in entries if e.get("tool") == "inc"]) == 4
+    assert "Traceback" not in running.log
