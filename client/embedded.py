@@ -20,7 +20,7 @@ from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.transport_context import TransportContext
 
-from ..server.config import TOOLSETS, Config, ConfigError
+from ..server.config import TOOLSETS, Config
 from ..server.config_load import load
 from ..server.config_services import read_services
 from ..server.daemon import opened
@@ -137,21 +137,12 @@ class EmbeddedChannel:
         given = plain(params)
         try:
             if method == "tools/call":
-                self._refuse_mistake()
                 found = await self._face.call(_context(exchange, given))
                 # What our own tools show is partly what is kept; what others answer came over a pipe.
                 return plain(found) if given["name"] in self._face.catalog.own else found
-            found = await self._handle(cast("Any", exchange), method, given)
-            # A list waits for the services: only now it is known whether they go together.
-            self._refuse_mistake()
-            return found
+            return await self._handle(cast("Any", exchange), method, given)
         except MCPError as error:
             raise Refused(error.code, error.message, error.error.data) from None
-
-    def _refuse_mistake(self) -> None:
-        assert self.gateway is not None
-        if self.gateway.refused is not None:
-            raise ConfigError(str(self.gateway.refused))
 
 
 def _context(exchange: Exchange, params: JSON) -> RequestContext:

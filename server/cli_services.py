@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -17,6 +17,7 @@ from .cli_parser import FAILURE, OK
 from .config import Config, ConfigError, ServiceConfig
 
 if TYPE_CHECKING:
+    from ..sessions.services import ToolSpec
     from ..tools.upstream.service import Check
 
 JSON = dict[str, Any]
@@ -104,6 +105,9 @@ def _check(config: Config, arguments: Namespace) -> int:
     elif checks:
         head = ("NAME", "", "TRANSPORT", "PROTOCOL", "SERVER", "TOOLS", "TOOK", "ERROR")
         say(table(head, [_row(check) for check in checks]))
+        for check in checks:
+            if check.renamed is not None:
+                say(f"{check.service}: {check.renamed}")
     return OK if all(check.ok for check in checks) else FAILURE
 
 
@@ -111,15 +115,20 @@ async def _checked(config: Config, wanted: Mapping[str, ServiceConfig]) -> list[
     """Start them, a few at a time, in folders of their own that are removed again."""
     from ..tools.upstream.ledger import Ledger
     from .services import service_of
+    from .tool_names import configured_renames
 
     found: dict[str, Check] = {}
+    tools: dict[str, Sequence[ToolSpec]] = {}
     slots = anyio.Semaphore(_AT_ONCE)
     ledger = Ledger(None)
     apart = config.model_copy(update={"ephemeral": True})
 
     async def check(name: str, service: ServiceConfig) -> None:
         async with slots:
-            found[name] = await service_of(name, service, apart, ledger, alone=True).check()
+            opened = service_of(name, service, apart, ledger, alone=True)
+            found[name] = await opened.check()
+            if found[name].ok:
+                tools[name] = await opened.tools()
 
     try:
         async with anyio.create_task_group() as tasks:
@@ -128,7 +137,8 @@ async def _checked(config: Config, wanted: Mapping[str, ServiceConfig]) -> list[
     finally:
         with anyio.CancelScope(shield=True):
             await ledger.aclose()
-    return [found[name] for name in wanted]
+    renames = configured_renames(config, tools)
+    return [replace(found[name], renamed=renames.get(name)) for name in wanted]
 
 
 def _row(check: Check) -> tuple[Any, ...]:

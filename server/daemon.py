@@ -21,7 +21,6 @@ from mcp.server.runner import serve_dual_era_loop
 
 from ..sessions.clock import SystemClock
 from ..sessions.cluster import Node
-from ..tools.catalog import CatalogError
 from ..tools.upstream.ledger import Ledger
 from ..tools.upstream.service import UpstreamService
 from .changes import ListWatcher
@@ -99,11 +98,7 @@ def _wire(gateway: Gateway, ledger: Ledger, alone: bool, port: int | None) -> No
 
 
 def run_stdio(config: Config) -> int:
-    """Serve one client over stdin and stdout until it leaves or a signal comes. Return the exit code.
-
-    Raises:
-        ConfigError: two tools have one name.
-    """
+    """Serve one client over stdin and stdout until it leaves or a signal comes. Return the exit code."""
     configure(config.log)
     raise_limit()
     anyio.run(_serve_stdio, config, backend_options={"use_uvloop": _uvloop()})
@@ -111,13 +106,11 @@ def run_stdio(config: Config) -> int:
 
 
 async def _serve_stdio(config: Config) -> None:
-    refused: CatalogError | None = None
     async with opened(config, address=f"stdio, pid {os.getpid()}", alone=True) as gateway:
         face = Face(gateway, version=version("statehold"), pinned=config.server.session)
         async with stdio_streams() as stdio, anyio.create_task_group() as tasks:
             ending = Ending()
             await tasks.start(_watch_signals, ending)
-            tasks.start_soon(_watch_catalog, gateway, ending)
             tasks.start_soon(_watch_client, gateway, face, stdio, ending)
             tasks.start_soon(_end_stdio, gateway, face, stdio, ending)
             await serve_dual_era_loop(
@@ -128,8 +121,6 @@ async def _serve_stdio(config: Config) -> None:
                 init_options=face.create_initialization_options(),
             )
             tasks.cancel_scope.cancel()
-        refused = gateway.refused
-    _refuse(refused)
 
 
 async def _watch_client(gateway: Gateway, face: Face, stdio: Stdio, ending: Ending) -> None:
@@ -177,18 +168,6 @@ async def _watch_signals(
             ending.signalled()
 
 
-async def _watch_catalog(gateway: Gateway, ending: Ending) -> None:
-    try:
-        await gateway.ready()
-    except CatalogError:
-        ending.begin()
-
-
-def _refuse(error: CatalogError | None) -> None:
-    if error is not None:
-        raise ConfigError(str(error))
-
-
 # HTTP
 
 
@@ -210,7 +189,7 @@ def run_http(config: Config) -> int:
     """Listen until a signal comes. Return the exit code.
 
     Raises:
-        ConfigError: the address cannot be listened on, the tokens cannot be read, or two tools have one name.
+        ConfigError: the address cannot be listened on, or the tokens cannot be read.
     """
     configure(config.log)
     raise_limit()
@@ -222,7 +201,6 @@ def run_http(config: Config) -> int:
 
 async def _serve_http(config: Config, listener: socket.socket, tokens: StaticTokens | None) -> None:
     url = _url(listener)
-    refused: CatalogError | None = None
     alone = config.server.loopback and config.server.tokens is None
     address, port = f"{url}, pid {os.getpid()}", listener.getsockname()[1]
     async with opened(config, address=address, alone=alone, port=port) as gateway:
@@ -243,15 +221,12 @@ async def _serve_http(config: Config, listener: socket.socket, tokens: StaticTok
         async with anyio.create_task_group() as tasks:
             ending = Ending()
             await tasks.start(_watch_signals, ending)
-            tasks.start_soon(_watch_catalog, gateway, ending)
             tasks.start_soon(_end_http, gateway, face, streams, server, ending)
             tasks.start_soon(_hurry_http, server, ending)
             sys.stderr.write(f"Statehold listens on {url}/mcp\n")
             sys.stderr.flush()
             await server.serve([listener])
             tasks.cancel_scope.cancel()
-        refused = gateway.refused
-    _refuse(refused)
 
 
 async def _end_http(

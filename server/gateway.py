@@ -31,7 +31,7 @@ from ..sessions.services import JSON, Service, ToolSpec
 from ..sessions.store.base import Store
 from ..tools.admin_tools import AdminTools
 from ..tools.branch_tools import BranchTools
-from ..tools.catalog import Catalog, CatalogError, Entry, Naming, Offer
+from ..tools.catalog import Catalog, Entry, Naming, Offer
 from ..tools.history_tools import HistoryTools
 from ..tools.own import OwnTool
 from ..tools.session_tools import SessionTools
@@ -40,6 +40,7 @@ from ..tools.upstream.config import UpstreamConfig
 from .config import Config, ServiceConfig
 from .own_calls import OwnCalls
 from .repeats import Repeats
+from .tool_names import offer_of
 
 logger = logging.getLogger("statehold.server")
 
@@ -77,10 +78,9 @@ class Gateway:
         self.on_prompts_changed: list[Callable[[], Awaitable[None]]] = []
         self._tools: dict[str, Sequence[ToolSpec]] = {}
         self._problems: dict[str, str] = {}
-        self._left_out: set[str] = set()
+        self._renames: dict[str, str] = {}
         self._catalogs: dict[Naming, Catalog] = {}
         self._probed = anyio.Event()
-        self._settled = anyio.Event()
         self._more = anyio.Event()
         self._stopped = False
         self._patient_until = math.inf
@@ -90,8 +90,6 @@ class Gateway:
         self.make: Callable[[str, ServiceConfig], Service] | None = None
         """Makes a service of its settings; None where none can be added."""
         self.own: dict[str, OwnTool] = {}
-        self.refused: CatalogError | None = None
-        """Why the configured services cannot be served together."""
 
     async def __aenter__(self) -> Self:
         await self._stack.__aenter__()
@@ -144,6 +142,7 @@ class Gateway:
             "service": name,
             "status": unavailable if tools is None else "available",
             "problem": self._problems.get(name),
+            "renamed": self._renames.get(name),
             "tools": None if tools is None else len(tools),
             "scope": service.scope,
             "pause": service.pause,
@@ -168,27 +167,39 @@ class Gateway:
     async def entry(self, name: str, naming: Naming) -> Entry | None:
         """Return where a call of a tool goes, None for an unknown tool.
 
-        Waits for services that were not probed yet only as long as none of the others has the tool.
+        Waits until a service has the tool, or all were probed. For a service that is earlier in the configuration, and may
+        have a tool of that name, it waits as long as a list does.
 
         Raises:
             ServiceUnavailable: the gateway is left, and nobody knows whether there is such a tool.
         """
         while True:
             found = self.catalog_nowait(naming).entries.get(name)
+            if self._probed.is_set():
+                return found
+            deadline = math.inf
             if found is not None:
+                deadline = self._patient_until if self._may_go_to_earlier(found) else -math.inf
+            if anyio.current_time() >= deadline:
                 return found
             self._refuse_when_stopped()
-            if self._probed.is_set():
-                return None
-            await self._more.wait()
+            with anyio.CancelScope(deadline=deadline):
+                await self._more.wait()
+
+    def _may_go_to_earlier(self, entry: Entry) -> bool:
+        """Whether a service that was not probed yet, and precedes that of the entry, may have a tool of its name."""
+        for name in self.services:
+            if name == entry.service:
+                return False
+            waiting = name not in self._tools and name not in self._problems
+            if waiting and self._offer(name).may_have(entry.name):
+                return True
+        return False
 
     def missing(self, name: str) -> str | None:
         """Return why a tool that is in no list may exist all the same: the service that may have it cannot be asked."""
         for service, reason in self._problems.items():
-            settings = self.config.services[service]
-            inner = name.removeprefix(settings.prefix)
-            included = settings.include is None or inner in settings.include
-            if name.startswith(settings.prefix) and included and inner not in settings.exclude:
+            if self._offer(service).may_have(name):
                 return f"The tools of {service} are not known: {reason}"
         return None
 
@@ -207,13 +218,10 @@ class Gateway:
             if tool.pinned or naming != "pinned"
         ]
         offers = [self._offer(name) for name in self.services if name in self._tools]
-        return Catalog(offers, own, naming=naming, header=header)
+        return Catalog(offers, own, reserved=self.own, naming=naming, header=header)
 
     def _offer(self, name: str) -> Offer:
-        settings = self.config.services[name]
-        return Offer(
-            name, self._tools[name], settings.prefix, settings.include, tuple(settings.exclude)
-        )
+        return offer_of(name, self.config.services[name], self._tools.get(name, ()))
 
     # Probing.
 
@@ -221,12 +229,9 @@ class Gateway:
         """Wait until every service was probed.
 
         Raises:
-            CatalogError: two tools would have the same name; as soon as that is known.
             ServiceUnavailable: the gateway is left.
         """
-        await self._settled.wait()
-        if self.refused is not None:
-            raise self.refused
+        await self._probed.wait()
         self._refuse_when_stopped()
 
     async def _probe(self) -> None:
@@ -242,7 +247,6 @@ class Gateway:
 
     def _release(self) -> None:
         self._probed.set()
-        self._settled.set()
         self._tell_more()
 
     def _refuse_when_stopped(self) -> None:
@@ -251,34 +255,23 @@ class Gateway:
 
     async def _probe_first(self, name: str, service: Service) -> None:
         tools = await self._probe_one(name, service)
-        if tools is None:
-            return
-        late = anyio.current_time() > self._patient_until
-        error = self._offered(name, tools)
-        if error is None:
-            self._tell_more()
+        if tools is not None:
+            late = anyio.current_time() > self._patient_until
+            self._offered(name, tools)
             if late:
                 await self.tools_changed()
-        elif late:
-            self._leave_out(name, error)
-        else:
-            self.refused = error
-            self._settled.set()
+        self._tell_more()
 
-    def _offered(self, name: str, tools: Sequence[ToolSpec]) -> CatalogError | None:
-        """Have the tools of a service listed. Returns why they cannot be; then the list is as it was."""
-        kept = self._tools.get(name)
+    def _offered(self, name: str, tools: Sequence[ToolSpec]) -> None:
+        """List the tools of a service from now on, and log which of them go by another name."""
         self._tools[name] = tools
         self._catalogs.clear()
-        try:
-            self.catalog_nowait("explicit")
-        except CatalogError as error:
-            if kept is None:
-                del self._tools[name]
-            else:
-                self._tools[name] = kept
-            return error
-        return None
+        renames = self.catalog_nowait("explicit").renames_by_service()
+        for service in self.services:
+            line = renames.get(service)
+            if line is not None and line != self._renames.get(service):
+                logger.warning("service %s: %s", service, line)
+        self._renames = renames
 
     def _tell_more(self) -> None:
         self._more.set()
@@ -295,9 +288,9 @@ class Gateway:
         return tools
 
     async def _probe_again(self) -> None:
-        while self._problems.keys() - self._left_out:
+        while self._problems:
             await anyio.sleep(RETRY_SECONDS)
-            for name in self._problems.keys() - self._left_out:
+            for name in list(self._problems):
                 tools = await self._probe_one(name, self.services[name])
                 if tools is not None:
                     await self.update_tools(name, tools)
@@ -307,28 +300,15 @@ class Gateway:
         kept = self._tools.get(name)
         if kept is not None and [s.definition for s in kept] == [s.definition for s in tools]:
             return
-        error = self._offered(name, tools)
-        # At the start a clash would have been refused; now the others must not suffer from it.
-        if error is None:
-            await self.tools_changed()
-        elif kept is not None:
-            logger.warning("the new tools of %s are not served: %s", name, error)
-        else:
-            self._leave_out(name, error)
-
-    def _leave_out(self, name: str, error: CatalogError) -> None:
-        """Go on without a service that came too late to be refused: the names of its tools are in use."""
-        self._problems[name] = str(error)
-        self._left_out.add(name)
-        logger.warning("the tools of %s are not served: %s", name, error)
+        self._offered(name, tools)
+        self._tell_more()
+        await self.tools_changed()
 
     async def add_service(self, name: str, settings: UpstreamConfig) -> None:
         """Offer one more service from now on. New sessions use it; older ones have to be bound to it.
 
-        Waits a while for services that were not probed yet: theirs are the names that they have.
-
         Raises:
-            InvalidArgument: there is a service of that name, or one of its tools has the name of another tool.
+            InvalidArgument: there is a service of that name.
             ServiceUnavailable: it cannot be opened, or does not list its tools. It is not added then.
         """
         if self.make is None or name in self.services or name in self._adding:
@@ -339,7 +319,6 @@ class Gateway:
         try:
             service = self.make(name, settings)
             tools = await service.tools()
-            await self._patient()
             self._take_in(name, settings, service, tools)
         finally:
             self._adding.discard(name)
@@ -349,16 +328,11 @@ class Gateway:
     def _take_in(
         self, name: str, settings: UpstreamConfig, service: Service, tools: Sequence[ToolSpec]
     ) -> None:
-        before = self.config
-        services = {**before.services, name: settings}
-        self.config = before.model_copy(update={"services": services})
+        services = {**self.config.services, name: settings}
+        self.config = self.config.model_copy(update={"services": services})
         self.services[name] = service
-        error = self._offered(name, tools)
-        if error is not None:
-            self.config = before
-            del self.services[name]
-            raise InvalidArgument(f"{error}.")
         self.registry.services[name] = service
+        self._offered(name, tools)
 
     async def tools_changed(self) -> None:
         """Forget the tool list and tell every client to ask again."""

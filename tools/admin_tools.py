@@ -59,6 +59,7 @@ class ServiceState(BaseModel):
     service: str
     status: Literal["available", "unavailable", "starting"]
     problem: str | None
+    renamed: str | None
     tools: int | None
     scope: str
     pause: str

@@ -31,11 +31,10 @@ OTHER_ARGUMENT = "statehold_session_id"
 SERVICE_META = "statehold/service"
 """Where the list says of which service a tool is."""
 
+SHOWN_RENAMES = 5
+"""Renamed tools that one line of a log names."""
+
 _NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
-
-
-class CatalogError(Exception):
-    """Raised at start when two tools would have the same name; says which and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,51 @@ class Offer:
     prefix: str = ""
     include: Sequence[str] | None = None
     exclude: Sequence[str] = ()
+
+    def may_have(self, name: str) -> bool:
+        """Whether a tool of this service could have a name in the list, as far as the configuration says."""
+        return any(self._chooses(inner) for inner in self._inner_names(name))
+
+    def _inner_names(self, name: str) -> Iterable[str]:
+        for prefix in (self.prefix, own_prefix(self.service) + self.prefix):
+            if name.startswith(prefix):
+                yield name.removeprefix(prefix)
+
+    def _chooses(self, tool: str) -> bool:
+        return tool not in self.exclude and (self.include is None or tool in self.include)
+
+    def chosen(self) -> list[ToolSpec]:
+        return [spec for spec in self.tools if self._chooses(spec.name)]
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """A tool that is listed under another name, since an earlier service, or Statehold, has a tool of its name."""
+
+    service: str
+    wanted: str
+    """The tool's name, with the configured prefix."""
+    name: str
+    """Its name in the list."""
+    holder: str | None
+    """The service with the tool of that name; None for Statehold itself."""
+
+
+def describe_renames(renames: Sequence[Rename]) -> str:
+    """Say in one line, for a log or a report, which tools of one service are renamed, why, and how to decide it."""
+    service = renames[0].service
+    shown = ", ".join(f"{rename.wanted} is {rename.name}" for rename in renames[:SHOWN_RENAMES])
+    more = f" and {len(renames) - SHOWN_RENAMES} more" if len(renames) > SHOWN_RENAMES else ""
+    holders = sorted({rename.holder or "Statehold itself" for rename in renames})
+    return (
+        f"{', '.join(holders)} had {'this name' if len(renames) == 1 else 'these names'} first: {shown}{more}; "
+        f"prefix in [services.{service}] names them otherwise"
+    )
+
+
+def own_prefix(service: str) -> str:
+    """Return the prefix that tells the tools of a service from others of the same name."""
+    return re.sub(r"[^A-Za-z0-9_.\-/]", "_", service) + "_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +113,23 @@ class Catalog:
         offers: Iterable[Offer],
         own: Iterable[JSON] = (),
         *,
+        reserved: Iterable[str] = (),
         naming: Naming = "explicit",
         header: bool = False,
     ) -> None:
         """Merge the offers after our own tools.
 
-        Raises:
-            CatalogError: a name stands for two tools.
+        The first holder of a name keeps it: ours, then those of the services in the given order. A later tool of that name
+        gets its service's name in front. Names in `reserved` are those of our tools too, although they are not listed here,
+        so that a tool has one name in every way of naming sessions.
         """
         self.own: dict[str, JSON] = {tool["name"]: tool for tool in own}
         self.entries: dict[str, Entry] = {}
+        self.renames: list[Rename] = []
+        self._reserved = self.own.keys() | set(reserved)
         for offer in offers:
-            for spec in _chosen(offer):
-                self._add(offer, spec, naming, header)
+            for spec, name in self._named(offer):
+                self._add(offer, spec, name, naming, header)
         self.definitions: list[JSON] = [
             *self.own.values(),
             *(entry.definition for entry in self.entries.values()),
@@ -92,35 +140,51 @@ class Catalog:
         )
         """The tools that mirror arguments in `Mcp-Param-*` headers."""
 
+    def renames_by_service(self) -> dict[str, str]:
+        """Return a line for each service with renamed tools; see describe_renames()."""
+        by_service = itertools.groupby(self.renames, key=lambda rename: rename.service)
+        return {service: describe_renames(list(renames)) for service, renames in by_service}
+
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """Return the input schema of a tool, None when there is no such tool."""
         return self._schemas.get(name)
 
-    def _add(self, offer: Offer, spec: ToolSpec, naming: Naming, header: bool) -> None:
-        name = offer.prefix + spec.name
+    def _named(self, offer: Offer) -> list[tuple[ToolSpec, str]]:
+        """Return the tools of a service with their names in the list, those whose name is free first to choose."""
+        _warn_of_unknown(offer)
+        chosen = offer.chosen()
+        wanted = {spec.name: offer.prefix + spec.name for spec in chosen}
+        used = self._reserved | self.entries.keys()
+        free = used | set(wanted.values())
+        found: list[tuple[ToolSpec, str]] = []
+        for spec in chosen:
+            name = wanted[spec.name]
+            if name in used:
+                holder = self.entries[name].service if name in self.entries else None
+                name = _free_name(own_prefix(offer.service) + name, free)
+                free.add(name)
+                self.renames.append(Rename(offer.service, wanted[spec.name], name, holder))
+            found.append((spec, name))
+        return found
+
+    def _add(self, offer: Offer, spec: ToolSpec, name: str, naming: Naming, header: bool) -> None:
         definition = sanitised({**spec.definition, "name": name}, offer.service)
         if definition is None:
             return
         definition["_meta"] = {**(definition.get("_meta") or {}), SERVICE_META: offer.service}
-        taken = self.entries.get(name)
-        if taken is not None or name in self.own:
-            other = taken.service if taken is not None else "Statehold itself"
-            raise CatalogError(
-                f"the tool {name!r} of service {offer.service!r} has the name of a tool of {other!r}: "
-                f"give one of them a prefix, for example [services.{offer.service}] prefix = "
-                f'"{offer.service}_"'
-            )
         argument = _inject(definition, naming, header)
         self.entries[name] = Entry(name, offer.service, spec.name, definition, argument)
 
 
-def _chosen(offer: Offer) -> Iterable[ToolSpec]:
+def _free_name(name: str, used: Container[str]) -> str:
+    numbered = (f"{name}_{number}" for number in itertools.count(2))
+    return next(found for found in itertools.chain((name,), numbered) if found not in used)
+
+
+def _warn_of_unknown(offer: Offer) -> None:
     known = {spec.name for spec in offer.tools}
     for name in {*(offer.include or ()), *offer.exclude} - known:
         logger.warning("service %s has no tool %r to include or exclude", offer.service, name)
-    for spec in offer.tools:
-        if spec.name not in offer.exclude and (offer.include is None or spec.name in offer.include):
-            yield spec
 
 
 def sanitised(definition: JSON, service: str) -> JSON | None:
@@ -218,11 +282,13 @@ __all__ = [
     "OTHER_ARGUMENT",
     "SESSION_ARGUMENT",
     "Catalog",
-    "CatalogError",
     "Entry",
     "Naming",
     "Offer",
+    "Rename",
+    "describe_renames",
     "free_argument",
+    "own_prefix",
     "sanitised",
     "session_schema",
 ]

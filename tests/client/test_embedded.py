@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 from front import Running, service
 
@@ -19,7 +18,6 @@ from statehold.client.errors import (
     ServiceUnavailable,
     UnknownTool,
 )
-from statehold.server import gateway
 from statehold.server.config import Config, ConfigError
 
 
@@ -57,29 +55,14 @@ async def test_a_service_that_is_still_starting_keeps_the_names_of_its_tools() -
             assert (await s.call("inc")).text == "1"
 
 
-async def test_a_service_that_starts_too_late_does_not_take_names_away(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(gateway, "PATIENCE_SECONDS", 0.1)
-    async with connect(services={"slow": service("bad", "slow-start", "2")}) as hub:
-        await hub.add_service("more", service("quick"))
-        async with hub.session() as s:
-            assert (await s.call("inc")).text == "1"
-            with anyio.fail_after(20):
-                while (slow := (await hub.services())[0]).status == "starting":
-                    await anyio.lowlevel.checkpoint()
-            assert (slow.service, slow.status) == ("slow", "unavailable")
-            assert "prefix" in (slow.problem or "")
-            assert (await s.call("inc")).text == "2"
-
-
-async def test_services_with_tools_of_one_name_are_a_mistake_of_the_configuration() -> None:
+async def test_an_added_service_has_the_names_that_are_left() -> None:
     async with connect(services={"one": service("quick"), "two": service("quick")}) as hub:
-        with pytest.raises(ConfigError, match="prefix"):
-            await hub.tools()
-        with pytest.raises(ConfigError, match="prefix"):
-            async with hub.session():
-                pass
+        await hub.add_service("more", service("quick"))
+        names = [tool.name for tool in await hub.tools()]
+        assert [name for name in names if name.endswith("inc")] == ["inc", "two_inc", "more_inc"]
+        async with hub.session() as s:
+            assert (await s.call("more_inc")).text == "1"
+            assert (await s.call("inc")).text == "1"
 
 
 async def test_what_a_server_does_not_offer_is_said_with_the_remedy() -> None:

@@ -214,19 +214,24 @@ async def test_a_tool_of_one_session_is_offered_and_fails_cleanly_in_another(
         assert await count(client, other) == 1
 
 
-async def test_a_new_tool_whose_name_is_taken_is_not_served(started: Any) -> None:
+async def test_a_new_tool_of_an_earlier_service_takes_its_name_from_a_later_one(
+    started: Any,
+) -> None:
     services = {"a": service("asking"), "b": service("naming", "extra")}
     async with (
         started({"services": services}) as gateway,
         Client(Face(gateway, version="0"), cache=None) as client,
     ):
         before = await names(client)
+        assert before[-1] == "extra"
         session = await opened_session(client)
-        await client.call_tool("grow", {"session_id": session, "name": "extra"})
-        tools = [*await gateway.services["a"].tools()]
-        tools.append(type(tools[0])("extra", {"name": "extra", "inputSchema": {}}))
-        await gateway.update_tools("a", tools)
-        assert await names(client) == before
+        async with client.listen(tools_list_changed=True) as changes:
+            await client.call_tool("grow", {"session_id": session, "name": "extra"})
+            with anyio.fail_after(15):
+                await anext(aiter(changes))
+        assert await names(client) == [*before[:-1], "extra", "b_extra"]
+        told = await client.call_tool("b_extra", {"session_id": session})
+        assert not told.is_error
         assert await count(client, session) == 1
 
 

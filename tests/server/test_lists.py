@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import anyio
 import mcp_types as types
@@ -16,7 +14,6 @@ from front import (
     count,
     opened_session,
     service,
-    statehold,
     structured,
     text_of,
     toml,
@@ -176,58 +173,6 @@ async def test_a_session_without_the_service_of_a_tool_says_how_to_add_it(client
     assert "session_bind" in text_of(result)
     structured(await client.call_tool("session_bind", {"session_id": session, "service": "quick"}))
     assert await count(client, session) == 1
-
-
-# At the start.
-
-
-@pytest.fixture
-def started(tmp_path: Path) -> Any:
-    """`started(settings, "serve")` runs the command to its end and returns what it did."""
-
-    def run(settings: JSON, *command: str) -> subprocess.CompletedProcess[str]:
-        config = tmp_path / "statehold.toml"
-        config.write_text(toml(settings))
-        options = ["--config", str(config), "--data", str(tmp_path / "data")]
-        # Its stdin stays open: it has to end by itself.
-        with subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE) as silent:
-            try:
-                return subprocess.run(
-                    [*statehold(), *command, *options],
-                    stdin=silent.stdout,
-                    capture_output=True,
-                    text=True,
-                    timeout=30,
-                    check=False,
-                )
-            finally:
-                silent.kill()
-
-    return run
-
-
-@pytest.mark.parametrize("command", [[], ["serve", "--port", "0"]])
-def test_two_tools_of_one_name_refuse_the_start(started: Any, command: list[str]) -> None:
-    services = {"one": service("quick", prefix="q_"), "two": service("quick", prefix="q_")}
-    done = started({"services": services}, *command)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    said = done.stderr.strip().splitlines()[-1]
-    assert "'q_inc'" in said
-    assert "'one'" in said
-    assert "'two'" in said
-    assert "prefix = " in said
-    assert "Traceback" not in done.stderr
-
-
-def test_a_tool_with_the_name_of_one_of_ours_refuses_the_start(started: Any) -> None:
-    services = {"one": service("quick", prefix="session_", include=["inc"])}
-    assert started({"services": services}, "--help").returncode == 0
-    services = {"one": service("naming", "session_list")}
-    done = started({"services": services})
-    assert done.returncode == 2
-    assert "'session_list'" in done.stderr
-    assert "Statehold itself" in done.stderr
 
 
 # Services that cannot be asked.

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from mcp.shared.inbound import find_invalid_x_mcp_header
 
 from statehold.sessions.services import JSON, ToolSpec
-from statehold.tools.catalog import Catalog, CatalogError, Naming, Offer, sanitised
+from statehold.tools.catalog import Catalog, Naming, Offer, describe_renames, sanitised
 
 
 def spec(name: str, schema: Any = None, **more: Any) -> ToolSpec:
@@ -125,18 +125,52 @@ def test_prefix_include_and_exclude_choose_and_rename(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize(
-    ("offers", "own"),
+    ("offers", "own", "names"),
     [
-        ([Offer("one", named("t")), Offer("two", named("t"))], None),
-        ([Offer("one", named("t"), prefix="a_"), Offer("two", named("a_t"))], None),
-        ([Offer("two", named("t"))], "t"),
+        ([Offer("one", named("t")), Offer("two", named("t", "u"))], [], ["t", "two_t", "u"]),
+        (
+            [Offer("one", named("t"), prefix="a_"), Offer("two", named("a_t"))],
+            [],
+            ["a_t", "two_a_t"],
+        ),
+        ([Offer("two", named("t"), prefix="p_")], ["p_t"], ["p_t", "two_p_t"]),
+        (
+            [Offer("one", named("two_t", "t")), Offer("two", named("t", "two_t", "two_t_2"))],
+            [],
+            ["two_t", "t", "two_t_3", "two_two_t", "two_t_2"],
+        ),
+        ([Offer("one", named("t")), Offer("my server", named("t"))], [], ["t", "my_server_t"]),
+        (
+            [Offer("one", named("t")), Offer("two", named("t")), Offer("three", named("t"))],
+            [],
+            ["t", "two_t", "three_t"],
+        ),
     ],
 )
-def test_a_name_that_stands_for_two_tools_is_refused(offers: list[Offer], own: str | None) -> None:
-    with pytest.raises(CatalogError) as caught:
-        Catalog(offers, [] if own is None else [{"name": own, "inputSchema": {}}])
-    assert "'two'" in str(caught.value)
-    assert "[services.two] prefix" in str(caught.value)
+def test_a_later_tool_of_the_same_name_gets_the_name_of_its_service_in_front(
+    offers: list[Offer], own: list[str], names: list[str]
+) -> None:
+    catalog = Catalog(offers, [{"name": name, "inputSchema": {}} for name in own])
+    assert [tool["name"] for tool in catalog.definitions] == names
+    for rename in catalog.renames:
+        entry = catalog.entries[rename.name]
+        assert (entry.service, entry.tool) == (rename.service, rename.wanted.removeprefix("p_"))
+
+
+def test_renamed_tools_are_told_in_one_line() -> None:
+    many = [f"t{number}" for number in range(8)]
+    own: list[JSON] = [{"name": "t0", "inputSchema": {}}]
+    catalog = Catalog([Offer("one", named(*many[1:])), Offer("two", named(*many))], own)
+    line = describe_renames(catalog.renames)
+    assert "\n" not in line
+    assert "Statehold itself, one had these names first: t0 is two_t0, t1 is two_t1" in line
+    assert "and 3 more; prefix in [services.two]" in line
+
+
+def test_a_tool_has_one_name_in_every_way_of_naming_sessions() -> None:
+    offers = [Offer("two", named("session_create"))]
+    catalog = Catalog(offers, [], reserved=["session_create"], naming="pinned")
+    assert list(catalog.entries) == ["two_session_create"]
 
 
 @pytest.mark.parametrize("name", ["", "has space", "x" * 129, "naïve", "a\nb", None, 5])

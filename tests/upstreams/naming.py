@@ -1,12 +1,20 @@
-"""A quick server whose tools have the names it is started with: `python naming.py NAME ...`."""
+"""A quick server whose tools have the names it is started with: `python naming.py NAME ...`. Each answers with its name."""
 
 from __future__ import annotations
 
 import sys
 
-from quick import Quick, tool
+from quick import JSON, Quick, Refused, text, tool
+
+
+class Naming(Quick):
+    def call(self, name: str, given: JSON, params: JSON, request_id: object) -> JSON:
+        if all(name != known["name"] for known in self.tools):
+            raise Refused(-32602, f"Unknown tool: {name}")
+        return text(name)
+
 
 if __name__ == "__main__":
-    server = Quick()
+    server = Naming()
     server.tools = [tool(name) for name in sys.argv[1:]]
     server.run()

@@ -58,6 +58,8 @@ class Check:
     protocol_version: str | None = None
     server: JSON = field(default_factory=dict[str, Any])
     tools: int = 0
+    renamed: str | None = None
+    """Which of its tools go by another name, since an earlier service has tools of their names."""
 
 
 class UpstreamService:

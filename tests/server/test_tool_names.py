@@ -1,0 +1,148 @@
+"""Tools of one name in several services: each is offered, and which one keeps the name depends on the configuration only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from front import JSON, Running, opened_session, service, serving, structured, text_of, toml
+from mcp import Client
+
+from statehold.server.cli import main
+from statehold.server.cli_parser import OK
+from statehold.server.config import TOOLSETS
+from statehold.server.config_load import load
+from statehold.server.daemon import opened
+from statehold.server.mcp import Face
+from statehold.tools.own_names import OWN_NAMES, own_names
+
+CLASHING = {"one": service("naming", "read_file", "only"), "two": service("naming", "read_file")}
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Any:
+    """`async with started(settings) as gateway`: a gateway in this process."""
+
+    def start(settings: JSON) -> Any:
+        config = tmp_path / "statehold.toml"
+        config.write_text(toml(settings))
+        flags = {"data": str(tmp_path / "data")}
+        return opened(load(config=config, services=None, flags=flags), address="test")
+
+    return start
+
+
+async def names(client: Client) -> list[str]:
+    tools = (await client.list_tools()).tools
+    return [tool.name for tool in tools if tool.name.endswith(("read_file", "session_create"))]
+
+
+async def service_of(client: Client, session: str, tool: str) -> str:
+    """Return the service that a tool belongs to, which a call of it must have reached."""
+    result = await client.call_tool(tool, {"session_id": session})
+    assert not result.is_error, text_of(result)
+    history = await client.call_tool("session_history", {"session_id": session, "last": 1})
+    return structured(history)["entries"][-1]["service"]
+
+
+def test_a_clients_file_with_two_tools_of_one_name_is_served_unchanged(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": CLASHING}))
+    config = tmp_path / "statehold.toml"
+    config.write_text("")
+
+    async def use(running: Running) -> None:
+        async with Client(running.url + "/mcp", cache=None) as client:
+            assert await names(client) == ["session_create", "read_file", "two_read_file"]
+            session = await opened_session(client)
+            assert await service_of(client, session, "read_file") == "one"
+            assert await service_of(client, session, "two_read_file") == "two"
+
+    with serving(config, tmp_path / "data", "--services", str(file)) as running:
+        anyio.run(use, running)
+        assert running.stop() == 0
+    assert running.log.count("read_file is two_read_file") == 1
+    assert "prefix in [services.two]" in running.log
+
+
+async def test_ours_keep_their_names_also_where_they_are_not_offered(started: Any) -> None:
+    services = {"terminal": service("naming", "session_create", "read_file")}
+    async with started({"services": services}) as gateway:
+        for pinned in (None, "mine"):
+            face = Face(gateway, version="0", pinned=pinned)
+            async with Client(face, cache=None) as client:
+                found = await names(client)
+            assert found[-2:] == ["terminal_session_create", "read_file"]
+
+
+async def test_prefix_decides_by_hand(started: Any, caplog: pytest.LogCaptureFixture) -> None:
+    services = {**CLASHING, "two": {**CLASHING["two"], "prefix": "second_"}}
+    async with (
+        started({"services": services}) as gateway,
+        Client(Face(gateway, version="0"), cache=None) as client,
+    ):
+        assert await names(client) == ["session_create", "read_file", "second_read_file"]
+    assert "had this name first" not in caplog.text
+
+
+async def test_the_order_of_the_configuration_decides_and_not_the_order_of_arrival(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("statehold.server.gateway.PATIENCE_SECONDS", 0.0)
+    services = {"one": service("bad", "slow-start", "1"), "two": service("quick")}
+    async with (
+        started({"services": services}) as gateway,
+        Client(Face(gateway, version="0"), cache=None) as client,
+    ):
+        with anyio.fail_after(20):
+            await gateway.ready()
+        found = [tool.name for tool in (await client.list_tools()).tools]
+        assert [name for name in found if name.endswith("inc")] == ["inc", "two_inc"]
+
+
+async def test_a_call_waits_for_the_earlier_service_that_may_have_its_tool(started: Any) -> None:
+    services = {"one": service("bad", "slow-start", "1"), "two": service("quick")}
+    async with (
+        started({"services": services}) as gateway,
+        Client(Face(gateway, version="0"), cache=None) as client,
+    ):
+        session = await opened_session(client)
+        assert await service_of(client, session, "inc") == "one"
+        assert await service_of(client, session, "two_inc") == "two"
+
+
+async def test_a_call_does_not_wait_for_an_earlier_service_that_cannot_have_its_tool(
+    started: Any,
+) -> None:
+    services = {"one": service("bad", "hang-at-start", prefix="h_"), "two": service("quick")}
+    async with (
+        started({"services": services}) as gateway,
+        Client(Face(gateway, version="0"), cache=None) as client,
+    ):
+        session = await opened_session(client)
+        with anyio.fail_after(8):
+            assert await service_of(client, session, "inc") == "two"
+
+
+async def test_the_names_of_our_tools_are_known_without_a_server(started: Any) -> None:
+    async with started({"toolsets": list(TOOLSETS), "services": {}}) as gateway:
+        assert list(gateway.own) == own_names(gateway.config.toolsets)
+    assert OWN_NAMES.keys() == set(TOOLSETS)
+
+
+def test_services_check_tells_of_renamed_tools(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({"services": CLASHING}))
+    assert main(["services", "check", "--config", str(config)]) == OK
+    told = capsys.readouterr().out
+    assert "two: one had this name first: read_file is two_read_file; prefix in" in told
+    assert main(["services", "check", "--json", "--config", str(config)]) == OK
+    checks = json.loads(capsys.readouterr().out)["services"]
+    found = {check["service"]: check["renamed"] for check in checks}
+    assert found["one"] is None
+    assert "two_read_file" in found["two"]

@@ -1,0 +1,30 @@
+"""The names of Statehold's own tools, known without a running server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+OWN_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "core": ("session_create", "session_list", "session_info", "session_close"),
+    "lifecycle": (
+        *("session_pause", "session_resume", "session_extend", "session_restart"),
+        *("session_rename", "session_bind", "session_unbind"),
+    ),
+    "state": ("state_get", "state_update"),
+    "history": ("session_history", "session_note", "session_summary"),
+    "branch": ("session_fork", "session_merge"),
+    "admin": (
+        *("session_delete", "session_export", "session_import"),
+        *("service_list", "server_stats"),
+    ),
+}
+"""Toolset to the names of its tools."""
+
+
+def own_names(toolsets: Iterable[str]) -> list[str]:
+    """Return the names of the tools of some toolsets."""
+    return [name for toolset in toolsets for name in OWN_NAMES[toolset]]
+
+
+__all__ = ["OWN_NAMES", "own_names"]
