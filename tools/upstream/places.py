@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import tempfile
@@ -11,6 +12,7 @@ from typing import Final
 
 import anyio.to_thread
 
+from ...sessions.records import LOCAL
 from ...sessions.services import SessionView
 
 _DOUBTFUL: Final = re.compile(r"[^\w.@+-]|^[.-]+")
@@ -19,6 +21,19 @@ _DOUBTFUL: Final = re.compile(r"[^\w.@+-]|^[.-]+")
 def plain(name: str) -> str:
     """Return a name without what could be a path or an option; callers choose names, so they are not trusted."""
     return _DOUBTFUL.sub("_", name)[:120]
+
+
+def distinct_name(session: SessionView) -> str:
+    """Return the text for `{session_name}`: plain, and different for any two owners, namespaces and names.
+
+    A plain name of the local caller stays as it is. Any other gets a digest behind a `~`, which no plain name has.
+    """
+    name = session.name or ""
+    if session.owner in ("", LOCAL.key) and not session.namespace and plain(name) == name:
+        return name
+    # The names are chosen by callers: a shorter digest could be searched for the folder of somebody else.
+    whole = "\0".join((session.owner, session.namespace, name))
+    return f"{plain(name)}~{hashlib.sha256(whole.encode(errors='surrogatepass')).hexdigest()[:24]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +68,7 @@ class Places:
 
     async def make(self, session: SessionView, *, folder: bool) -> Place:
         """Return the place of a session, with its folder when that is wanted."""
-        name = plain(session.name or "")
+        name = distinct_name(session)
         if not folder:
             return Place(None, plain(session.id), name)
         path = await anyio.to_thread.run_sync(self._make, session.id)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from statehold.sessions.errors import NotAllowed
+from statehold.sessions.records import LOCAL
 from statehold.sessions.services import SessionView
 from statehold.tools.upstream.process import ProcessLimits
 from statehold.tools.upstream.service import UpstreamService
@@ -48,9 +49,16 @@ class Caller:
 
 
 def view(
-    session_id: str = "sh_one", *, generation: int = 1, name: str | None = None
+    session_id: str = "sh_one",
+    *,
+    generation: int = 1,
+    name: str | None = None,
+    owner: str = LOCAL.key,
+    namespace: str = "",
 ) -> SessionView:
-    return SessionView(id=session_id, name=name, namespace="", owner="local", generation=generation)
+    return SessionView(
+        id=session_id, name=name, namespace=namespace, owner=owner, generation=generation
+    )
 
 
 def text_of(result: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from callers import Caller, Serving, text_of, view
 
 from statehold.sessions.errors import ServiceUnavailable
+from statehold.sessions.records import Principal
 from statehold.sessions.services import Restored, Snapshot
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.identity import config_hash
@@ -162,13 +164,39 @@ async def test_placeholders_stand_for_the_session_and_its_folder(
         folder = tmp_path / "data" / "work" / "sh_one" / "keeper"
         assert seen["cwd"] == str(folder)
         assert seen["env"]["D"] == str(folder)
-        assert seen["args"] == ["__-evil_name", "sh_one", f'{{"a": "{folder}"}}']
+        assert seen["args"][1:] == ["sh_one", f'{{"a": "{folder}"}}']
+        assert re.fullmatch("__-evil_name~[0-9a-f]{24}", seen["args"][0])
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     finally:
         await connection.aclose()
     await service.forget("sh_one")
     await service.forget("sh_one")
     assert not (tmp_path / "data" / "work" / "sh_one").exists()
+
+
+async def test_a_session_name_stands_for_one_session_of_one_owner(serving: Serving) -> None:
+    service = serving("keeper", "{session_name}")
+
+    async def seen(**given: Any) -> str:
+        connection = await service.open(view(**given), None)
+        try:
+            found = await connection.call("surroundings", {}, Caller())
+            return found.payload["structuredContent"]["args"][0]
+        finally:
+            await connection.aclose()
+
+    assert await seen(name="work") == "work"
+    ann, bob = Principal(subject="ann").key, Principal(subject="bob").key
+    given: list[dict[str, str]] = [
+        *({"name": name} for name in ("work", "a b", "a:b", "a_b", "a~b", "x" * 121, "x" * 122)),
+        *({"name": "work", "owner": owner} for owner in (ann, bob)),
+        *({"owner": owner} for owner in (ann, bob)),
+        {"name": "work", "namespace": "other"},
+    ]
+    names = [await seen(**one) for one in given]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[\w@+~-][\w.@+~-]*", name) for name in names)
+    assert await seen(name="work", owner=ann) == names[given.index({"name": "work", "owner": ann})]
 
 
 async def test_a_probe_leaves_no_folder(serving: Serving, tmp_path: Path) -> None:
