@@ -24,12 +24,14 @@ from ..sessions.cluster import Node
 from ..tools.upstream.ledger import Ledger
 from ..tools.upstream.service import UpstreamService
 from .changes import ListWatcher
+from .clients import Clients
 from .config import Config, ConfigError
+from .config_http import HttpSettings
 from .gateway import Gateway
 from .http import build_app
 from .logs import configure
 from .mcp import Face
-from .open_files import raise_limit
+from .open_files import connections_allowed, raise_limit
 from .operator import control
 from .services import AnyService, forget, service_of, services_of
 from .stdio import Stdio, stdio_streams
@@ -40,6 +42,10 @@ from .tokens import StaticTokens
 logger = logging.getLogger("statehold.server")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+BACKLOG = 2048
+"""Connections that may wait to be accepted."""
+ACCEPTS = 64
+"""How many of them the event loop accepts at once, before any of them is counted."""
 ANSWER_SECONDS = 0.1
 """How long the answers of the last calls have to leave over HTTP before streams are ended."""
 
@@ -178,6 +184,12 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Generator[None]:
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            # The loop took the number of connections that it accepts at once for this, too.
+            listener.listen(BACKLOG)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
         if self.force_exit:
@@ -208,7 +220,8 @@ async def _serve_http(config: Config, listener: socket.socket, tokens: StaticTok
         streams = Streams(build_app(gateway, face, tokens))
         settings = uvicorn.Config(
             streams,
-            http=_http(),
+            http=_http(config.http),
+            backlog=ACCEPTS,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -251,7 +264,7 @@ def _listening(config: Config) -> Generator[socket.socket]:
     host, port = config.server.host.strip("[]"), config.server.port
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family, backlog=2048)
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise ConfigError(
             f"cannot listen on {host} port {port}: {error.strerror or error}; choose another with "
@@ -266,13 +279,14 @@ def _url(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _http() -> type[asyncio.Protocol] | Literal["auto"]:
+def _http(settings: HttpSettings) -> type[asyncio.Protocol] | Literal["auto"]:
     try:
-        from .heads import BoundedHttp
+        from .heads import bounded
     except ImportError:
-        # h11, which uvicorn takes instead, has such bounds of its own.
+        # h11, which uvicorn takes instead, has bounds of its own for heads, and none for connections.
         return "auto"
-    return BoundedHttp
+    total = connections_allowed(settings.connections, reserved=settings.reserved_files)
+    return bounded(Clients(settings, total=total))
 
 
 def _uvloop() -> bool:

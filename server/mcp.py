@@ -48,6 +48,7 @@ from .caller import LOG_LEVEL, Caller, may_ask
 from .followers import Followers
 from .gateway import Gateway
 from .parking import STATE, Parking, Work
+from .principals import principal_of
 from .resources import Resources
 from .results import INSTANCE_META, parse_state_uri
 from .sdk import RequestContext, connection_of, is_modern
@@ -138,14 +139,7 @@ class Face(Server[dict[str, Any]]):
 
     def principal(self, ctx: RequestContext) -> Principal:
         token = get_access_token()
-        if token is None:
-            return LOCAL
-        claims = token.claims or {}
-        return Principal(
-            issuer=str(claims.get("iss") or ""),
-            subject=token.subject or "",
-            client_id=token.client_id or "",
-        )
+        return LOCAL if token is None else principal_of(token)
 
     def pin(self, ctx: RequestContext) -> str | None:
         """The session that the URL or the command line names."""

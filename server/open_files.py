@@ -38,4 +38,12 @@ def raise_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
 
 
-__all__ = ["allowed", "raise_limit"]
+def connections_allowed(wanted: int, *, reserved: int) -> int:
+    """Return how many client connections leave `reserved` files to everything else, or half of all when that is less."""
+    files = allowed()
+    if files is None:
+        return wanted
+    return max(1, min(wanted, files - min(reserved, files // 2)))
+
+
+__all__ = ["allowed", "connections_allowed", "raise_limit"]

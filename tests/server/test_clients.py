@@ -1,0 +1,213 @@
+"""Bounds of client connections: how many, how long a body takes, how much is left unread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import anyio
+import pytest
+import uvicorn
+from anyio.abc import SocketStream
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
+
+from statehold.server.clients import Clients
+from statehold.server.config_http import HttpSettings
+from statehold.server.heads import bounded
+
+BIG = 8 * 2**20
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+BEGUN = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+
+
+class App:
+    """Answers GET /big with BIG bytes, /hang never, /who as somebody, a POST once its body came."""
+
+    def __init__(self) -> None:
+        self.hanging = anyio.Event()
+        self.lost = 0
+        self._lost = anyio.Event()
+
+    def lose(self) -> None:
+        self.lost += 1
+        self._lost.set()
+        self._lost = anyio.Event()
+
+    async def until_lost(self, count: int) -> None:
+        while self.lost < count:
+            await self._lost.wait()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/refuse":
+            await self._answer(send, b"", 401)
+            return
+        if scope["query_string"]:
+            subject = scope["query_string"].decode()
+            token = AccessToken(token="t", client_id="", scopes=[], subject=subject)
+            scope["user"] = AuthenticatedUser(token)
+        message = await receive()
+        while message.get("more_body"):
+            message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        if scope["path"] == "/hang":
+            self.hanging.set()
+            await receive()
+            return
+        await self._answer(send, b"x" * BIG if scope["path"] == "/big" else b"ok", 200)
+
+    async def _answer(self, send: Send, body: bytes, status: int) -> None:
+        length = (b"content-length", b"%d" % len(body))
+        await send({"type": "http.response.start", "status": status, "headers": [length]})
+        await send({"type": "http.response.body", "body": body})
+
+
+class Door:
+    """A server of one App, and connections to it."""
+
+    def __init__(self, address: tuple[str, int], app: App, stack: AsyncExitStack) -> None:
+        self.app = app
+        self._address = address
+        self._stack = stack
+
+    async def connect(self, said: bytes = b"") -> SocketStream:
+        stream = await self._stack.enter_async_context(await anyio.connect_tcp(*self._address))
+        if said:
+            await stream.send(said)
+        return stream
+
+
+@asynccontextmanager
+async def door(total: int | None = None, **settings: float) -> AsyncGenerator[Door]:
+    app, state = App(), ServerState()
+    config = uvicorn.Config(app, log_config=None, ws="none")
+    clients = Clients(HttpSettings.model_validate(settings), total=total)
+
+    class Kind(bounded(clients)):
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            app.lose()
+
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Kind(config, state, {}), "127.0.0.1", 0
+    )
+    async with server, AsyncExitStack() as stack:
+        with anyio.fail_after(20):
+            yield Door(server.sockets[0].getsockname(), app, stack)
+
+
+async def rest(stream: SocketStream) -> bytes:
+    """Return what comes until the server closes the connection."""
+    found = b""
+    try:
+        while True:
+            found += await stream.receive()
+    except (anyio.EndOfStream, anyio.BrokenResourceError):
+        return found
+
+
+async def test_the_longest_idle_connection_makes_room() -> None:
+    async with door(total=10, connections_per_address=3) as opened:
+        first, second = await opened.connect(GET), await opened.connect(GET)
+        for stream in (first, second):
+            assert (await stream.receive()).startswith(b"HTTP/1.1 200")
+        await first.send(GET)
+        assert (await first.receive()).startswith(b"HTTP/1.1 200")
+        third, fourth = await opened.connect(BEGUN), await opened.connect(GET)
+        assert (await fourth.receive()).startswith(b"HTTP/1.1 200")
+        assert await rest(second) == b""
+        await opened.connect(BEGUN)
+        assert await rest(first) == b""
+        await opened.connect(BEGUN)
+        assert await rest(third) == b""
+
+
+async def test_a_call_that_runs_does_not_make_room() -> None:
+    async with door(total=1, connections_per_address=5) as opened:
+        await opened.connect(GET.replace(b"/ ", b"/hang "))
+        await opened.app.hanging.wait()
+        refused = await opened.connect()
+        assert (await rest(refused)).startswith(b"HTTP/1.1 503 ")
+
+
+async def test_the_total_takes_from_the_address_with_the_most() -> None:
+    class One:
+        def __init__(self, address: str) -> None:
+            self.address, self.written, self.aborted = address, 0, False
+
+        def unsent(self) -> int:
+            return 0
+
+        def key(self) -> str:
+            return self.address
+
+        def abort(self) -> None:
+            self.aborted = True
+
+    clients = Clients(HttpSettings(connections_per_address=9), total=4)
+    few, many = One("a"), [One("b") for _ in range(3)]
+    assert all(clients.admit(one) for one in (few, *many))
+    assert clients.admit(One("c"))
+    assert [one.aborted for one in (few, *many)] == [False, True, False, False]
+
+
+async def test_a_body_has_a_deadline() -> None:
+    async with door(body_seconds=0.1) as opened:
+        stream = await opened.connect(BEGUN + b"x")
+        assert (await rest(stream)).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_connection_ends_after_an_answer_to_an_unfinished_request() -> None:
+    async with door() as opened:
+        stream = await opened.connect(BEGUN.replace(b"/ ", b"/refuse ") + b"x")
+        said = await rest(stream)
+        assert said.startswith(b"HTTP/1.1 401 ")
+        assert b"connection: close" in said
+        whole = await opened.connect(BEGUN.replace(b"/ ", b"/refuse ") + b"x" * 9)
+        assert b"connection: close" not in await whole.receive()
+        await whole.send(GET)
+        assert (await whole.receive()).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_client_that_reads_nothing_is_left() -> None:
+    async with door(write_seconds=0.2) as opened:
+        request = GET.replace(b"/ ", b"/big ")
+        stream, other = await opened.connect(request), await opened.connect(request)
+        assert len(await read_all(other)) >= BIG
+        await opened.app.until_lost(1)
+        assert len(await rest(stream)) < BIG
+
+
+@pytest.mark.parametrize("who", [b"/big?a", b"/big"])
+async def test_one_caller_leaves_only_so_much_unread(who: bytes) -> None:
+    async with door(unsent_bytes=2 * BIG) as opened:
+        request = GET.replace(b"/ ", who + b" ")
+        streams = [await opened.connect(request) for _ in range(8)]
+        foreign = await opened.connect(GET.replace(b"/ ", b"/big?b "))
+        sizes: list[int] = []
+
+        async def read(stream: SocketStream) -> None:
+            sizes.append(len(await read_all(stream)))
+
+        await opened.app.until_lost(4)
+        async with anyio.create_task_group() as tasks:
+            for stream in streams:
+                tasks.start_soon(read, stream)
+        whole = [size for size in sizes if size >= BIG]
+        assert 1 <= len(whole) <= 4, sizes
+        assert len(await read_all(foreign)) >= BIG
+
+
+async def read_all(stream: SocketStream) -> bytes:
+    """Return one big answer, or what came of it."""
+    found = bytearray()
+    try:
+        while len(found) < BIG:
+            found += await stream.receive()
+    except (anyio.EndOfStream, anyio.BrokenResourceError):
+        pass
+    return bytes(found)
