@@ -303,6 +303,11 @@ class Config(Section):
     namespace: NameOrNone = Field(
         default="", description="Namespace of sessions whose caller names none."
     )
+    inherit_env: list[str] = Field(
+        default_factory=list[str],
+        description="Names of environment variables that all servers get, besides `PATH`, `HOME`, `LANG`, `TZ`, `LC_*`, "
+        "`XDG_*` and those of proxies and of certificates.",
+    )
     redact: Names = Field(
         default_factory=lambda: sorted(Policy().redact),
         description="Names, in any case, also as words of longer ones, whose values never reach the journal: of "

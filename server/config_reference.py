@@ -20,6 +20,7 @@ SERVICE_TEXTS = {
     "command": "Program to start. With a slash in it: relative to the file it stands in.",
     "args": "Its arguments.",
     "env": "Additional environment variables of the program.",
+    "inherit_env": "Names of environment variables of Statehold's that it gets too.",
     "cwd": "Folder to start it in, relative to the file. Here and in `command`, `args`, `env`, `url` and `headers`, `{dir}` "
     "is a folder of each session's own; `{session_id}` and `{session_name}` are what they say.",
     "url": "Address of a server that runs already, instead of `command`.",

@@ -53,7 +53,14 @@ def service_of(
             alone=alone,
             port=port,
         )
-    return UpstreamService(name, settings, data=data, ledger=ledger, call_seconds=call_seconds)
+    return UpstreamService(
+        name,
+        settings,
+        data=data,
+        ledger=ledger,
+        call_seconds=call_seconds,
+        inherit_env=config.inherit_env,
+    )
 
 
 async def forget(services: Mapping[str, AnyService], session_id: str) -> None:

@@ -82,6 +82,8 @@ class UpstreamConfig(BaseModel):
     command: str | None = None
     args: list[str] = Field(default_factory=list[str])
     env: dict[str, str] = Field(default_factory=dict[str, str])
+    inherit_env: list[str] = Field(default_factory=list[str])
+    """Names of more variables of our environment that the process gets; `env` wins over them."""
     cwd: str | None = None
     """Working folder of the process; `{dir}` is a folder of this session's own. Relative to the configuration file."""
     url: str | None = None
@@ -125,6 +127,8 @@ class UpstreamConfig(BaseModel):
                     f'type = "{self.type}" needs a `url`, not a `command`; correct one of the two',
                 )
             yield from _problems_of_process([self.command, *self.args], self.env)
+            if any(not name or "=" in name or "\0" in name for name in self.inherit_env):
+                yield "inherit_env", "should hold names of variables; correct it"
         elif self.url:
             if self.type == "stdio":
                 yield "", 'type = "stdio" needs a `command`, not a `url`; correct one of the two'

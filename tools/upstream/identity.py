@@ -30,6 +30,8 @@ def config_hash(config: UpstreamConfig) -> str:
     fields["recipe"] = None if config.recipe is None else config.recipe.model_dump(mode="json")
     fields["env"] = {name: _trace(value) for name, value in sorted(config.env.items())}
     fields["headers"] = {name: _trace(value) for name, value in sorted(config.headers.items())}
+    if config.inherit_env:
+        fields["inherit_env"] = sorted(config.inherit_env)
     canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 

@@ -15,11 +15,24 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-INHERITED: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
-"""What a child gets of our environment, the SDK's set: our own secrets stay with us."""
+INHERITED: Final = frozenset(
+    {
+        *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"),
+        *("LANG", "LANGUAGE", "TZ"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+        "NODE_EXTRA_CA_CERTS",
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+        *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    }
+)
+"""The variables of our environment that a child gets: what any program needs to find files, the network and its language.
+
+All others stay with us, unless the configuration names them: they may be secrets.
+"""
+INHERITED_PREFIXES: Final = ("LC_", "XDG_")
 
 _LINUX: Final = sys.platform == "linux"
 _PR_SET_PDEATHSIG: Final = 1
@@ -27,10 +40,16 @@ _PR_SET_PDEATHSIG: Final = 1
 _libc: ctypes.CDLL | None = ctypes.CDLL(None) if _LINUX else None
 
 
-def inherited_environment() -> dict[str, str]:
-    found = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    # Exported shell functions are code.
-    return {name: value for name, value in found.items() if not value.startswith("()")}
+def inherited_environment(more: Iterable[str] = ()) -> dict[str, str]:
+    """Return the variables of our environment that a child gets: the usual ones, and those of the names in `more`."""
+    names = INHERITED.union(more)
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if (name in names or name.startswith(INHERITED_PREFIXES))
+        # Exported shell functions are code.
+        and not value.startswith("()")
+    }
 
 
 def launch(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -38,9 +38,12 @@ class Secrets:
         self._pattern = re.compile("|".join(map(re.escape, kept))) if kept else None
 
     @classmethod
-    def of(cls, config: UpstreamConfig) -> Secrets:
-        """Return those of a service: all values of its environment and headers, and parts of its arguments and URL."""
-        return cls(_secret_parts(config))
+    def of(cls, config: UpstreamConfig, inherited: Mapping[str, str] | None = None) -> Secrets:
+        """Return those of a service: all values of its environment and headers, and parts of its arguments and URL.
+
+        Of the variables that it inherits from us: those whose names say so, and the passwords of proxies.
+        """
+        return cls((*_secret_parts(config), *_of_inherited(inherited or {})))
 
     def __repr__(self) -> str:
         return "<Secrets>"
@@ -66,6 +69,13 @@ def _secret_parts(config: UpstreamConfig) -> Generator[str]:
     yield from _of_arguments(config.args)
     if config.url is not None:
         yield from _of_text(config.url)
+
+
+def _of_inherited(variables: Mapping[str, str]) -> Generator[str]:
+    for name, value in variables.items():
+        if _SECRET_NAME.search(name):
+            yield value
+        yield from _of_text(value)
 
 
 def _of_arguments(args: Iterable[str]) -> Generator[str]:

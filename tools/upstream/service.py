@@ -25,6 +25,7 @@ from .era import Era
 from .errors import UpstreamRefused
 from .http import http_channel
 from .identity import checkpoint_of, config_hash, is_filled, needs_folder, transport_of
+from .launch import inherited_environment
 from .ledger import Ledger
 from .places import Place, Places
 from .probe import HeaderMap, Profile, header_map, probed
@@ -66,7 +67,8 @@ class UpstreamService:
     """An upstream of the configuration. It lives as long as the process and holds nothing open of its own.
 
     `on_changed` is told when a live connection says that one of its lists changed: refresh() then asks a fresh one again,
-    learn() adds what only the live one has.
+    learn() adds what only the live one has. `inherit_env` names variables of our environment that its process gets, besides
+    those of the configuration.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class UpstreamService:
         ledger: Ledger | None = None,
         base: Path | None = None,
         call_seconds: float = CALL_SECONDS,
+        inherit_env: Iterable[str] = (),
         limits: ProcessLimits | None = None,
         on_changed: Changed | None = None,
     ) -> None:
@@ -100,7 +103,8 @@ class UpstreamService:
         self.on_changed: Changed | None = on_changed
         self._places = Places(data, name)
         self._needs_folder = needs_folder(config)
-        self._secrets = Secrets.of(config)
+        self._inherited = inherited_environment((*inherit_env, *config.inherit_env))
+        self._secrets = Secrets.of(config, self._inherited if config.command else None)
         self._eras = ERAS[config.era]
         self._probing = anyio.Lock()
         self._header_maps: dict[str, HeaderMap] = {}
@@ -285,7 +289,7 @@ class UpstreamService:
             place.fill(config.command),
             [place.fill(argument) for argument in config.args],
             service=self.name,
-            env={name: place.fill(value) for name, value in config.env.items()},
+            env=self._inherited | {name: place.fill(value) for name, value in config.env.items()},
             cwd=self._cwd(place),
             limits=self._limits,
             ledger=self.ledger,
