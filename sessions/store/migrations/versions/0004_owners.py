@@ -1,4 +1,4 @@
-"""Owners without the client: a principal is an issuer and a subject, so the sessions of all clients of a user are one user's.
+"""Owners without the client: a principal is an issuer and a subject, so all clients of a user share its sessions.
 
 Where two clients of a user each have an open session of one name, the session that was used last keeps the name.
 """
