@@ -132,7 +132,13 @@ class LimitSettings(Section):
 
     live_sessions: Annotated[Count, Field(ge=1)] = Field(
         default=100,
-        description="Sessions with live connections at a time. At the limit the least recently used idle one is paused.",
+        description="Sessions with live connections at a time. At the limit an idle session is paused: one of the caller's, "
+        "or one of another caller that can be saved.",
+    )
+    live_per_principal: Count = Field(
+        default=0,
+        description="How many of them one caller may have. 0: with `server.tokens`, three times as many as are free, so "
+        "75 of 100 when alone; without, all.",
     )
     sessions_per_principal: Count = Field(
         default=1000, description="Open sessions one caller may have. 0: no limit."
@@ -143,7 +149,12 @@ class LimitSettings(Section):
     )
     queue: Count = Field(
         default=1000,
-        description="Calls that may wait for a live connection when none can be paused.",
+        description="Calls that may wait for a live connection when none can be paused. Callers are served in turn.",
+    )
+    queue_per_principal: Count = Field(
+        default=0,
+        description="How many of them one caller may have. 0: with `server.tokens`, three times as many as are free; "
+        "without, all.",
     )
     queue_seconds: Seconds = Field(
         default=30.0, description="Longest wait in that queue; then the call gets `session_limit`."
@@ -346,9 +357,12 @@ class Config(Section):
             close_grace=self.timeouts.close_grace,
             recovery_backoff=tuple(waits[min(n, len(waits) - 1)] for n in range(attempts)),
             live_sessions=self.limits.live_sessions,
+            live_per_principal=self.limits.live_per_principal,
+            shared=self.server.tokens is not None,
             sessions_per_principal=self.limits.sessions_per_principal,
             calls_per_session=self.limits.calls_per_session,
             queue=self.limits.queue,
+            queue_per_principal=self.limits.queue_per_principal,
             queue_seconds=self.limits.queue_seconds,
             journal_calls=self.journal != "off",
             journal_sync=self.journal == "sync",

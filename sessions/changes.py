@@ -57,27 +57,35 @@ class Changes:
         cause: str,
         release: bool = False,
         anyway: bool = False,
+        saved_only: bool = False,
     ) -> bool:
         """Pause an idle session (T07, T08); `release` also gives up connections that its services would keep.
 
         Returns False when it is not idle, or no longer, or, but for `anyway`, when a connection says that it is busy. A
-        connection that cannot be saved is closed all the same: what it held is told as lost.
+        connection that cannot be saved is closed all the same: what it held is told as lost. With `saved_only` the session
+        stays as it is then, and False is returned.
 
         Raises:
             StoreUnavailable: it could not be recorded; the session goes on as it was.
         """
         async with session.changing:
             with anyio.CancelScope(shield=True):
-                return await self._pause_if_idle(session, event, cause, release, anyway)
+                return await self._pause_if_idle(session, event, cause, release, anyway, saved_only)
         raise AssertionError("unreachable: a shield is never cancelled")
 
     async def _pause_if_idle(
-        self, session: Session, event: Event, cause: str, release: bool, anyway: bool
+        self,
+        session: Session,
+        event: Event,
+        cause: str,
+        release: bool,
+        anyway: bool,
+        saved_only: bool,
     ) -> bool:
         if session.gone.is_set():
             # Whoever paused it first gave it up; what another process took over is not known to be paused.
             return session.status is Status.PAUSED and not session.fenced
-        if session.in_flight:
+        if session.in_flight or (saved_only and not session.saveable):
             return False
         if session.status is Status.PAUSED:
             await self._let_go(session, release)
@@ -85,15 +93,17 @@ class Changes:
         if session.status is not Status.IDLE or (session.busy and not anyway):
             return False
         session.apply(event, cause=cause)
-        await self._pause(session, release)
-        return True
+        return await self._pause(session, release, saved_only)
 
-    async def _pause(self, session: Session, release: bool) -> None:
+    async def _pause(self, session: Session, release: bool, saved_only: bool = False) -> bool:
         session.pausing = True
         snapshots: list[SnapshotRecord] = []
         failed: list[Binding] = []
         try:
             snapshots, failed = await self._snapshots(session)
+            if failed and saved_only:
+                session.apply(Event.RESUMED, cause="it could not be saved")
+                return False
             kept = [] if release else [b for b in _open(session) if b.service.pause == "keep"]
             closing = [b for b in _open(session) if b not in kept]
             _marked(kept, BindingStatus.KEPT)
@@ -124,6 +134,7 @@ class Changes:
             self._budget.mark_first(session.id)
         else:
             await self._release(session)
+        return True
 
     async def _let_go(self, session: Session, release: bool) -> None:
         """Give up the connections a paused session kept, where that is wanted, and the session with them."""

@@ -87,7 +87,7 @@ class Links:
         _refuse_ended(session)
         binding.opening += 1
         try:
-            await self._budget.acquire(session.id)
+            await self._budget.acquire(session.id, session.record.owner)
             snapshot = await self.saving.found(session, binding)
             _refuse_ended(session)
         except BaseException:

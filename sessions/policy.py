@@ -35,9 +35,15 @@ class Policy:
     recovery_backoff: tuple[float, ...] = (0.2, 1.0, 5.0)
     """Waits before each attempt; as many attempts as there are waits. Empty: recover only on session_restart."""
     live_sessions: int = 100
+    live_per_principal: int = 0
+    """A fixed maximum of one principal; 0 means none."""
+    shared: bool = False
+    """Whether there may be several principals, so that each leaves something of every total to others."""
     sessions_per_principal: int = 1000
     calls_per_session: int = 1000
     queue: int = 1000
+    queue_per_principal: int = 0
+    """A fixed maximum of one principal; 0 means none."""
     queue_seconds: float = 30.0
     journal_calls: bool = True
     """Whether calls without an operation id are recorded."""

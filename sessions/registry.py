@@ -81,6 +81,9 @@ class Registry:
             queue_seconds=self.policy.queue_seconds,
             make_room=self._make_room,
             may_leave=self._may_leave,
+            most=self.policy.live_per_principal,
+            queue_most=self.policy.queue_per_principal,
+            shared=self.policy.shared,
         )
         self._reaper = Reaper(self.clock, lambda key: self._expiry.on_due(key))
         self._directory = Directory(
@@ -455,26 +458,32 @@ class Registry:
         for tell in self.on_purged:
             tell(session_id)
 
-    def _make_room(self, session_id: str) -> None:
-        self.spawn(self._give_way, session_id)
+    def _make_room(self, session_id: str, foreign: bool) -> None:
+        self.spawn(self._give_way, session_id, foreign)
 
-    def _may_leave(self, session_id: str) -> bool:
+    def _may_leave(self, session_id: str, foreign: bool) -> bool:
         session = self._directory.get(session_id)
-        return session is None or session.busy is None
+        if session is None:
+            return True
+        return session.busy is None and (session.saveable or not foreign)
 
-    async def _give_way(self, session_id: str) -> None:
+    async def _give_way(self, session_id: str, foreign: bool) -> None:
         session = self._directory.get(session_id)
         paused = False
         try:
             paused = session is not None and await self.changes.pause(
-                session, Event.PAUSE_REQUESTED, cause="live_budget", release=True
+                session,
+                Event.PAUSE_REQUESTED,
+                cause="live_budget",
+                release=True,
+                saved_only=foreign,
             )
         finally:
             if not paused:
                 able = session is not None and not session.in_flight and not session.gone.is_set()
                 self._budget.stays(session_id, idle=able)
-                if able and not self._may_leave(session_id):
-                    # It became busy just now: somebody else is asked, and it again when it is not.
+                if able and not self._may_leave(session_id, foreign):
+                    # It became busy just now, or could not be saved: another is asked, and it again when it can leave.
                     self._budget.mark_idle(session_id)
 
     def _fenced(self, session: Session) -> None:

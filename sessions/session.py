@@ -220,6 +220,15 @@ class Session:
                 return f"{binding.service.name}: {found}"
         return None
 
+    @property
+    def saveable(self) -> bool:
+        """Whether its services save what its connections hold, as far as is known before they try."""
+        return all(
+            b.service.pause == "snapshot" and b.save_error is None
+            for b in self.bindings.values()
+            if b.live is not None and b.service.scope == "session"
+        )
+
     def view(self, generation: int) -> SessionView:
         record = self.record
         return SessionView(

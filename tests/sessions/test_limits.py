@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio
 import anyio.lowlevel
 import pytest
@@ -13,9 +15,26 @@ from statehold.sessions.limits import Budget
 class Rooms:
     """A budget whose victims give way when the test lets them."""
 
-    def __init__(self, limit: int, *, queue: int = 10, seconds: float = 5.0) -> None:
+    def __init__(self, limit: int, *, queue: int = 10, seconds: float = 5.0, **more: Any) -> None:
         self.asked: list[str] = []
-        self.budget = Budget(limit, queue=queue, queue_seconds=seconds, make_room=self.asked.append)
+        self.unsaveable = set[str]()
+        self.budget = Budget(
+            limit,
+            queue=queue,
+            queue_seconds=seconds,
+            make_room=lambda holder, _: self.asked.append(holder),
+            may_leave=lambda holder, foreign: not foreign or holder not in self.unsaveable,
+            **more,
+        )
+
+    async def hold(self, owner: str, count: int, *, idle: bool = False) -> list[str]:
+        """Take places for an owner, named after it and numbered."""
+        names = [f"{owner}{n}" for n in range(1, count + 1)]
+        for name in names:
+            await self.budget.acquire(name, owner)
+            if idle:
+                self.budget.mark_idle(name)
+        return names
 
     async def waiting(self, count: int) -> None:
         with anyio.fail_after(5):
@@ -152,3 +171,88 @@ async def test_a_place_granted_to_a_cancelled_waiter_goes_to_the_next():
         scope.cancel()
     with anyio.fail_after(10):
         await rooms.budget.acquire("c")
+
+
+async def test_the_requesters_own_sessions_give_way_before_those_of_another():
+    rooms = Rooms(4)
+    await rooms.hold("bob", 1, idle=True)
+    await rooms.hold("alice", 3, idle=True)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rooms.budget.acquire, "alice4", "alice")
+        await rooms.waiting(1)
+        assert rooms.asked == ["alice1"]
+        rooms.budget.release("alice1")
+    assert rooms.budget.statistics().used == 4
+
+
+async def test_an_owner_above_its_fair_share_gives_way_to_one_below():
+    rooms = Rooms(4)
+    await rooms.hold("bob", 1, idle=True)
+    await rooms.hold("alice", 3, idle=True)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rooms.budget.acquire, "bob2", "bob")
+        await rooms.waiting(1)
+        assert rooms.asked == ["alice1"]
+        rooms.budget.release("alice1")
+
+
+async def test_what_cannot_be_saved_never_gives_way_to_another_owner():
+    rooms = Rooms(3, seconds=0.01)
+    rooms.unsaveable.update(await rooms.hold("alice", 3, idle=True))
+    with pytest.raises(SessionLimit):
+        await rooms.budget.acquire("bob1", "bob")
+    assert rooms.asked == []
+    with pytest.raises(SessionLimit):
+        await rooms.budget.acquire("alice4", "alice")
+    assert rooms.asked == ["alice1"]
+
+
+async def test_one_owner_leaves_places_and_room_in_the_queue_to_others():
+    """Seen with 20 long calls and 50 waiting ones of one caller: another waited 30 seconds, or was refused."""
+    rooms = Rooms(20, queue=10, shared=True)
+    await rooms.hold("alice", 15)
+    async with anyio.create_task_group() as tasks:
+        for n in range(16, 23):
+            tasks.start_soon(rooms.budget.acquire, f"alice{n}", "alice")
+        await rooms.waiting(7)
+        with pytest.raises(SessionLimit, match=r"15 of 20 places .* the queue for one is full"):
+            await rooms.budget.acquire("alice23", "alice")
+        with anyio.fail_after(1):
+            await rooms.hold("bob", 3)
+            await rooms.hold("carol", 1)
+            await rooms.hold("dave", 1)
+        tasks.start_soon(rooms.budget.acquire, "eve1", "eve")
+        await rooms.waiting(8)
+        rooms.budget.release("alice1")
+        await rooms.waiting(7)
+        rooms.budget.release("alice2")  # what alice gives up then is alice's again
+        await rooms.waiting(6)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_fixed_maximum_for_one_owner_is_kept():
+    rooms = Rooms(4, most=2, seconds=0.01)
+    await rooms.hold("alice", 2, idle=True)
+    with pytest.raises(SessionLimit, match="2 of 4"):
+        await rooms.budget.acquire("alice3", "alice")
+    assert rooms.asked == ["alice1"]
+    await rooms.hold("bob", 2)
+
+
+async def test_places_go_in_turn_to_the_owners_that_wait():
+    rooms = Rooms(2)
+    await rooms.hold("old", 2)
+    served: list[str] = []
+
+    async def wait(name: str, owner: str) -> None:
+        await rooms.budget.acquire(name, owner)
+        served.append(name)
+        rooms.budget.release(name)
+
+    async with anyio.create_task_group() as tasks:
+        for count, name in enumerate(("a1", "a2", "a3", "b1", "c1"), 1):
+            tasks.start_soon(wait, name, name[0])
+            await rooms.waiting(count)
+        rooms.budget.release("old1")
+    assert served == ["a1", "b1", "c1", "a2", "a3"]
+    assert rooms.budget.statistics().used == 1

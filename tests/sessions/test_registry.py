@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from checkpointed import counted, saving, settled
-from counting import Counting
+from counting import Counting, refuse
 from house import Build
 
 from statehold.sessions.errors import (
@@ -310,6 +310,32 @@ async def test_the_least_recently_used_idle_session_gives_way(build: Build):
         assert await house.status(b.id) == "paused"
         assert await house.status(a.id) == "idle"
         assert await house.count(b.id) == 2
+
+
+@pytest.mark.parametrize("saves", [False, True])
+async def test_an_idle_session_of_another_that_cannot_be_saved_stays(build: Build, saves: bool):
+    """Whether its service never saves, or fails to."""
+    policy = Policy(live_sessions=1, queue_seconds=0.05)
+    async with build(Counting(pause="snapshot" if saves else "keep"), policy=policy) as house:
+        of_ann, of_bob = await house.create(ANN), await house.create(BOB)
+        assert await house.count(of_ann.id, principal=ANN) == 1
+        if saves:
+            house.counter.live[0].snapshot = refuse
+        with pytest.raises(SessionLimit):
+            await house.count(of_bob.id, principal=BOB)
+        assert of_ann.status == "idle"
+        assert await house.count(of_ann.id, principal=ANN) == 2
+        another = await house.create(ANN)
+        assert await house.count(another.id, principal=ANN) == 1
+        assert await house.status(of_ann.id, ANN) == "paused"
+
+
+async def test_an_idle_session_of_another_that_is_saved_gives_way(build: Build):
+    async with build(Counting(pause="snapshot"), policy=Policy(live_sessions=1)) as house:
+        of_ann, of_bob = await house.create(ANN), await house.create(BOB)
+        assert await house.count(of_ann.id, principal=ANN) == 1
+        assert await house.count(of_bob.id, principal=BOB) == 1
+        assert await house.count(of_ann.id, principal=ANN) == 2
 
 
 async def test_with_everybody_busy_a_call_waits_and_then_gets_the_limit(build: Build):
