@@ -127,7 +127,7 @@ class Creation:
         record.services = [service.name for service in chosen]
         session = Session(
             record,
-            await state_of(record.id, wish.state or {}, wish.state_schema),
+            await state_of(record.id, record.owner, wish.state or {}, wish.state_schema),
             store=self._store,
             node=self._node,
             clock=self._clock,
@@ -305,7 +305,10 @@ def timeouts_of(policy: Policy, wish: Wish) -> Timeouts:
 
 
 async def state_of(
-    session_id: str, state: Mapping[str, Any], state_schema: Mapping[str, Any] | None
+    session_id: str,
+    owner: str,
+    state: Mapping[str, Any],
+    state_schema: Mapping[str, Any] | None,
 ) -> StateRecord:
     """Return the state that a session begins with.
 
@@ -316,8 +319,8 @@ async def state_of(
     check(state)
     value = copied(state)
     if state_schema is not None:
-        shape = await new_shape(dict(state_schema))
-        await shape.check(value, size_of(value))
+        shape = await new_shape(dict(state_schema), owner=owner)
+        await shape.check(value, size_of(value), owner=owner)
     # Not validated by the record: it was, and the record would copy it once more.
     return StateRecord.model_construct(
         session_id=session_id, version=0, value=value, json_schema=copied(state_schema)

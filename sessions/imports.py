@@ -99,7 +99,7 @@ async def imported(
     if name is not None:
         record.name = checked_name(name, "name")
     record.services = [binding.service for binding in bindings]
-    made = await state_of(record.id, document.state.value, document.state.json_schema)
+    made = await state_of(record.id, record.owner, document.state.value, document.state.json_schema)
     state = made.model_copy(update={"version": document.state.version})
     _check_receipts(place.policy, document)
     journal = await anyio.to_thread.run_sync(_journal, place.redactor, document, record.id)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from functools import lru_cache
-from typing import Any, Final, cast
+from functools import lru_cache, partial
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
@@ -25,6 +26,7 @@ from .errors import InvalidArgument, StateInvalid
 from .state import MISSING, at, pointer, tokens_of
 
 JSON = dict[str, Any]
+T = TypeVar("T")
 
 SCHEMA_LIMIT: Final = 64 << 10
 """Bytes of a schema as JSON text."""
@@ -71,8 +73,10 @@ class Shape:
         """Whether patterns have to be compiled first."""
         return not all(map(patterns.is_compiled, self._patterns))
 
-    async def check(self, value: object, size: int, session_id: str | None = None) -> None:
-        """Pass a value that fits; `size` is about how many bytes it takes.
+    async def check(
+        self, value: object, size: int, session_id: str | None = None, *, owner: str = ""
+    ) -> None:
+        """Pass a value that fits; `size` is about how many bytes it takes, `owner` whose check it is.
 
         Raises:
             StateInvalid: it does not fit, and where, or it takes too long to say.
@@ -83,9 +87,7 @@ class Shape:
                     raise _TooLong
                 found = self._first(value, LOOP_SECONDS)
             except _TooLong:
-                found = await anyio.to_thread.run_sync(
-                    self._first, value, THREAD_SECONDS, limiter=_limiter()
-                )
+                found = await in_thread(owner, partial(self._first, value, THREAD_SECONDS))
         except _TooLong:
             found = "The state takes too long to check against the session's schema."
         except RecursionError:
@@ -117,8 +119,10 @@ def shape_of(schema: JSON) -> Shape:
     return _kept(orjson.dumps(schema))
 
 
-async def new_shape(schema: JSON) -> Shape:
+async def new_shape(schema: JSON, *, owner: str = "") -> Shape:
     """Return the shape of a schema that was just given; one that may take a while is looked at off the event loop.
+
+    `owner` is the key of the principal who gave it.
 
     Raises:
         InvalidArgument: it is broken, refers to something outside of itself, or uses what cannot be bounded.
@@ -132,16 +136,32 @@ async def new_shape(schema: JSON) -> Shape:
     if len(text) <= SMALL // 8 and b'"pattern' not in text:
         _checked(schema)
     else:
-        await anyio.to_thread.run_sync(_checked, schema, limiter=_limiter())
+        await in_thread(owner, partial(_checked, schema))
     return _kept(text)
 
 
-def _limiter() -> anyio.CapacityLimiter:
-    # It can only be made within an event loop.
+class _Turn:
+    """The right of one principal to a thread."""
+
+    def __init__(self) -> None:
+        self.lock = anyio.Lock()
+
+
+_turns: Final[WeakValueDictionary[str, _Turn]] = WeakValueDictionary()
+
+
+async def in_thread(owner: str, work: Callable[[], T]) -> T:
+    """Run `work` in one of the threads for schemas, and return its value.
+
+    A principal has one of them at a time, and queues once for it, so the others are served in turn.
+    """
     global _threads
-    if _threads is None:
+    if _threads is None:  # it can only be made within an event loop
         _threads = anyio.CapacityLimiter(THREADS)
-    return _threads
+    turn = _turns.setdefault(owner, _Turn())
+    async with turn.lock:
+        return await anyio.to_thread.run_sync(work, limiter=_threads)
+    raise AssertionError("unreachable: a lock swallows no exception")
 
 
 # What may be a schema.

@@ -158,7 +158,9 @@ async def _propose(
             newer = await to_thread.run_sync(change, before) if threaded else change(before)
             if before.json_schema is not None and newer is not before:
                 size = size_of(newer.value)
-                await shape_of(before.json_schema).check(newer.value, size, session.id)
+                await shape_of(before.json_schema).check(
+                    newer.value, size, session.id, owner=session.record.owner
+                )
             # A failed write takes back what this was made of; a thread may take long enough for that.
             if session.state is before and _takes(session, live):
                 break
