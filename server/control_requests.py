@@ -93,7 +93,7 @@ _DETAILS: Final[dict[str, Callable[[JSON], JSON | SessionError]]] = {
     "rename": _rename,
 }
 OPS: Final = (
-    *("list", "show", "pause", "resume", "close", "screenshot", "state"),
+    *("list", "show", "stderr", "pause", "resume", "close", "screenshot", "state"),
     *("save", "delete", "fork", "merge", "rename"),
 )
 

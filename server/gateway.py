@@ -281,10 +281,12 @@ class Gateway:
         try:
             tools = await service.tools()
         except SessionError as error:
+            if self._problems.get(name) != error.message:
+                logger.warning("service %s is not available: %s", name, error.message)
             self._problems[name] = error.message
-            logger.warning("service %s is not available: %s", name, error.message)
             return None
         self._problems.pop(name, None)
+        logger.info("service %s is available: %d tools", name, len(tools))
         return tools
 
     async def _probe_again(self) -> None:

@@ -265,6 +265,25 @@ class Face(Server[dict[str, Any]]):
         Raises:
             MCPError: it is answered with a JSON-RPC error.
         """
+        if not logger.isEnabledFor(logging.DEBUG):
+            return await self._answer(ctx)
+        began, outcome = anyio.current_time(), "refused"
+        try:
+            found = await self._answer(ctx)
+            outcome = "error" if found.get("isError") else "ok"
+            return found
+        finally:
+            params = ctx.params or {}
+            # Quoted, since a caller may send any name.
+            logger.debug(
+                "call of %.130r in session %.130r: %s after %.3f s",
+                params.get("name"),
+                self.pin(ctx) or _named_session(params),
+                outcome,
+                anyio.current_time() - began,
+            )
+
+    async def _answer(self, ctx: RequestContext) -> JSON:
         params = dict(ctx.params or {})
         modern = is_modern(ctx)
         try:
@@ -465,6 +484,11 @@ async def _attended(caller: Caller, work: Work) -> JSON:
         return await work(caller)
     finally:
         caller.close()
+
+
+def _named_session(params: Mapping[str, Any]) -> object:
+    arguments: object = params.get("arguments")
+    return cast("JSON", arguments).get("session_id") if isinstance(arguments, dict) else None
 
 
 async def _unspoken(call_next: CallNext, ctx: RequestContext) -> HandlerResult:

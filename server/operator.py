@@ -37,6 +37,8 @@ class Operator:
         if op == "list":
             return {"sessions": [session.info() for session in self._registry.held()]}
         session_id: str = request["session"]
+        if op == "stderr":
+            return {"stderr": self._stderr(session_id)}
         principal = self._owner_of(request)
         if op == "pause":
             return {"session": await self._pause(principal, session_id, bool(request.get("force")))}
@@ -61,6 +63,13 @@ class Operator:
                 session, Event.PAUSE_REQUESTED, cause="cli", release=True
             )
         return session.info()
+
+    def _stderr(self, session_id: str) -> JSON:
+        """Return the last lines of stderr of each connection of a session of this process, by service."""
+        for session in self._registry.held():
+            if session.id == session_id:
+                return dict(session.stderr_tails())
+        return {}
 
     def _owner_of(self, request: JSON) -> Principal:
         for session in self._registry.held():

@@ -14,7 +14,7 @@ from typing import Literal
 import anyio
 
 from .errors import ServiceUnavailable, SessionError
-from .services import Connection, Service, SessionView, Snapshot
+from .services import Connection, Diagnosing, Service, SessionView, Snapshot
 
 logger = logging.getLogger("statehold.connections")
 
@@ -98,6 +98,11 @@ class LiveConnection:
         if self._error is not None:
             return self._error.message
         return self._connection.reason if self._connection is not None else None
+
+    def stderr_tail(self) -> str:
+        """The last lines that the far side wrote to stderr, also after it was closed."""
+        connection = self._connection
+        return connection.stderr_tail() if isinstance(connection, Diagnosing) else ""
 
     def start(self, start: Callable[..., object]) -> None:
         """Start the owner task by `start`, which starts one in a task group. Called once."""

@@ -105,7 +105,7 @@ class Links:
             self._lost(session, binding, live)
 
         live = LiveConnection(binding.service, session.view(generation), snapshot, on_lost=lost)
-        binding.live = live
+        binding.live = binding.latest = live
         binding.save_error = None if binding.unstored is None else UNSTORED
         binding.save_failures = 0
         live.start(self._start_task)
@@ -169,7 +169,7 @@ class Links:
             live.recorded.set()
             live.start(self._start_task)
         await live.opened()
-        binding.live = live
+        binding.live = binding.latest = live
         if binding.record.status is not BindingStatus.OPEN:
             binding.changed(status=BindingStatus.OPEN, generation=1, told_generation=1)
         return live

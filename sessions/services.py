@@ -217,6 +217,15 @@ class Telling(Protocol):
 
 
 @runtime_checkable
+class Diagnosing(Protocol):
+    """A connection to something that writes diagnostics beside the protocol."""
+
+    def stderr_tail(self) -> str:
+        """Return the last lines of it, bounded, secrets removed. May be called after aclose() too."""
+        ...
+
+
+@runtime_checkable
 class Offering(Protocol):
     """A service whose sessions answer MCP requests other than tools/call."""
 
@@ -293,6 +302,7 @@ __all__ = [
     "CallContext",
     "CallResult",
     "Connection",
+    "Diagnosing",
     "Forwarding",
     "Offering",
     "PausePolicy",

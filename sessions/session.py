@@ -7,10 +7,11 @@ connections, the router runs its calls.
 from __future__ import annotations
 
 import datetime
+import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
@@ -39,6 +40,21 @@ logger = logging.getLogger("statehold.sessions")
 _QUIET = frozenset({Event.CALL_ADMITTED, Event.CALLS_SETTLED, Event.STATE_UPDATED})
 """Events that the journal's entries of calls and of state already show."""
 
+_LOGGED: Final[Mapping[Event, str]] = {
+    Event.OPENED: "created",
+    Event.OPEN_FAILED: "was not created",
+    Event.IDLE_TIMED_OUT: "paused, since nobody used it",
+    Event.PAUSE_REQUESTED: "paused",
+    Event.ADOPTED: "paused",
+    Event.RESUMED: "resumed",
+    Event.CONNECTION_LOST: "lost a connection",
+    Event.RECOVERED: "recovered",
+    Event.RELEASED: "closed",
+}
+"""The words of the log for the events that an operator follows."""
+
+LOGGED_CAUSE: Final = 300
+"""Characters of a cause that the log holds."""
 
 REDACTOR = Redactor()
 
@@ -50,6 +66,7 @@ class Binding:
         "behind",
         "checkpoint_at",
         "checkpointed_at",
+        "latest",
         "live",
         "losses",
         "notice",
@@ -69,6 +86,8 @@ class Binding:
         self.record = record
         self.service = service
         self.live: LiveConnection | None = None
+        self.latest: LiveConnection | None = None
+        """The connection that was opened last, live or not: what it wrote to stderr can still be read."""
         self.opening = 0
         """How many tasks are about to open a connection: they may hold a place of the budget already."""
         self.snapshot_seq = 0
@@ -269,6 +288,7 @@ class Session:
                     redactor=self.redactor,
                 )
             )
+        self._log(event, row, cause)
         self.status = row.target
         self.record.status_at = now
         if row.target is Status.IDLE:
@@ -280,6 +300,14 @@ class Session:
         if row.target is not Status.ACTIVE:
             self.on_deadline(self)
         return row
+
+    def _log(self, event: Event, row: Transition, cause: str | None) -> None:
+        word = _LOGGED.get(event)
+        if word is None or not logger.isEnabledFor(logging.INFO):
+            return
+        name = "" if self.record.name is None else f" {json.dumps(self.record.name)}"
+        why = "" if cause is None else f": {json.dumps(self.redactor.text(cause, LOGGED_CAUSE))}"
+        logger.info("session %s%s %s%s", self.id, name, word, why)
 
     async def save(
         self,
@@ -378,6 +406,11 @@ class Session:
     def _taken(self) -> SessionBusy:
         what = "given up" if self.released else "taken over by another process"
         return SessionBusy(f"The session was {what}.", session_id=self.id)
+
+    def stderr_tails(self) -> dict[str, str]:
+        """The last lines that each of its connections wrote to stderr, by service; also of one that has ended."""
+        found = {name: b.latest.stderr_tail() for name, b in self.bindings.items() if b.latest}
+        return {name: tail for name, tail in found.items() if tail}
 
     def deadline(self) -> float | None:
         """When the reaper has to look at it next, by the status it has now; None for never."""

@@ -124,6 +124,10 @@ class UpstreamConnection:
     def peer(self) -> Peer:
         return self.wire.peer
 
+    def stderr_tail(self) -> str:
+        """The last lines that the server wrote to stderr, without secrets, also after its end; empty for a remote one."""
+        return "" if self._wire is None else self._wire.stderr_tail()
+
     # Requests of ours.
 
     async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:

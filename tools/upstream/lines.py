@@ -307,11 +307,25 @@ class Outgoing(asyncio.BaseProtocol):
         return None
 
 
-class Tail(asyncio.Protocol):
-    """Reads a pipe to its end and keeps the last bytes only."""
+LINE_BYTES: Final = 8192
+"""The longest piece of stderr that is logged as one line."""
 
-    def __init__(self, size: int) -> None:
+
+def escaped(text: str) -> str:
+    """Return a text without control characters and line breaks: it forges no line and does nothing to a terminal."""
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape", "backslashreplace").decode()
+        for one in text.rstrip("\r\n")
+    )
+
+
+class Tail(asyncio.Protocol):
+    """Reads a pipe to its end and keeps the last bytes only. `on_line` gets every line, with control characters escaped."""
+
+    def __init__(self, size: int, on_line: Callable[[str], None] | None = None) -> None:
         self._size = size
+        self._on_line = on_line
+        self._line = b""
         self._kept = bytearray()
         self._transport: asyncio.BaseTransport | None = None
         self.ended = asyncio.Event()
@@ -323,6 +337,13 @@ class Tail(asyncio.Protocol):
         self._kept += data
         if len(self._kept) > 2 * self._size:
             del self._kept[: -self._size]
+        if self._on_line is not None:
+            *lines, self._line = (self._line + data).split(b"\n")
+            if len(self._line) > LINE_BYTES:
+                lines, self._line = [*lines, self._line], b""
+            for line in lines:
+                if line.strip():
+                    self._on_line(escaped(line[:LINE_BYTES].decode("utf-8", "replace")))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -338,4 +359,4 @@ class Tail(asyncio.Protocol):
         return bytes(self._kept[-self._size :]).decode("utf-8", "replace")
 
 
-__all__ = ["Incoming", "Outgoing", "Tail", "decode", "encode"]
+__all__ = ["Incoming", "Outgoing", "Tail", "decode", "encode", "escaped"]

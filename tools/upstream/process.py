@@ -62,13 +62,14 @@ class ChildProcess:
         mark: str,
         limits: ProcessLimits,
         ledger: Ledger | None,
+        on_stderr: Callable[[str], None] | None = None,
     ) -> None:
         self._popen = popen
         self._service = service
         self._mark = mark
         self._limits = limits
         self._ledger = ledger
-        self._stderr = Tail(limits.stderr_bytes)
+        self._stderr = Tail(limits.stderr_bytes, on_stderr)
         self._closing: anyio.Event | None = None
         self._members: list[int] = []
         self.pid = popen.pid
@@ -91,8 +92,9 @@ class ChildProcess:
         cwd: str | None = None,
         limits: ProcessLimits | None = None,
         ledger: Ledger | None = None,
+        on_stderr: Callable[[str], None] | None = None,
     ) -> ChildProcess:
-        """Start a program. A cancelled start leaves nothing behind.
+        """Start a program. A cancelled start leaves nothing behind. `on_stderr` gets each line of stderr, escaped.
 
         Raises:
             OSError, ValueError: it cannot be started.
@@ -101,7 +103,9 @@ class ChildProcess:
         variables = {**inherited_environment(), **(env or {}), proc.MARK: mark}
         popen = launch(command, env=variables, cwd=cwd)
         limits = limits or ProcessLimits()
-        child = cls(popen, service=service, mark=mark, limits=limits, ledger=ledger)
+        child = cls(
+            popen, service=service, mark=mark, limits=limits, ledger=ledger, on_stderr=on_stderr
+        )
         if ledger is not None:
             ledger.add(popen.pid, mark, service)
         try:

@@ -293,7 +293,11 @@ class UpstreamService:
             cwd=self._cwd(place),
             limits=self._limits,
             ledger=self.ledger,
+            on_stderr=self._log_stderr if logger.isEnabledFor(logging.DEBUG) else None,
         )
+
+    def _log_stderr(self, line: str) -> None:
+        logger.debug("%s stderr: %s", self.name, self._secrets.redact(line))
 
     def _cwd(self, place: Place) -> str | None:
         if self.config.cwd is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -54,6 +54,7 @@ async def stdio_channel(
     cwd: str | None,
     limits: ProcessLimits | None = None,
     ledger: Ledger | None = None,
+    on_stderr: Callable[[str], None] | None = None,
 ) -> AsyncGenerator[Channel]:
     """Start a child and end it, with all that belongs to it, when left.
 
@@ -62,7 +63,13 @@ async def stdio_channel(
     """
     try:
         child = await ChildProcess.start(
-            [command, *args], service=service, env=env, cwd=cwd, limits=limits, ledger=ledger
+            [command, *args],
+            service=service,
+            env=env,
+            cwd=cwd,
+            limits=limits,
+            ledger=ledger,
+            on_stderr=on_stderr,
         )
     except (OSError, ValueError) as error:
         raise ServiceUnavailable(

@@ -31,12 +31,16 @@ from .channel import Channel, OpenChannel
 from .era import Era, Peer, negotiate
 from .errors import UpstreamMisbehaved, UpstreamRefused
 from .lane import Lane
+from .lines import escaped
 from .redaction import Secrets
 
 logger = logging.getLogger("statehold.upstream")
 
 EXPLAIN_SECONDS: Final = 0.8
 """How long a call whose connection died waits to learn why."""
+
+STDERR_TAIL: Final = 8192
+"""Characters of stderr that an operator is shown of one connection."""
 
 LEAVE_SECONDS: Final = 2.0
 """How long a polite end over the network may take; a child process has bounds of its own."""
@@ -126,6 +130,12 @@ class Wire:
         return self._secrets.story("", words).removeprefix("; ")
 
     # Its life.
+
+    def stderr_tail(self) -> str:
+        """The last lines that the far side wrote beside the protocol, without secrets; control characters are escaped."""
+        words = self._channel.words() if self._channel is not None else ""
+        lines = self._secrets.redact(words).splitlines()
+        return "\n".join(map(escaped, lines))[-STDERR_TAIL:]
 
     async def open(self, eras: Sequence[Era]) -> None:
         """Connect and introduce ourselves. When it fails or is cancelled, nothing is left behind.

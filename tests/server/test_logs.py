@@ -1,0 +1,92 @@
+"""The log of a running server at its levels, and the stderr of what its sessions run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+from front import JSON, Running, opened_session, service, serving, structured, toml
+from mcp import Client
+
+from statehold.server.control import ask
+from statehold.sessions.cluster import NODES
+
+FORGED = "12:00:00 ERROR statehold: forged"
+WRITES = (
+    "import sys, runpy; "
+    f"sys.stderr.write('first\\x1b[31m of stderr\\r{FORGED}\\n'); sys.stderr.flush(); "
+    "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+
+
+def writing(**options: str) -> JSON:
+    """A quick server that writes to stderr before it serves."""
+    found = service("quick")
+    found["args"] = ["-S", "-c", WRITES, found["args"][-1]]
+    return {**found, **options}
+
+
+def config_of(folder: Path, **services: JSON) -> Path:
+    path = folder / "statehold.toml"
+    path.write_text(toml({"services": services}))
+    return path
+
+
+async def _live(url: str) -> str:
+    async with Client(url + "/mcp", cache=None) as client:
+        session = await opened_session(client, name="work")
+        await client.call_tool("inc", {"session_id": session})
+        for tool in ("session_pause", "session_resume"):
+            structured(await client.call_tool(tool, {"session_id": session}))
+        await client.call_tool("crash", {"session_id": session})
+        await client.call_tool("inc", {"session_id": session})
+        structured(await client.call_tool("session_close", {"session_id": session}))
+        return session
+
+
+def test_info_tells_of_sessions_and_services_and_not_of_calls(tmp_path: Path) -> None:
+    config = config_of(tmp_path, quick=service("quick"), broken=service("bad", "exit-at-start"))
+    with serving(config, tmp_path / "data", "--log-level", "info") as running:
+        session = anyio.run(_live, running.url)
+        assert running.stop() == 0
+    lines = [line for line in running.lines if f'session {session} "work"' in line]
+    words = ("created", "paused", "resumed", "lost a connection", "recovered", "closed")
+    told = [word for line in lines for word in words if f'"work" {word}' in line]
+    assert told == list(words)
+    assert "service quick is available: 8 tools" in running.log
+    assert "service broken is not available: " in running.log
+    assert "call of" not in running.log
+    assert "stderr:" not in running.log
+
+
+def test_debug_tells_of_calls_and_of_stderr_which_forges_no_line(tmp_path: Path) -> None:
+    config = config_of(tmp_path, quick=writing())
+    with serving(config, tmp_path / "data", "--log-level", "debug") as running:
+        session = anyio.run(_live, running.url)
+        assert running.stop() == 0
+    assert f"call of 'inc' in session '{session}': ok after " in running.log
+    assert f"quick stderr: first\\x1b[31m of stderr\\r{FORGED}" in running.log
+    lines = [line for line in running.lines if "stderr:" in line]
+    assert not any(mark in line for line in lines for mark in "\x1b\r")
+
+
+def test_stderr_of_a_session_is_kept_for_the_operator(tmp_path: Path) -> None:
+    async def use(running: Running) -> None:
+        async with Client(running.url + "/mcp", cache=None) as client:
+            session = await opened_session(client)
+            nodes = tmp_path / "data" / NODES
+            (node,) = {path.stem for path in nodes.iterdir() if path.suffix == ".lock"}
+
+            async def stderr() -> JSON:
+                return (await ask(nodes, node, {"op": "stderr", "session": session}))["stderr"]
+
+            assert await stderr() == {}
+            await client.call_tool("inc", {"session_id": session})
+            kept = await stderr()
+            assert kept == {"quick": f"first\\x1b[31m of stderr\n{FORGED}"}
+            await client.call_tool("crash", {"session_id": session})
+            # Of the connection that broke, or of the one that has replaced it.
+            assert FORGED in (await stderr())["quick"]
+
+    with serving(config_of(tmp_path, quick=writing()), tmp_path / "data") as running:
+        anyio.run(use, running)
