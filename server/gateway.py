@@ -395,11 +395,16 @@ class Gateway:
         return None
 
     def health(self) -> JSON:
-        """What `/health` says to anybody: counts, no names and no ids."""
+        """What `/health` says to anybody: counts, no names and no ids; and why nothing can be stored, if it cannot.
+
+        The status is `ok`, `draining`, or `failing` with a `reason` when the store refuses writes or the disk is full.
+        """
         unavailable = len(self._problems)
+        trouble = self.store.trouble
         return {
-            "status": "draining" if self.registry.draining else "ok",
+            "status": "draining" if self.registry.draining else "failing" if trouble else "ok",
             "services": {"ok": len(self._tools), "unavailable": unavailable},
+            **({} if trouble is None else {"reason": trouble}),
         }
 
 

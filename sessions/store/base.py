@@ -269,6 +269,14 @@ class Store(Protocol):
         """How many journal entries were given up since the store was opened."""
         ...
 
+    @property
+    def trouble(self) -> str | None:
+        """Why the store refuses writes, in one line without secrets; None when it takes them.
+
+        It is known since the last write, and asked for again every second as long as writes fail.
+        """
+        ...
+
     async def check(self) -> list[str]:
         """Return what is wrong with the database, one line each; empty when it is sound."""
         ...

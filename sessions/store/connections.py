@@ -22,6 +22,7 @@ from .dialect import (
     WRITES,
     RemoteDatabase,
     blames_database,
+    blames_disk,
     check_storage,
     conflicted,
     damaged,
@@ -65,8 +66,16 @@ class KeptConnection:
     it because of somebody else's, or had closed the connection before; so it must bear that.
     """
 
-    def __init__(self, engine: Engine, *, writes: bool, forever: bool = False) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        writes: bool,
+        forever: bool = False,
+        folder: DataFolder | None = None,
+    ) -> None:
         self._engine = engine
+        self._folder = folder
         self._forever = forever
         self._options: dict[str, Any] = {WRITES: writes}
         if not writes and engine.dialect.name != "sqlite":
@@ -88,7 +97,7 @@ class KeptConnection:
 
     def _run(self, work: Callable[[Connection], T], durable: bool) -> T:
         self._wanted = durable
-        with _explained():
+        with _explained(self._folder):
             for attempt in range(1, ATTEMPTS):
                 fresh = self._connection is None
                 try:
@@ -188,14 +197,17 @@ class Connections:
             else make_engine(place.file if place else None, busy_seconds)
         )
         memory = place is None
-        self._writer = KeptConnection(self._engine, writes=True, forever=memory)
+        folder = place if isinstance(place, DataFolder) else None
+        self._writer = KeptConnection(self._engine, writes=True, forever=memory, folder=folder)
         self._readers = [
-            KeptConnection(self._engine, writes=False) for _ in range(0 if memory else READERS)
+            KeptConnection(self._engine, writes=False, folder=folder)
+            for _ in range(0 if memory else READERS)
         ]
         self._all = [self._writer, *self._readers]
         self._reading = anyio.Semaphore(READERS)
         self.behind = False
-        """Whether there are transactions that are not on the disk yet."""
+        """Whether there are transactions that are not on the disk yet, or the last one failed: a flush shows whether
+        the next one can be written."""
 
     @property
     def place(self) -> str:
@@ -294,11 +306,19 @@ class Connections:
                     sync(connection)  # a transaction that changes nothing flushes nothing
             return work(connection)
 
-        if not isinstance(place, DataFolder):
-            return await self._writer.run(checked)
-        value = await self._writer.run(checked, durable=durable)
-        self.behind = not durable
+        local = isinstance(place, DataFolder)
+        try:
+            value = await self._writer.run(checked, durable=durable or not local)
+        except StoreUnavailable:
+            self.behind = True
+            raise
+        self.behind = local and not durable
         return value
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing can be written although no write failed yet: the disk is full. None otherwise."""
+        return self._place.trouble() if isinstance(self._place, DataFolder) else None
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run single statements, each of which sees everything that was committed before it.
@@ -351,10 +371,11 @@ def _upgrade(database: RemoteDatabase, connection: Connection) -> None:
 
 
 @contextmanager
-def _explained() -> Generator[None]:
+def _explained(folder: DataFolder | None) -> Generator[None]:
     try:
         yield
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:
         if not blames_database(error):
             raise
-        raise StoreUnavailable(explain(error)) from error
+        found = folder.probe() if folder is not None and blames_disk(error) else None
+        raise StoreUnavailable(explain(error, found)) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import tempfile
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -15,11 +16,18 @@ from typing import Final
 import anyio
 
 from ..errors import StoreUnavailable
-from .dialect import FILE_NAME, system_remedy
+from .dialect import FILE_NAME, FULL, system_remedy
 from .log import is_orphaned, lengthen, size_of
 
 DAMAGED: Final = ".damaged-"
 """What stands between the name of a database that was set aside and the time."""
+
+
+PROBE: Final = 64 << 10
+"""Bytes that are written to find out whether the disk takes any."""
+
+LEAST_FREE: Final = 256 << 10
+"""Bytes free below which a disk counts as full."""
 
 
 class Damaged(StoreUnavailable):
@@ -137,6 +145,25 @@ class DataFolder:
     def is_same(self) -> bool:
         """Whether the file is the one that was opened, as far as one was."""
         return self._identity is None or self._current() == self._identity
+
+    def probe(self) -> OSError | None:
+        """Write a little beside the database, and return the error that this meets. None when it meets none."""
+        try:
+            with tempfile.TemporaryFile(dir=self.path) as file:
+                file.write(bytes(PROBE))
+        except OSError as error:
+            return error
+        return None
+
+    def trouble(self) -> str | None:
+        """Say that the disk is full, when it is. Takes one system call."""
+        try:
+            found = os.statvfs(self.path)
+        except OSError:
+            return None
+        if found.f_bavail * found.f_frsize >= LEAST_FREE:
+            return None
+        return f"{FILE_NAME} {FULL}."
 
     def _current(self) -> tuple[int, int] | None:
         try:

@@ -139,6 +139,11 @@ class SQLStore:
         """How many journal entries were given up since the store was opened."""
         return self._writer.dropped
 
+    @property
+    def trouble(self) -> str | None:
+        """Why it refuses writes, in words for anybody; None when it takes them."""
+        return self._writer.trouble or self._connections.trouble
+
     async def __aenter__(self) -> SQLStore:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._connections.aclose)

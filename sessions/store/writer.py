@@ -76,6 +76,8 @@ class Writer:
         self._closing = False
         self._writing = False
         self._scope: anyio.CancelScope | None = None
+        self.trouble: str | None = None
+        """Why the last transaction failed; None since one was written."""
         self.dropped = 0
         """Appended entries given up: too many were waiting, or their values could not be stored."""
 
@@ -197,6 +199,7 @@ class Writer:
     async def _run(self, how: Run, units: Sequence[Unit], durable: bool) -> None:
         work = partial(how, units=units, compactor=self._compactor)
         await self._connections.write(work, durable=durable)
+        self.trouble = None
 
     def _sync_later(self) -> None:
         if not self._connections.behind:
@@ -231,6 +234,7 @@ class Writer:
 
     async def _hold(self, units: Sequence[Unit], error: StoreUnavailable) -> None:
         """Tell those who wait, keep what nobody waits for, and let the database rest."""
+        self.trouble = str(error)
         self._sync_due = False
         self._sync_later()
         entries = [unit for unit in units if unit.future is None]

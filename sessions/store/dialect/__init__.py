@@ -6,7 +6,17 @@ its own file; only that of SQLite is loaded before it is needed.
 
 from __future__ import annotations
 
-from .errors import blames_database, conflicted, explain, lost, system_remedy, usable, violated
+from .errors import (
+    FULL,
+    blames_database,
+    blames_disk,
+    conflicted,
+    explain,
+    lost,
+    system_remedy,
+    usable,
+    violated,
+)
 from .remote import RemoteDatabase, interrupt
 from .sqlite import FILE_NAME, WRITES, damaged, make_engine, set_durable, sync, use_wal
 from .statements import (
@@ -25,12 +35,14 @@ from .statements import (
 
 __all__ = [
     "FILE_NAME",
+    "FULL",
     "WRITES",
     "RemoteDatabase",
     "accumulate",
     "alone",
     "among",
     "blames_database",
+    "blames_disk",
     "called",
     "check_storage",
     "conflicted",

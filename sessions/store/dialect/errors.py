@@ -9,6 +9,7 @@ from typing import Final, Protocol, cast
 from sqlalchemy.exc import DBAPIError, InvalidRequestError
 
 from ...errors import StoreUnavailable
+from . import sqlite
 from .values import Violated
 
 
@@ -19,6 +20,7 @@ class _Explains(Protocol):
     def conflicted(self, origin: BaseException) -> bool: ...
     def violated(self, origin: BaseException) -> Violated: ...
     def usable(self, origin: BaseException) -> bool: ...
+    def blames_disk(self, origin: BaseException) -> bool: ...
     def explain(self, origin: BaseException) -> str: ...
 
 
@@ -70,12 +72,24 @@ def violated(error: BaseException) -> Violated:
     return "other" if found is None else found.violated(origin)
 
 
-def explain(error: Exception) -> str:
-    """Say in one line what is wrong with the database and what to do. Never a folder, an address or a value."""
+def blames_disk(error: BaseException) -> bool:
+    """Return True if the database does not say what the disk refused, so that asking the disk tells more."""
     origin = _origin(error)
     found = _of(origin)
-    if isinstance(origin, OSError):
-        return f"The database {system_remedy(origin)}."
+    return found is not None and found.blames_disk(origin)
+
+
+def explain(error: Exception, system: OSError | None = None) -> str:
+    """Say in one line what is wrong with the database and what to do. Never a folder, an address or a value.
+
+    `system` is the error of the operating system behind it, where that is known.
+    """
+    origin = _origin(error)
+    found = _of(origin)
+    if system is None and isinstance(origin, OSError):
+        system = origin
+    if system is not None:
+        return f"{sqlite.FILE_NAME} {system_remedy(system)}."
     if found is None:
         return f"The database failed ({type(origin).__name__}). Run `statehold doctor` to check it."
     return found.explain(origin)

@@ -180,6 +180,10 @@ def usable(origin: BaseException) -> bool:
     return False  # a new connection costs little, and the server has freed what the old one held
 
 
+def blames_disk(origin: BaseException) -> bool:
+    return False  # its disk is another machine's
+
+
 def violated(origin: BaseException) -> Violated:
     found = str(origin)
     if _code(origin) != 1062:

@@ -190,6 +190,11 @@ def usable(origin: BaseException) -> bool:
     return code is not None and (code & 0xFF) in _TRANSIENT
 
 
+def blames_disk(origin: BaseException) -> bool:
+    code = getattr(origin, "sqlite_errorcode", None)
+    return code is not None and (code & 0xFF) in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+
+
 def violated(origin: BaseException) -> Violated:
     found = str(origin)
     if "session.name" in found:

@@ -1,0 +1,51 @@
+"""A server whose disk is full: it says so, and loses nothing that it acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from disks import full, small_disk
+from front import Running, Way, opened_session, service, serving, toml
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Generator[Path]:
+    with small_disk(tmp_path / "disk") as path:
+        yield path
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "statehold.toml"
+    path.write_text(toml({"services": {"quick": service("quick")}}))
+    return path
+
+
+async def health(running: Running) -> dict[str, Any]:
+    async with httpx2.AsyncClient() as client:
+        return (await client.get(f"{running.url}/health")).json()
+
+
+async def test_the_health_of_a_server_tells_of_a_full_disk(config: Path, disk: Path) -> None:
+    data = disk / "data"
+    with serving(config, data) as running:
+        async with Way("http", "modern", config, data, url=running.url).connect() as client:
+            session = await opened_session(client)
+            assert (await health(running))["status"] == "ok"
+            with full(disk):
+                big = {"session_id": session, "values": {"text": "x" * 500_000}}
+                found = [await client.call_tool("state_update", big) for _ in range(10)]
+                assert any(result.is_error for result in found)
+                told = await health(running)
+                assert told["status"] == "failing"
+                assert told["reason"].startswith(
+                    "statehold.db cannot grow because the disk is full"
+                )
+            with anyio.fail_after(20):
+                while (await health(running))["status"] != "ok":  # noqa: ASYNC110 - another process
+                    await anyio.sleep(0.05)
