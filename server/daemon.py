@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -33,6 +34,7 @@ from .logs import configure
 from .mcp import Face
 from .open_files import connections_allowed, raise_limit
 from .operator import control
+from .port_holder import holder_of
 from .services import AnyService, forget, service_of, services_of
 from .stdio import Stdio, stdio_streams
 from .stores import store_of
@@ -266,8 +268,9 @@ def _listening(config: Config) -> Generator[socket.socket]:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
+        holder = holder_of(host, port) if error.errno == errno.EADDRINUSE else None
         raise ConfigError(
-            f"cannot listen on {host} port {port}: {error.strerror or error}; choose another with "
+            f"cannot listen on {host} port {port}: {holder or error.strerror or error}; choose another with "
             "--port (0: any free one) or --host"
         ) from None
     with listener:

@@ -11,7 +11,7 @@ from mcp.server.session import ServerSession
 from mcp_types import RequestParamsMeta
 from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 from starlette.requests import Request
-from starlette.types import Message, Receive, Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..sessions.services import JSON
 from .exchange import Exchange
@@ -79,6 +79,21 @@ async def read(receive: Receive) -> tuple[bytes | None, list[Message]]:
     if len(found) == 1:
         return found[0].get("body", b""), found
     return b"".join(message.get("body", b"") for message in found), found
+
+
+class WholeBody:
+    """Reads the body of a POST before `app` is asked, which would take a client that leaves meanwhile for a fault."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        body, found = await read(receive)
+        if body is not None or found[-1]["type"] != "http.disconnect":
+            await self._app(scope, again(found, receive), send)
 
 
 def again(found: list[Message], receive: Receive) -> Receive:
@@ -157,6 +172,7 @@ __all__ = [
     "SESSION",
     "VERSION",
     "Head",
+    "WholeBody",
     "again",
     "call_of",
     "context_of",

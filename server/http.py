@@ -1,12 +1,13 @@
-"""One Starlette application: /mcp and /sse in both eras, /s/{session}/mcp pinned, /health."""
+"""One Starlette application: /mcp and /sse in both eras, /s/{session}/mcp pinned, /health and /livez."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncGenerator
 
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
-from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
+from mcp.server.auth.middleware.bearer_auth import RequireAuthMiddleware
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 from mcp.server.runner import serve_dual_era_loop
 from mcp.server.sse import SseServerTransport
@@ -20,10 +21,12 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .direct import Direct
+from .direct_request import WholeBody
 from .gateway import Gateway
 from .guard import Guard
 from .mcp import PIN_SCOPE, Face
 from .tokens import StaticTokens
+from .wrong_tokens import SlowedBearerAuth
 
 
 class TokenFile(TokenVerifier):
@@ -92,7 +95,7 @@ def build_app(gateway: Gateway, face: Face, tokens: StaticTokens | None = None) 
     """Return the application of an open gateway. Its lifespan runs the MCP transports and ends their streams."""
     manager = StreamableHTTPSessionManager(face)
     sse = SseServerTransport("/messages/")
-    mcp = Direct(StreamableHTTPASGIApp(manager), face, manager)
+    mcp = Direct(WholeBody(StreamableHTTPASGIApp(manager)), face, manager)
 
     def guarded(app: ASGIApp) -> ASGIApp:
         return app if tokens is None else RequireAuthMiddleware(app, [])
@@ -105,6 +108,10 @@ def build_app(gateway: Gateway, face: Face, tokens: StaticTokens | None = None) 
             finally:
                 face.stop_listening()
 
+    async def livez(request: Request) -> Response:
+        # By it another process knows who has its port.
+        return JSONResponse({"status": "ok", "server": "statehold", "pid": os.getpid()})
+
     async def health(request: Request) -> Response:
         found = gateway.health()
         return JSONResponse(found, status_code=200 if found["status"] == "ok" else 503)
@@ -113,7 +120,8 @@ def build_app(gateway: Gateway, face: Face, tokens: StaticTokens | None = None) 
         Route("/mcp", endpoint=guarded(mcp)),
         Route("/s/{session}/mcp", endpoint=guarded(Pinned(mcp))),
         Route("/sse", endpoint=guarded(Sse(face, sse)), methods=["GET"]),
-        Mount("/messages/", app=guarded(sse.handle_post_message)),
+        Mount("/messages/", app=guarded(WholeBody(sse.handle_post_message))),
+        Route("/livez", endpoint=livez, methods=["GET"]),
         Route("/health", endpoint=health, methods=["GET"]),
     ]
     shortcut = Middleware(Shortcut, path="/mcp", to=guarded(mcp))
@@ -130,7 +138,7 @@ def _middleware(gateway: Gateway, tokens: StaticTokens | None) -> list[Middlewar
     ]
     if tokens is not None:
         found.append(
-            Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(TokenFile(tokens)))
+            Middleware(AuthenticationMiddleware, backend=SlowedBearerAuth(TokenFile(tokens)))
         )
         found.append(Middleware(AuthContextMiddleware))
     return found

@@ -6,8 +6,19 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Callable
+from typing import Final, cast
+
+import anyio
 
 from .config import LogSettings
+
+QUIET_SECONDS: Final = 1.0
+"""How long a message of a library that clients cause is left out after it was written."""
+
+_OF_CLIENTS: Final = ("uvicorn", "mcp")
+"""The libraries that log what clients do wrong."""
+_DEPARTED: Final = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
 
 
 class JsonLines(logging.Formatter):
@@ -31,10 +42,49 @@ class TextLines(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
 
 
+class ClientMistakes(logging.Filter):
+    """Bounds what clients can make libraries log, on the handler of the process.
+
+    A message is written once in QUIET_SECONDS, with the number of those left out. An exception that only says that a client
+    went away is no mistake, and left out.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._seen: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.name.startswith(_OF_CLIENTS):
+            return True
+        if record.exc_info and record.exc_info[1] is not None:
+            return not _departed(record.exc_info[1])
+        now, key = self._clock(), str(record.msg)
+        last, left_out = self._seen.get(key, (-QUIET_SECONDS, 0))
+        if now - last < QUIET_SECONDS:
+            self._seen[key] = (last, left_out + 1)
+            return False
+        self._seen[key] = (now, 0)
+        if left_out:
+            record.msg = f"{record.getMessage()} ({left_out} more before)"
+            record.args = ()
+        return True
+
+
+def _departed(error: BaseException) -> bool:
+    """Whether an exception only says that a client went away."""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return all(map(_departed, group.exceptions))
+    # By name: Starlette is not imported for stdio.
+    return isinstance(error, _DEPARTED) or type(error).__name__ == "ClientDisconnect"
+
+
 def configure(settings: LogSettings) -> None:
     """Send the log of this process to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if settings.format == "json" else TextLines())
+    handler.addFilter(ClientMistakes())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
@@ -43,4 +93,4 @@ def configure(settings: LogSettings) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-__all__ = ["configure"]
+__all__ = ["ClientMistakes", "configure"]

@@ -8,6 +8,7 @@ import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 
+import httpx2
 import pytest
 from front import STATEHOLD, Way, opened_session, service, structured, toml
 from mcp import Client
@@ -67,6 +68,9 @@ async def attacked(url: str, way: Way) -> None:
                 stack.enter_context(stranger)
                 # One without a whole head is asked for no token.
                 stranger.sendall(begun if number % 2 else begun[:40])
+            # A new connection is accepted after all those before it.
+            async with httpx2.AsyncClient(base_url=url) as fresh:
+                assert (await fresh.get("/livez")).status_code == 200
             for number in range(1, CALLS + 1):
                 result = await client.call_tool("inc", {"session_id": session})
                 assert structured(result)["count"] == number

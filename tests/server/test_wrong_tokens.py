@@ -1,0 +1,121 @@
+"""Wrong tokens cost time and are logged, a right one is not slowed down; clients cannot fill the log."""
+
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+from collections.abc import Generator
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+from front import Running, serving, statehold, toml
+
+from statehold.server.logs import ClientMistakes
+from statehold.server.wrong_tokens import FORGET_SECONDS, LONGEST_SECONDS, Backoff
+
+WAYS: list[tuple[str, str]] = []
+ALICE, WRONG = "alice-token-0123456789", "wrong-token-0123456789"
+
+
+class Time:
+    """A clock that its sleepers advance."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    def backoff(self) -> Backoff:
+        return Backoff(clock=lambda: self.now, sleep=self.sleep)
+
+
+async def test_each_wrong_token_of_an_address_is_answered_later() -> None:
+    time = Time()
+    backoff = time.backoff()
+    for _ in range(12):
+        await backoff.fail("192.0.2.1")
+    assert time.slept == sorted(time.slept)
+    assert time.slept[0] < time.slept[3] < time.slept[-1] == LONGEST_SECONDS
+    await backoff.fail("192.0.2.2")
+    assert time.slept[-1] == time.slept[0]
+    time.now += FORGET_SECONDS
+    await backoff.fail("192.0.2.1")
+    assert time.slept[-1] == time.slept[0]
+
+
+async def test_wrong_tokens_are_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    time = Time()
+    backoff = time.backoff()
+    for _ in range(100):
+        await backoff.fail("192.0.2.1")
+        time.now += 0.2
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert "192.0.2.1" in lines[0]
+    assert re.search(r"\(5\d wrong tokens", lines[1])
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
+    folder = tmp_path_factory.mktemp("guarded")
+    tokens, config = folder / "tokens", folder / "statehold.toml"
+    tokens.touch(0o600)
+    tokens.write_text(f"{ALICE} alice\n")
+    services = {"browser": {"disabled": True}}
+    config.write_text(toml({"server": {"tokens": str(tokens)}, "services": services}))
+    with serving(config, folder / "data") as running:
+        yield running
+
+
+async def test_a_server_logs_wrong_tokens_without_the_token(guarded: Running) -> None:
+    headers = {"authorization": f"Bearer {WRONG}"}
+    async with httpx2.AsyncClient(base_url=guarded.url) as raw:
+        assert (await raw.post("/mcp", headers=headers)).status_code == 401
+    assert guarded.log.count("wrong token from 127.0.0.1") == 1
+    assert WRONG not in guarded.log
+
+
+async def test_malformed_requests_log_little(guarded: Running) -> None:
+    host, _, port = guarded.url.removeprefix("http://").rpartition(":")
+    for number in range(60):
+        async with await anyio.connect_tcp(host, int(port)) as stream:
+            await stream.send(b"x\r\n\r\n" if number % 2 else b"GET /%ff\xff HTTP/1.1\r\n\r\n")
+            assert (await stream.receive()).startswith(b"HTTP/1.1 400")
+    assert 1 <= guarded.log.count("Invalid HTTP request") <= 6
+
+
+def test_a_message_of_a_library_is_written_once_in_a_while() -> None:
+    now = 0.0
+    mistakes = ClientMistakes(lambda: now)
+
+    def written(name: str, text: str = "Invalid HTTP request received.") -> str | None:
+        record = logging.LogRecord(name, logging.WARNING, "", 0, text, (), None)
+        return record.getMessage() if mistakes.filter(record) else None
+
+    assert written("uvicorn.error") == "Invalid HTTP request received."
+    assert [written("uvicorn.error") for _ in range(5)] == [None] * 5
+    assert written("uvicorn.error", "Another.") == "Another."
+    assert written("statehold.server") is not None
+    assert written("statehold.server") is not None
+    now = 1.5
+    assert written("uvicorn.error") == "Invalid HTTP request received. (5 more before)"
+
+
+def test_a_port_in_use_says_that_a_statehold_has_it(guarded: Running, tmp_path: Path) -> None:
+    port = guarded.url.rpartition(":")[2]
+    command = [*statehold(), "serve", "--data", str(tmp_path), "--port", port]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert f"another Statehold (pid {guarded.process.pid})" in done.stderr
+
+
+async def test_livez_and_health_need_no_token(guarded: Running) -> None:
+    async with httpx2.AsyncClient(base_url=guarded.url) as raw:
+        live = (await raw.get("/livez")).json()
+        assert live == {"status": "ok", "server": "statehold", "pid": guarded.process.pid}
+        assert (await raw.get("/health")).status_code == 200
