@@ -61,8 +61,8 @@ class Asker(Protocol):
 class LegacyExchange(Exchange):
     """One request of a session and its response; it lives until end().
 
-    A client that leaves does not cancel its call (2025-06-18, basic/transports); one that cancels says so in a notification,
-    and is answered. So is a call whose session ends.
+    A client that leaves does not cancel its call (2025-06-18, basic/transports), but answers no question any more. One that
+    cancels says so in a notification, and is answered. So is a call whose session ends.
     """
 
     transport = _TRANSPORT
@@ -111,6 +111,9 @@ class LegacyExchange(Exchange):
     def left(self) -> None:
         self._gone = True
         self.unattend()
+        for question in self._asked:
+            # The result would not reach it either; without this the call waits for its answer for minutes.
+            question.settle(ErrorData(code=CONNECTION_CLOSED, message="The client is gone"))
 
     def _status(self, error: ErrorData) -> int:
         return 200

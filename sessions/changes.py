@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 from .clock import Clock
-from .errors import SessionBusy, SessionError, StoreUnavailable
+from .errors import CallWithdrawn, SessionBusy, SessionError, StoreUnavailable
 from .lifecycle import LIVE, TABLE, Event, Status
 from .limits import Budget
 from .links import Links
@@ -18,6 +18,9 @@ from .records import BindingRecord, BindingStatus, SnapshotRecord
 from .session import Binding, Session
 
 logger = logging.getLogger("statehold.sessions")
+
+END_SECONDS = 2.0
+"""How long calls may take to end that are ended because nobody answered their question."""
 
 DRAIN_BOUND = 25.0
 """Seconds the end of the process waits for one session to be saved and paused."""
@@ -350,6 +353,20 @@ def cancel_calls(session: Session) -> None:
         scope.cancel()
 
 
+async def end_questions(session: Session) -> None:
+    """End the calls that wait for an answer of their caller, when nothing else is running in the session."""
+    lives = [b.live for b in session.bindings.values() if b.live is not None]
+    asked = [call for live in lives for call in live.questions.of(session)]
+    behind = sum(live.slots.statistics().tasks_waiting for live in lives if live.parked)
+    if not asked or session.in_flight > len(asked) + behind:
+        return
+    error = CallWithdrawn("The session was restarted before the caller answered.")
+    for call in asked:
+        call.end(error)
+    with anyio.move_on_after(END_SECONDS):
+        await session.quiet.wait()
+
+
 def _open(session: Session) -> list[Binding]:
     return [
         b for b in session.bindings.values() if b.live is not None and b.service.scope == "session"
@@ -384,8 +401,15 @@ def busy(session: Session) -> SessionBusy:
             recovery="Try again in a moment, or restart the session.",
         )
     calls = f"{count} call{'s' if count != 1 else ''} in flight"
+    asked = sum(len(b.live.questions.of(session)) for b in session.bindings.values() if b.live)
+    if asked:
+        return SessionBusy(
+            f"The session has {calls}, {asked} of them waiting for an answer of the caller.",
+            session_id=session.id,
+            recovery="Answer it, or end it with session_restart or session_close with force.",
+        )
     what = f"has {calls}" if session.status in LIVE else f"is {session.status}"
     return SessionBusy(f"The session {what}.", session_id=session.id)
 
 
-__all__ = ["Changes", "busy", "cancel_calls"]
+__all__ = ["Changes", "busy", "cancel_calls", "end_questions"]

@@ -14,6 +14,7 @@ from typing import Literal
 import anyio
 
 from .errors import ServiceUnavailable, SessionError
+from .patience import OpenQuestions
 from .services import Connection, Diagnosing, Service, SessionView, Snapshot
 
 logger = logging.getLogger("statehold.connections")
@@ -55,6 +56,8 @@ class LiveConnection:
         self._stop = anyio.Event()
         self._opening = anyio.CancelScope()
         self.slots = anyio.Semaphore(service.concurrency, fast_acquire=True)
+        self.questions = OpenQuestions()
+        """Its calls that wait for an answer of their caller."""
         self.closed = anyio.Event()
 
     def __repr__(self) -> str:
@@ -86,6 +89,11 @@ class LiveConnection:
         if self._connection is None:
             raise self._error or ServiceUnavailable(f"{self.service.name} is not open yet")
         return self._connection
+
+    @property
+    def parked(self) -> bool:
+        """Whether every slot is held by a call that waits for its caller's answer."""
+        return self.slots.value == 0 and len(self.questions) >= self.service.concurrency
 
     @property
     def busy(self) -> str | None:

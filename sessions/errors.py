@@ -156,6 +156,10 @@ class OutcomeUnknown(SessionError):
     recovery = "The call may or may not have run: look at its effect before you repeat it."
 
 
+class CallWithdrawn(OutcomeUnknown):
+    """Raised when a call was ended while its caller was asked, because the session was restarted. It is not repeated."""
+
+
 class StateConflict(SessionError):
     """Raised when `if_version` is not the version of the state."""
 

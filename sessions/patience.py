@@ -9,12 +9,12 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import anyio
 
-from .beside import beside
-from .errors import OutcomeUnknown, SessionClosed
+from .beside import Overtaken, beside
+from .errors import OutcomeUnknown, SessionBusy, SessionClosed, SessionError
 from .services import JSON, CallContext
 
 if TYPE_CHECKING:
@@ -24,6 +24,36 @@ T = TypeVar("T")
 
 
 TELL_SECONDS: Final = 1.0
+PARKED_SECONDS: Final = 3.0
+"""How long a call that cannot be told anything waits behind unanswered questions before it is refused."""
+
+
+class OpenQuestions:
+    """The calls of one connection that wait for their callers to answer. It lives as long as the connection."""
+
+    def __init__(self) -> None:
+        self._calls: dict[Timed, tuple[Session, str, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def of(self, session: Session) -> list[Timed]:
+        """Return the waiting calls of one session."""
+        return [call for call, (found, _, _) in self._calls.items() if found is session]
+
+    def open(self, call: Timed, session: Session, tool: str) -> None:
+        self._calls[call] = (session, tool, anyio.current_time())
+
+    def close(self, call: Timed) -> None:
+        self._calls.pop(call, None)
+
+    def describe(self, session: Session) -> str:
+        """Return which call waits and for how long, without the names of another session's tools."""
+        found, tool, since = next(iter(self._calls.values()))
+        which = tool if found is session else "a call of another session"
+        return (
+            f"{which} has waited {anyio.current_time() - since:.0f} seconds for its caller's answer"
+        )
 
 
 class Waiting:
@@ -40,30 +70,67 @@ class Waiting:
         self.farthest = before
         """How far its caller was told of, also by the tool."""
 
+    async def behind(
+        self, describe: Callable[[], str | None], work: Callable[[], Awaitable[T]]
+    ) -> T:
+        """Return what `work` returns. `describe` returns the question that `work` waits behind, None for none.
+
+        Raises:
+            SessionBusy: `work` waits behind a question, and the caller wants no progress, so that only an error tells it.
+        """
+
+        async def refuse() -> None:
+            blocked = 0.0
+            while blocked < PARKED_SECONDS:
+                await anyio.sleep(TELL_SECONDS)
+                blocked = blocked + TELL_SECONDS if describe() else 0.0
+
+        if self._ctx.wants_progress:
+            return await beside(partial(self._tell, "Waiting for the calls before", describe), work)
+        try:
+            return await beside(refuse, work)
+        except Overtaken:
+            raise SessionBusy(
+                f"The call was not run: {describe() or 'the calls before wait for an answer'}.",
+                recovery="Answer that question and try again, or end it with session_restart.",
+                retry_after=PARKED_SECONDS,
+            ) from None
+
     async def during(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
         """Return what `work` returns, and raise what it raises."""
         if not self._ctx.wants_progress:
             return await work()
         return await beside(partial(self._tell, what), work)
 
-    async def _tell(self, what: str) -> None:
+    async def _tell(self, what: str, describe: Callable[[], str | None] = lambda: None) -> None:
         while True:
             await anyio.sleep(TELL_SECONDS)
             self.told = self.farthest = self.told + TELL_SECONDS
-            seconds = self.told - self._before
+            why = describe()
+            said = f"{what}: {self.told - self._before:g} seconds so far{f'; {why}' if why else ''}"
             with suppress(Exception):
-                await self._ctx.progress(self.told, None, f"{what}: {seconds:g} seconds so far")
+                await self._ctx.progress(self.told, None, said)
+
+
+Asked: TypeAlias = "tuple[OpenQuestions, Session, str]"
+"""Where a call notes that its caller is asked: the connection's questions, its session, its tool."""
 
 
 class Timed:
     """The context of a call with a time limit, which stands still while the caller is asked. It lives as long as `scope`."""
 
-    __slots__ = ("_asking", "_ctx", "_left", "_scope", "_waiting")
+    __slots__ = ("_asking", "_ctx", "_left", "_questions", "_scope", "_waiting", "error")
 
     def __init__(
-        self, ctx: CallContext, scope: anyio.CancelScope, waiting: Waiting | None = None
+        self,
+        ctx: CallContext,
+        scope: anyio.CancelScope,
+        waiting: Waiting | None = None,
+        questions: Asked | None = None,
     ) -> None:
         self._ctx = ctx
+        self._questions = questions
+        self.error: SessionError | None = None
         self._scope = scope
         self._waiting = waiting
         self._asking = 0
@@ -112,6 +179,9 @@ class Timed:
         if not self._asking:
             self._left = self._scope.deadline - anyio.current_time()
             self._scope.deadline = math.inf
+            if self._questions is not None:
+                questions, session, tool = self._questions
+                questions.open(self, session, tool)
         self._asking += 1
         try:
             return await self._ctx.ask(method, params)
@@ -119,11 +189,21 @@ class Timed:
             self._asking -= 1
             if not self._asking:
                 self._scope.deadline = anyio.current_time() + self._left
+                if self._questions is not None:
+                    self._questions[0].close(self)
+
+    def end(self, error: SessionError) -> None:
+        """Cancel the call, which fails with `error`."""
+        self.error = error
+        self._scope.cancel()
 
 
 @contextmanager
 def limited(
-    seconds: float, ctx: CallContext, waiting: Waiting | None = None
+    seconds: float,
+    ctx: CallContext,
+    waiting: Waiting | None = None,
+    questions: Asked | None = None,
 ) -> Generator[CallContext]:
     """Cancel what runs inside after `seconds`; what is asked through the context that is yielded takes none of them.
 
@@ -131,11 +211,18 @@ def limited(
 
     Raises:
         TimeoutError: it was cancelled for that.
+        SessionError: it was ended while its caller was asked.
     """
-    with anyio.CancelScope(deadline=anyio.current_time() + seconds) as scope:
-        yield Timed(ctx, scope, waiting)
+    scope = anyio.CancelScope(deadline=anyio.current_time() + seconds)
+    timed = Timed(ctx, scope, waiting, questions)
+    with scope:
+        try:
+            yield timed
+        finally:
+            if questions is not None:
+                questions[0].close(timed)
     if scope.cancelled_caught:
-        raise TimeoutError
+        raise timed.error or TimeoutError
 
 
 async def until_closed(session: Session, work: Coroutine[Any, Any, T]) -> T:
@@ -157,4 +244,4 @@ async def until_closed(session: Session, work: Coroutine[Any, Any, T]) -> T:
     raise SessionClosed("The session was closed during the call.", session_id=session.id)
 
 
-__all__ = ["Timed", "Waiting", "limited", "until_closed"]
+__all__ = ["OpenQuestions", "Timed", "Waiting", "limited", "until_closed"]

@@ -12,7 +12,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from .admission import Admission
-from .changes import Changes, busy
+from .changes import Changes, busy, end_questions
 from .clock import Clock, SystemClock
 from .cluster import Node
 from .creation import Creation, Wish, new_id
@@ -406,9 +406,10 @@ class Registry:
         """Replace the live connections of a session by fresh ones (T15 when it was in error).
 
         Raises:
-            SessionBusy: calls are in flight.
+            SessionBusy: calls are in flight. Those that wait for an answer of their caller are ended.
         """
         async with self._changing(principal, ref) as session:
+            await end_questions(session)
             if session.in_flight:
                 raise busy(session)
             if session.status is Status.PAUSED:

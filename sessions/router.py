@@ -17,6 +17,7 @@ from .attempts import Attempts
 from .connections import LiveConnection
 from .errors import (
     CallTimedOut,
+    CallWithdrawn,
     ConnectionLost,
     NotAllowed,
     OutcomeUnknown,
@@ -161,7 +162,8 @@ class Router:
         if send is None:
             raise NotAllowed(f"{binding.service.name} has neither resources nor prompts.")
         try:
-            with limited(binding.service.call_seconds, ctx) as timed:
+            asked = (live.questions, session, method)
+            with limited(binding.service.call_seconds, ctx, questions=asked) as timed:
                 return await send(method, params, timed)
         except TimeoutError:
             raise self._timed_out(session, binding, method) from None
@@ -241,6 +243,8 @@ class Router:
         except ConnectionLost:
             # Nothing was sent: sending it over the next connection repeats nothing.
             request.sent, request.ended_at = False, None
+        except CallWithdrawn:
+            raise
         except OutcomeUnknown:
             spec = binding.service.tool(request.tool)
             if request.operation_id is not None or spec is None or not spec.repeatable:
@@ -266,8 +270,9 @@ class Router:
                 f"Opening {request.service}", partial(self._connected, session, binding)
             )
         try:
-            with limited(binding.service.call_seconds, ctx, waiting) as timed:
-                await self._turn(live, waiting)
+            asked = (live.questions, session, request.tool)
+            with limited(binding.service.call_seconds, ctx, waiting, asked) as timed:
+                await self._turn(session, live, waiting)
                 try:
                     request.sent = True
                     try:
@@ -279,6 +284,12 @@ class Router:
                 finally:
                     live.slots.release()
         except TimeoutError:
+            if not request.sent:
+                raise CallTimedOut(
+                    f"{request.tool} was not run: the calls before it took longer than "
+                    f"{binding.service.call_seconds:g} seconds.",
+                    session_id=session.id,
+                ) from None
             raise self._timed_out(session, binding, request.tool) from None
         if not live.recorded.is_set():
             # After a crash nobody would be told that what this call did to the connection is gone.
@@ -292,7 +303,7 @@ class Router:
         await self._registry.steady(session)
         return await self._registry.links.connect(session, binding)
 
-    async def _turn(self, live: LiveConnection, waiting: Waiting) -> None:
+    async def _turn(self, session: Session, live: LiveConnection, waiting: Waiting) -> None:
         """Wait for a slot of the connection, which the caller gives back."""
         has_one = False
 
@@ -305,7 +316,9 @@ class Router:
             live.slots.acquire_nowait()
         except anyio.WouldBlock:
             try:
-                await waiting.during("Waiting for the calls before", acquire)
+                await waiting.behind(
+                    lambda: live.questions.describe(session) if live.parked else None, acquire
+                )
             except BaseException:
                 if has_one:
                     live.slots.release()

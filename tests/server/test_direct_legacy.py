@@ -274,6 +274,22 @@ async def test_a_client_that_leaves_does_not_cancel_its_call(
     assert asking.answer["result"]["content"] == [{"type": "text", "text": "done"}]
 
 
+async def test_a_client_that_leaves_while_it_is_asked_answers_no_more(
+    door: Door, one: JSON, gateway: Gateway
+) -> None:
+    call = door.call("ask", one)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call.of, door.direct)
+            await question(call)
+            call.gone.set()
+    live = gateway.registry.live(LOCAL, one["session_id"])
+    assert live is not None
+    assert live.in_flight == 0
+    answer = await door.call("get", one).of(door.direct)
+    assert answer.result["structuredContent"]["count"] == 0
+
+
 class Unasked:
     def ask(self) -> Question:
         raise AssertionError("nobody is there")

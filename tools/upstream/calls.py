@@ -1,7 +1,7 @@
 """The requests in flight on one connection: their notes to the caller, and whose question a question is.
 
-A legacy upstream that asks for input does not say for which call. So a connection whose upstream has asked once runs its
-calls one at a time from then on, and a question is only put to a caller when it can be nobody else's.
+A legacy upstream that asks for input does not say for which call. So calls of tools that have asked take turns, and a
+question is only put to a caller when it can belong to no other call. A call with an open question holds up no other call.
 """
 
 from __future__ import annotations
@@ -35,10 +35,21 @@ Spawn = Callable[[contextvars.Context, Callable[[], Awaitable[None]]], bool]
 class Call:
     """One request in flight. It lives from entering `Calls` until leaving it."""
 
-    __slots__ = ("_context", "_idle", "_notes", "_running", "_spawn", "ctx", "number", "questions")
+    __slots__ = (
+        "_context",
+        "_idle",
+        "_notes",
+        "_running",
+        "_spawn",
+        "ctx",
+        "number",
+        "questions",
+        "tool",
+    )
 
-    def __init__(self, number: int, ctx: CallContext, spawn: Spawn) -> None:
+    def __init__(self, number: int, tool: str, ctx: CallContext, spawn: Spawn) -> None:
         self.number = number
+        self.tool = tool
         self.ctx = ctx
         self.questions: set[anyio.CancelScope] = set()
         self._spawn = spawn
@@ -94,11 +105,18 @@ def reaches(level: object, wanted: str | None) -> bool:
 
 
 class Calls:
-    """The calls in flight on one connection. `alone` once the upstream has asked: then one at a time, in order."""
+    """The calls in flight on one connection, and the turn of those that may ask.
 
-    def __init__(self) -> None:
-        self.alone = False
+    Calls of a tool that has asked once take turns, so that a question can be told to be theirs. A call gives its turn away
+    while its question is open and takes it again before the answer goes on; it waits for a turn `ATTRIBUTION_SECONDS` at
+    most. Other calls never wait. Over a `shared` connection a question is only put to a call that is alone.
+    """
+
+    def __init__(self, *, shared: bool = False) -> None:
+        self._shared = shared
         self._active: dict[int, Call] = {}
+        self._asking_tools: set[str] = set()
+        self._holder: Call | None = None
         self._waiting: deque[tuple[Call, anyio.Event]] = deque()
         self._asking = 0
         self._changed = anyio.Event()
@@ -117,27 +135,48 @@ class Calls:
         return next(reversed(self._active.values()), None)
 
     async def enter(self, call: Call) -> None:
-        """Add a call, after those before it where calls run one at a time. Follow with leave(), also when cancelled."""
-        if not self.alone or not (self._active or self._waiting):
-            self._active[call.number] = call
-            return
-        turn = anyio.Event()
-        self._waiting.append((call, turn))
-        await turn.wait()
+        """Add a call, in turn when its tool is known to ask. Follow with leave(), also when cancelled."""
+        if call.tool in self._asking_tools:
+            await self._take_turn(call)
+        self._active[call.number] = call
 
     def leave(self, call: Call) -> None:
         self._active.pop(call.number, None)
         for scope in call.questions:
             scope.cancel()
-        for waiting in self._waiting:
-            if waiting[0] is call:
-                self._waiting.remove(waiting)
-                break
-        if self._waiting and not self._active:
-            following, turn = self._waiting.popleft()
-            self._active[following.number] = following
-            turn.set()
+        self._pass_turn(call)
         self._wake()
+
+    def opened(self, call: Call) -> None:
+        """Note that the caller is asked: others may have the turn meanwhile."""
+        self._pass_turn(call)
+        self._wake()
+
+    async def answered(self, call: Call) -> None:
+        """Take the turn again, before the answer is passed on."""
+        if call.number in self._active:
+            await self._take_turn(call)
+
+    async def _take_turn(self, call: Call) -> None:
+        if self._holder is None or self._holder is call:
+            self._holder = call
+            return
+        turn = anyio.Event()
+        self._waiting.append((call, turn))
+        try:
+            with anyio.move_on_after(ATTRIBUTION_SECONDS):
+                await turn.wait()
+        finally:
+            if not turn.is_set():
+                self._waiting.remove((call, turn))
+
+    def _pass_turn(self, call: Call) -> None:
+        if self._holder is not call:
+            return
+        self._holder = None
+        if self._waiting:
+            self._holder, turn = self._waiting.popleft()
+            turn.set()
 
     def _wake(self) -> None:
         self._changed.set()
@@ -149,21 +188,36 @@ class Calls:
         Raises:
             NotAllowed: none is in flight, or it cannot be told which.
         """
-        self.alone = True
         self._asking += 1
         self._wake()
         try:
             with anyio.move_on_after(ATTRIBUTION_SECONDS):
                 # When every call waits for a question none will end: one is refused, which lets the others go on.
-                while len(self._active) > max(1, self._asking):
+                while self._found() is None and len(self._candidates()) > max(1, self._asking):
                     await self._changed.wait()
         finally:
             self._asking -= 1
-        call = self.only()
+        call = self._found()
         if call is None:
             several = "several calls are" if self._active else "no call is"
             raise NotAllowed(f"Nobody can be asked, because {several} in flight; try again.")
+        self._asking_tools.add(call.tool)
         return call
+
+    def _candidates(self) -> list[Call]:
+        """Return the calls that a question may belong to; one whose question is open asks nothing else before the answer."""
+        calls = list(self._active.values())
+        if self._shared or len(calls) == 1:
+            return calls
+        return [call for call in calls if not call.questions]
+
+    def _found(self) -> Call | None:
+        found = self._candidates()
+        if len(found) > 1 and not self._shared and self._holder in found:
+            # The others are calls of tools that have never asked.
+            known = [call for call in found if call.tool in self._asking_tools]
+            return self._holder if known == [self._holder] else None
+        return found[0] if len(found) == 1 else None
 
 
 __all__ = ["LEVELS", "Call", "Calls", "reaches"]

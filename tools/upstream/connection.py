@@ -62,7 +62,7 @@ class UpstreamConnection:
         self.on_changed: Changed | None = None
         self.param_headers: Headers | None = None
         self._shared = shared
-        self._calls = Calls()
+        self._calls = Calls(shared=shared)
         self._log_level: str | None = None
         self._wire: Wire | None = None
         self._listener: Listener | None = None
@@ -149,7 +149,8 @@ class UpstreamConnection:
 
     async def _request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
         wire = self.wire
-        call = Call(wire.number(), ctx, wire.spawn)
+        tool = params["name"] if method == "tools/call" else method
+        call = Call(wire.number(), tool, ctx, wire.spawn)
         try:
             await self._calls.enter(call)
             result = await self._driven(method, params, call)
@@ -261,8 +262,12 @@ class UpstreamConnection:
             call = await self._calls.asker()
             with anyio.CancelScope() as scope:
                 call.questions.add(scope)
+                self._calls.opened(call)
                 try:
-                    return await call.ctx.ask(method, params)
+                    try:
+                        return await call.ctx.ask(method, params)
+                    finally:
+                        await self._calls.answered(call)
                 finally:
                     call.questions.discard(scope)
             raise NotAllowed("The call ended before its question was answered.")

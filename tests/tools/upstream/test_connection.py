@@ -291,34 +291,40 @@ async def test_a_modern_upstream_gets_the_capabilities_of_each_caller(serving: S
         await connection.aclose()
 
 
-async def test_once_an_upstream_asked_its_calls_run_one_at_a_time(serving: Serving) -> None:
+async def test_a_call_that_is_asked_or_hangs_holds_up_no_other(serving: Serving) -> None:
     connection = await serving("asking", "--era", "legacy").open(view(), None)
-    asking, release = anyio.Event(), anyio.Event()
+    asked, release = [anyio.Event(), anyio.Event()], anyio.Event()
     order: list[str] = []
 
-    async def slowly(method: str, params: dict[str, Any]) -> dict[str, Any]:
-        asking.set()
-        await release.wait()
-        return ANSWERS[method]
+    def caller(number: int) -> Caller:
+        async def slowly(method: str, params: dict[str, Any]) -> dict[str, Any]:
+            asked[number].set()
+            await release.wait()
+            return {"action": "accept", "content": {"answer": f"number {number}"}}
 
-    async def call(tool: str, caller: Caller) -> None:
-        await connection.call(tool, {}, caller)
-        order.append(tool)
+        return Caller(answer=slowly)
+
+    async def ask(number: int) -> None:
+        said = text_of(await connection.call("ask_twice", {}, caller(number)))
+        assert said.count(f"number {number}") == 2
+        order.append("ask")
 
     try:
-        with anyio.fail_after(10):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(call, "ask", Caller(answer=slowly))
-                await asking.wait()
-                tasks.start_soon(call, "get", Caller())
-                await anyio.wait_all_tasks_blocked()
-                release.set()
-            assert order == ["ask", "get"]
-            async with anyio.create_task_group() as tasks:
-                asking = anyio.Event()
-                tasks.start_soon(connection.call, "ask", NOTHING, Caller(answer=slowly))
-                await asking.wait()
-                tasks.cancel_scope.cancel()
+        with anyio.fail_after(8):
+            async with anyio.create_task_group() as stuck:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(ask, 0)
+                    await asked[0].wait()
+                    stuck.start_soon(connection.call, "hang", NOTHING, Caller())
+                    assert text_of(await connection.call("get", {}, Caller())) == "0"
+                    # Another question of the same tool reaches its own caller, beside a call that hangs.
+                    tasks.start_soon(ask, 1)
+                    await asked[1].wait()
+                    assert text_of(await connection.call("get", {}, Caller())) == "0"
+                    assert order == []
+                    release.set()
+                assert order == ["ask", "ask"]
+                stuck.cancel_scope.cancel()
             assert text_of(await connection.call("get", {}, Caller())) == "0"
     finally:
         await connection.aclose()

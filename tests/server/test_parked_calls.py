@@ -1,0 +1,162 @@
+"""A call that waits for an answer of its caller: other calls go on, or their callers hear why they wait."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from front import JSON, code_of, count, opened_session, service, structured, text_of, toml
+from mcp import Client
+
+from statehold.server.config_load import load
+from statehold.server.daemon import opened
+from statehold.server.gateway import Gateway
+from statehold.server.mcp import Face
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncGenerator[Gateway]:
+    """A service that takes many calls at once, and one that takes one."""
+    services: JSON = {
+        "many": service("asking", "--era", "legacy", prefix="many_"),
+        "one": service("asking", "--era", "legacy", prefix="one_", concurrency=1),
+    }
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({"services": services}))
+    flags = {"data": str(tmp_path / "data")}
+    async with opened(load(config=config, services=None, flags=flags), address="test") as found:
+        await found.ready()
+        yield found
+
+
+async def elicit(context: object, params: Any) -> types.ElicitResult:
+    raise AssertionError("these tests answer by themselves")
+
+
+@pytest.fixture
+async def client(gateway: Gateway) -> AsyncGenerator[Client]:
+    face = Face(gateway, version="0")
+    async with Client(face, cache=None, elicitation_callback=elicit) as found:
+        yield found
+
+
+async def parked(client: Client, session: str, tool: str) -> types.InputRequiredResult:
+    found: Any = await client.session.call_tool(
+        tool, {"session_id": session}, allow_input_required=True
+    )
+    assert isinstance(found, types.InputRequiredResult)
+    return found
+
+
+async def answered(
+    client: Client, session: str, tool: str, asked: types.InputRequiredResult
+) -> types.CallToolResult:
+    said = types.ElicitResult(action="accept", content={"answer": "late"})
+    found: Any = await client.session.call_tool(
+        tool,
+        {"session_id": session},
+        input_responses=dict.fromkeys(asked.input_requests or {}, said),
+        request_state=asked.request_state,
+        allow_input_required=True,
+    )
+    return found
+
+
+async def test_a_question_without_an_answer_holds_up_no_other_call(client: Client) -> None:
+    session = await opened_session(client)
+    with anyio.fail_after(20):
+        first = await parked(client, session, "many_ask")
+        assert await count(client, session, "many_inc") == 1
+        second = await parked(client, session, "many_ask")
+        assert await count(client, session, "many_inc") == 2
+        for asked in (second, first):
+            result = await answered(client, session, "many_ask", asked)
+            assert json.loads(text_of(result))["content"] == {"answer": "late"}
+
+
+async def test_a_call_that_has_to_wait_for_a_question_is_refused_with_the_reason(
+    client: Client,
+) -> None:
+    session = await opened_session(client)
+    asked = await parked(client, session, "one_ask")
+    with anyio.fail_after(20):
+        refused = await client.call_tool("one_inc", {"session_id": session})
+        assert code_of(refused) == "session_busy"
+        assert "not run: ask has waited" in text_of(refused)
+        assert "session_restart" in text_of(refused)
+        await answered(client, session, "one_ask", asked)
+        assert await count(client, session, "one_inc") == 1
+
+
+async def test_a_caller_that_wants_progress_waits_and_hears_why(
+    gateway: Gateway, client: Client
+) -> None:
+    session = await opened_session(client)
+    asked = await parked(client, session, "one_ask")
+    heard = anyio.Event()
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        if message is not None and "its caller's answer" in message:
+            heard.set()
+
+    async with Client(Face(gateway, version="0"), cache=None, mode="legacy") as other:
+
+        async def wait() -> None:
+            given = {"session_id": session}
+            result = await other.call_tool("one_inc", given, progress_callback=progress)
+            assert structured(result)["count"] == 1
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(wait)
+                await heard.wait()
+                await answered(client, session, "one_ask", asked)
+
+
+async def test_a_restart_ends_the_call_that_is_asked(client: Client) -> None:
+    session = await opened_session(client)
+    asked = await parked(client, session, "one_ask")
+    paused = await client.call_tool("session_pause", {"session_id": session})
+    assert code_of(paused) == "session_busy"
+    assert "waiting for an answer" in text_of(paused)
+    with anyio.fail_after(20):
+        restarted = await client.call_tool("session_restart", {"session_id": session})
+        assert structured(restarted)["in_flight"] == 0
+        assert await count(client, session, "one_inc") == 1
+    assert code_of(await answered(client, session, "one_ask", asked)) == "invalid_argument"
+
+
+async def test_a_closed_session_ends_the_call_that_is_asked(client: Client) -> None:
+    session = await opened_session(client)
+    await parked(client, session, "one_ask")
+    with anyio.fail_after(20):
+        given = {"session_id": session, "force": True}
+        closed = await client.call_tool("session_close", given)
+    assert structured(closed)["status"] == "closed"
+
+
+async def test_a_cancelled_caller_frees_the_call_that_asked_it(gateway: Gateway) -> None:
+    asked = anyio.Event()
+
+    async def wait(context: object, params: Any) -> types.ElicitResult:
+        asked.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    face = Face(gateway, version="0")
+    async with (
+        Client(face, cache=None, mode="legacy", elicitation_callback=wait) as client,
+        Client(face, cache=None) as other,
+    ):
+        session = await opened_session(other)
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(client.call_tool, "one_ask", {"session_id": session})
+                await asked.wait()
+                tasks.cancel_scope.cancel()
+            assert await count(other, session, "one_inc") == 1
