@@ -1,4 +1,7 @@
-"""Log lines on stderr: one readable line or one JSON object per event, never on stdout."""
+"""Log lines on stderr: one readable line or one JSON object per event, never on stdout.
+
+Messages may quote programs and callers. No text of theirs begins a line of its own or reaches a terminal unescaped.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import anyio
 
+from ..sessions.one_line import escaped
 from .config import LogSettings
 
 QUIET_SECONDS: Final = 1.0
@@ -34,12 +38,21 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             found["exception"] = self.formatException(record.exc_info)
-        return json.dumps(found, ensure_ascii=False)
+        line = json.dumps(found, ensure_ascii=False)
+        return line if line.isprintable() else json.dumps(found)
 
 
 class TextLines(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return escaped(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        # Indented, because an exception may quote a text that looks like a line of the log.
+        lines = super().formatException(ei).splitlines()
+        return "\n".join(f"  {escaped(line)}" for line in lines)
 
 
 class ClientMistakes(logging.Filter):

@@ -18,6 +18,7 @@ from ...sessions.errors import (
     ServiceUnavailable,
     SessionError,
 )
+from ...sessions.one_line import one_line
 from ...sessions.services import JSON, Restored, Snapshot
 from .config import Recipe, Step
 from .connection import UpstreamConnection
@@ -132,9 +133,9 @@ async def _run(
     except (OutcomeUnknown, ConnectionLost):
         raise
     except SessionError as error:
-        raise Failed(f"{step.tool} failed: {error.message}") from error
+        raise Failed(f"{step.tool} failed: {one_line(error.message)}") from error
     if result.is_error:
-        raise Failed(f"{step.tool} failed: {_text(result.payload)[:200]}")
+        raise Failed(f"{step.tool} failed: {one_line(_text(result.payload))[:200]}")
     return result.payload
 
 

@@ -7,7 +7,9 @@ from collections.abc import Generator, Iterable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from ...sessions.one_line import one_line
 from .config import UpstreamConfig
+from .stderr import last_cause, without_sequences
 
 REASON_LENGTH: Final = 2048
 SHORTEST_SECRET: Final = 4
@@ -52,15 +54,11 @@ class Secrets:
         return text if self._pattern is None else self._pattern.sub("***", text)
 
     def story(self, cause: str, words: str = "") -> str:
-        """Return a cause and the last words after it, without secrets and of bounded length."""
-        cause = self.redact(cause)
-        room = REASON_LENGTH - len(cause) - len("; it last said: ...")
-        words = self.redact(words).strip()
-        if not words or room <= 0:
-            return cause[:REASON_LENGTH]
-        if len(words) > room:
-            words = "..." + words[-room:]
-        return f"{cause}; it last said: {words}"
+        """Return a cause and the line of the last words that explains it: one line without secrets, of bounded length."""
+        cause = one_line(self.redact(cause))
+        # Secrets may have several lines, so they are looked for before one is chosen.
+        said = last_cause(self.redact(without_sequences(words)))
+        return (f"{cause}; it last said: {said}" if said else cause)[:REASON_LENGTH]
 
 
 def _secret_parts(config: UpstreamConfig) -> Generator[str]:

@@ -273,7 +273,7 @@ class Wire:
             self._tell(*(self._cause or (_described(self._failure), "")))
 
     def _tell(self, cause: str, words: str) -> None:
-        self.brief = self._secrets.redact(cause)[:300]
+        self.brief = self._secrets.story(cause)[:300]
         self._ended = True
         self._lost = True
         self._told.set()

@@ -1,0 +1,28 @@
+"""Texts of others inside lines of ours: they end no line and steer no terminal."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_UNSAFE: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+"""Control characters, line separators, marks that reorder text, and half surrogate pairs."""
+
+
+def escaped(text: str) -> str:
+    r"""Return a text with its control characters written as `\n`, `\x1b` or `\u2028`."""
+    return _UNSAFE.sub(_written, text)
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line: a blank for each line break, other control characters written out."""
+    return escaped(" ".join(text.split())) if not text.isprintable() else text
+
+
+def _written(found: re.Match[str]) -> str:
+    return repr(found[0])[1:-1] if found[0] != "\x7f" else r"\x7f"
+
+
+__all__ = ["escaped", "one_line"]

@@ -1,0 +1,63 @@
+"""The text that a program writes before it ends: made harmless, and reduced to the line that names the cause."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ...sessions.one_line import one_line
+
+CAUSE_LENGTH: Final = 500
+
+_SEQUENCE: Final = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])"
+    r"|\x9b[0-?]*[ -/]*[@-~]"
+)
+"""Escape sequences of terminals: CSI, the strings (OSC, DCS), and two-character ones."""
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_BANNER: Final = re.compile(
+    r"(?i)node\.js v\d|npm (?:notice|warn)|npm (?:err!|error)(?: \d{3})?\s*$"
+    r"|npm (?:err!|error) (?:code|errno|path|syscall|dest|command|a complete log|log files)\b"
+    r"|emitted '|hint:|help:|goroutine \d|exit status|note: run with|for further information"
+    r"|uncaught exception:?$|[\W\d_]*$"
+)
+"""Lines around the cause: versions, log files, advice, brackets."""
+_NPM: Final = re.compile(r"(?i)npm (?:err!|error)\s+(?:\d{3}\s+)?")
+_FRAME: Final = re.compile(r"\s|at \S|[|>^~]")
+"""How a line of a stack trace or of quoted source begins."""
+_TREE: Final = re.compile(r"^\s*[\u00d7│├└╰][\s\u00d7│├└╰─▶]*|\s+$")
+"""The lines with which `uv` and others draw a chain of causes, the innermost last."""
+
+
+def last_cause(text: str) -> str:
+    """Return the one line of a program's last output that says why it ended, without control characters.
+
+    Of a Python traceback it is the exception, of a Node error its `Error:` line, of npm the first line of its report. Of
+    any other text it is the last line that is neither indented nor a banner.
+    """
+    lines = [_TREE.sub("", line) for line in without_sequences(text).splitlines() if line.strip()]
+    if not lines:
+        return ""
+    return one_line(_cause(lines))[:CAUSE_LENGTH]
+
+
+def _cause(lines: list[str]) -> str:
+    at = max((n for n, line in enumerate(lines) if line.startswith(_TRACEBACK)), default=-1)
+    if at >= 0:
+        raised = next((line for line in lines[at + 1 :] if not _FRAME.match(line)), None)
+        if raised is not None:
+            return raised
+    npm = [line for line in lines if _NPM.match(line) and not _BANNER.match(line)]
+    if npm:
+        return _NPM.sub("", npm[0])
+    said = [line for line in lines if not _FRAME.match(line) and not _BANNER.match(line)]
+    panic = next((line for line in said if line.startswith(("panic: ", "fatal error: "))), None)
+    return panic or (said or lines)[-1].strip()
+
+
+def without_sequences(text: str) -> str:
+    """Return a text without the escape sequences of terminals."""
+    return _SEQUENCE.sub("", text) if "\x1b" in text or "\x9b" in text else text
+
+
+__all__ = ["CAUSE_LENGTH", "last_cause", "without_sequences"]
