@@ -75,6 +75,11 @@ class Directory:
         """Return a session of this node without asking whose it is."""
         return self._live.get(session_id)
 
+    def _held(self, principal: Principal, session_id: str) -> Session | None:
+        """Return a session of this node that is the caller's."""
+        session = self._live.get(session_id)
+        return session if session is not None and session.record.owner == principal.key else None
+
     # Membership.
 
     def keep(self, session: Session) -> None:
@@ -114,8 +119,8 @@ class Directory:
 
     def ready(self, principal: Principal, session_id: str) -> Session | None:
         """Return a session that takes a call at once, without waiting for anything, else None."""
-        session = self._live.get(session_id)
-        if session is None or session.record.owner != principal.key:
+        session = self._held(principal, session_id)
+        if session is None:
             return None
         if session.changing.locked() or session.fenced:
             return None
@@ -133,13 +138,11 @@ class Directory:
         """
         key = self._key(principal, ref, namespace)
         for _ in range(8):
-            session = self._live.get(key)
+            session = self._held(principal, key)
             if session is None:
+                # A foreign session is looked for in the store as an unknown one is.
                 key = await self._bring(principal, key, namespace)
                 continue
-            if session.record.owner != principal.key:
-                # As long as a look for an unknown id takes.
-                await self.stored(principal, key, namespace)
             if session.ends:
                 raise ended(session.record)
             if session.fenced:
@@ -163,11 +166,11 @@ class Directory:
         Raises:
             SessionNotFound: unknown, foreign or purged, in the same time.
         """
-        record = await self._store.get(ref)
+        record = await self._store.get(ref, principal.key)
         if record is None and not ref.startswith(ID_PREFIX):
             name = unicodedata.normalize("NFC", ref)
             record = await self._store.find(principal.key, self._space(namespace), name)
-        if record is None or record.owner != principal.key:
+        if record is None:
             raise SessionNotFound
         return record
 
@@ -252,8 +255,8 @@ class Directory:
     ) -> dict[str, Any]:
         """Return everything a caller may know of one of its sessions, open or closed."""
         key = self._key(principal, ref, namespace)
-        session = self._live.get(key)
-        if session is not None and session.record.owner == principal.key:
+        session = self._held(principal, key)
+        if session is not None:
             return session.info()
         record = await self.stored(principal, key, namespace)
         if (session := self._live.get(record.id)) is not None:
@@ -277,8 +280,8 @@ class Directory:
             SessionExpired, SessionClosed, SessionFailed: it is closed.
         """
         key = self._key(principal, ref, namespace)
-        session = self._live.get(key)
-        if session is None or session.record.owner != principal.key:
+        session = self._held(principal, key)
+        if session is None:
             record = await self.stored(principal, key, namespace)
             session = self._live.get(record.id)
             if session is None and record.status in (Status.CLOSING, Status.CLOSED):

@@ -141,7 +141,9 @@ class Store(Protocol):
         """
         ...
 
-    async def get(self, session_id: str) -> SessionRecord | None: ...
+    async def get(self, session_id: str, owner: str | None = None) -> SessionRecord | None:
+        """Return a session, with `owner` only one of that owner: the row of another one is not read for a caller."""
+        ...
 
     async def find(self, owner: str, namespace: str, name: str) -> SessionRecord | None:
         """Return the open session of that name, else None."""

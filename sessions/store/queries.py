@@ -28,6 +28,7 @@ _open = _s.status.in_(sorted(OPEN))
 # Built once: building a statement takes as long as running it.
 _this = bindparam("session_id", type_=String())
 _GET = select(schema.session).where(_s.id == _this)
+_GET_OWNED = _GET.where(_s.owner == bindparam("owner", type_=String()))
 _FIND = select(schema.session).where(
     _s.owner == bindparam("owner", type_=String()),
     _s.namespace == bindparam("namespace", type_=String()),
@@ -61,8 +62,12 @@ def nodes(connection: Connection) -> list[NodeRecord]:
     return [rows.node_record(mapping(row)) for row in found]
 
 
-def get(connection: Connection, session_id: str) -> SessionRecord | None:
-    row = connection.execute(_GET, {"session_id": session_id}).first()
+def get(connection: Connection, session_id: str, owner: str | None = None) -> SessionRecord | None:
+    given = {"session_id": session_id}
+    if owner is None:
+        row = connection.execute(_GET, given).first()
+    else:
+        row = connection.execute(_GET_OWNED, {**given, "owner": owner}).first()
     return None if row is None else rows.session_record(mapping(row))
 
 

@@ -220,8 +220,8 @@ class SQLStore:
         begun = None if receipt is None else rows.receipt_row(receipt)
         await self._submit(Creation(row, rows.state_row(state), bound, per_owner, begun))
 
-    async def get(self, session_id: str) -> SessionRecord | None:
-        return await self._read(partial(queries.get, session_id=session_id))
+    async def get(self, session_id: str, owner: str | None = None) -> SessionRecord | None:
+        return await self._read(partial(queries.get, session_id=session_id, owner=owner))
 
     async def find(self, owner: str, namespace: str, name: str) -> SessionRecord | None:
         query = partial(queries.find, owner=owner, namespace=namespace, name=name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -351,6 +352,35 @@ async def test_with_everybody_busy_a_call_waits_and_then_gets_the_limit(build: B
             assert busy.status == "active"
             house.counter.let_go.set()
         assert await house.count(other.id) == 1
+
+
+async def test_a_foreign_session_is_asked_for_as_an_unknown_one_is(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+):
+    """By id and owner: no row of another owner is loaded, whatever status its session has."""
+    async with build() as house:
+        held, closed = await house.create(ANN), await house.create(ANN)
+        await house.registry.close(ANN, closed.id)
+        asked: list[str] = []
+        loaded: list[object] = []
+        read = house.store._read  # pyright: ignore[reportPrivateUsage]
+
+        async def watched(query: Any) -> Any:
+            asked.append(query.func.__name__)
+            loaded.append(found := await read(query))
+            return found
+
+        monkeypatch.setattr(house.store, "_read", watched)
+        queries: list[list[str]] = []
+        for ref in ("sh_aaaaaaaaaaaaaaaaaaaaaaaaaa", held.id, closed.id):
+            asked.clear()
+            for look in (house.registry.find, house.registry.info, house.registry.states.read):
+                with pytest.raises(SessionNotFound):
+                    await look(BOB, ref)
+            queries.append(list(asked))
+        assert queries[1:] == queries[:1] * 2
+        assert queries[0]
+        assert set(loaded) == {None}
 
 
 async def test_a_quota_limits_the_sessions_of_one_principal_only(build: Build):
