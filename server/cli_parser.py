@@ -163,7 +163,13 @@ def build_parser() -> Parser:
         "doctor",
         "Say what is installed, what is missing and what is wrong, and how to fix it.",
         "statehold doctor --config statehold.toml",
-        [JSON_FLAG],
+        [
+            (
+                ("--install",),
+                {"action": "store_true", "help": "install the browser that is missing"},
+            ),
+            JSON_FLAG,
+        ],
     )
     _command(
         commands,

@@ -52,7 +52,8 @@ BROWSER_TEXTS = {
     "executable": "Path of a Chromium, Chrome or Edge. Default: the first that is found.",
     "channel": "Playwright's name of an installed browser, such as `chrome` or `msedge`.",
     "headless": "Whether it works without a window.",
-    "install": "Install a browser, with a message on stderr, when there is none.",
+    "install": "Consent to installing a browser when there is none: with the system's packages as root on Debian, else from "
+    "Playwright. Without it, an error names the command.",
     "args": "More flags for the browser.",
     "cdp_endpoint": "Address of a browser elsewhere, by its DevTools.",
     "cdp_headers": "Headers of the requests to it.",

@@ -1,4 +1,7 @@
-"""`statehold doctor`: what is installed, what is missing, what is wrong, and how to fix each of it. Changes nothing."""
+"""`statehold doctor`: what is installed, what is missing, what is wrong, and how to fix each of it.
+
+Changes nothing, except that it installs a missing browser with consent.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ Check = Callable[[Config], Iterator[Finding]]
 
 def run(arguments: Namespace) -> int:
     """Print every finding; the exit code is 1 when one of them is a failure."""
-    from .doctor_browser import check_browser
+    from .doctor_browser import check_browser, install_missing
     from .doctor_data import check_children, check_folder, check_store
     from .doctor_system import check_files, check_programs, check_python, check_services
 
@@ -39,6 +42,8 @@ def run(arguments: Namespace) -> int:
         checks += [check_services, check_browser, check_tokens, check_files]
     if not config.ephemeral:
         checks += [check_folder, check_store, check_children]
+    if configured.status != "fail" and (arguments.install or not arguments.json):
+        install_missing(config, consent=arguments.install)
     found = [configured]
     for check in checks:
         found += _guarded(check, config)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+import anyio
+
 from ..tools.browser.config import BrowserConfig
-from ..tools.browser.find import NoBrowser, find_browser, read_version
-from ..tools.browser.install import can_install, command_by_hand
+from ..tools.browser.find import INSTALL_COMMAND, NoBrowser, find_browser, read_version
+from ..tools.browser.install import can_install, command_by_hand, install_browser, may_install, ways
 from ..tools.browser.places import Machine, ffmpeg_path, is_program
 from ..tools.browser.sandbox import sandbox, turned_off
 from .config import Config
@@ -24,6 +29,38 @@ def check_browser(config: Config) -> Iterator[Finding]:
         yield _unused(machine)
 
 
+def install_missing(config: Config, *, consent: bool, machine: Machine | None = None) -> None:
+    """Install the browsers that services of the configuration lack; without consent, when the user says yes to each.
+
+    Without such a service, the browser that one with default settings would use is installed, only with consent.
+    """
+    machine = machine or Machine()
+    wanted = list(config.browsers().values())
+    if consent and not wanted:
+        wanted = [BrowserConfig()]
+    for service in wanted:
+        if service.remote or not can_install(service, machine):
+            continue
+        try:
+            find_browser(service, machine)
+        except NoBrowser:
+            if consent or _agrees(service, machine):
+                # A failure is told while it happens, and found by the check that follows.
+                with suppress(NoBrowser):
+                    anyio.run(partial(install_browser, config=service, machine=machine))
+
+
+def _agrees(config: BrowserConfig, machine: Machine) -> bool:
+    """Ask the user at the terminal; nobody there means no."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    sys.stderr.write(
+        f"statehold: no browser was found. Install {ways(config, machine)[0].name}? [y/N] "
+    )
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def _service(title: str, config: BrowserConfig, machine: Machine) -> Iterator[Finding]:
     if config.remote:
         yield Finding(title, "ok", f"a browser at {config.place}")
@@ -32,9 +69,12 @@ def _service(title: str, config: BrowserConfig, machine: Machine) -> Iterator[Fi
         found = find_browser(config, machine)
     except NoBrowser as error:
         problem, _, remedy = error.message.rstrip(".").partition(": ")
-        if can_install(config, machine):
+        if may_install(config, machine):
             detail = f"{problem}; it is installed when a session needs it"
             yield Finding(title, "warn", detail, f"run: {command_by_hand(config, machine)}")
+        elif can_install(config, machine):
+            by_hand = command_by_hand(config, machine)
+            yield Finding(title, "fail", problem, f"run: {INSTALL_COMMAND}, or: {by_hand}")
         else:
             yield Finding(title, "fail", problem, remedy)
         return

@@ -100,13 +100,14 @@ def test_one_that_is_no_browser_is_a_failure(doctor: Doctor, tmp_path: Path) -> 
 
 
 def test_one_that_can_be_installed_is_worth_a_warning(doctor: Doctor) -> None:
-    found = doctor(channel="chromium-headless-shell")["service browser"]
+    found = doctor(channel="chromium-headless-shell", install=True)["service browser"]
     assert found.status == "warn"
     assert "installed when a session needs it" in found.detail
     assert found.remedy.endswith("-m playwright install --only-shell chromium")
-    refused = doctor(channel="chromium-headless-shell", install=False)["service browser"]
-    assert refused.status == "fail"
-    assert "playwright install" in refused.remedy
+    unasked = doctor(channel="chromium-headless-shell")["service browser"]
+    assert unasked.status == "fail"
+    assert "run: statehold doctor --install, or: " in unasked.remedy
+    assert "playwright install" in unasked.remedy
 
 
 def test_a_window_without_a_display_is_a_failure(doctor: Doctor) -> None:

@@ -13,7 +13,7 @@ import anyio.to_thread
 from ...sessions.errors import ServiceUnavailable
 from .config import BrowserConfig
 from .find import Found, NoBrowser, find_browser
-from .install import Say, can_install, install_browser, say_on_stderr
+from .install import Say, install_browser, may_install, say_on_stderr
 from .places import Machine
 
 RETRY_SECONDS: Final = 300.0
@@ -60,7 +60,7 @@ class Browsers:
         try:
             return await self._find()
         except NoBrowser:
-            if not can_install(self._config, self._machine):
+            if not may_install(self._config, self._machine):
                 raise
         installing = self._installing or self._begin()
         with anyio.move_on_after(patience):

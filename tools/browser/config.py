@@ -63,7 +63,7 @@ class BrowserConfig(BaseModel):
     channel: str | None = None
     """Playwright's name of an installed browser: chrome, msedge, chromium."""
     headless: bool = True
-    install: bool = True
+    install: bool = False
     """Install a browser, with a message on stderr, when there is none."""
     args: Names = Field(default_factory=list[str])
     """More flags for the browser."""

@@ -24,6 +24,9 @@ from .switches import joined, slim
 
 Kind = Literal["shell", "chromium", "chrome", "edge", "playwright"]
 
+INSTALL_COMMAND: Final = "statehold doctor --install"
+"""The command that installs a missing browser."""
+
 OWN_CHANNELS: Final = {"chromium": False, "chromium-headless-shell": True}
 """Playwright's names of its own builds, and whether they are headless shells."""
 _VERSION: Final = re.compile(r"\d+(?:\.\d+){1,3}")
@@ -34,7 +37,9 @@ class NoBrowser(ServiceUnavailable):
     """Raised when there is no browser to start. The message says what to do; trying again does not help."""
 
     retryable = False
-    recovery = "Ask whoever runs the server to install the browser; `statehold doctor` says how."
+    recovery = (
+        "Ask whoever runs the server to install the browser, with `statehold doctor --install`."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ def find_browser(config: BrowserConfig, machine: Machine | None = None) -> Found
     else:
         found = next(_all(machine, headless=config.headless), None)
         if found is None:
-            raise NoBrowser(f"No browser was found: run `{advice(machine, config.headless)}`.")
+            raise NoBrowser(f"No browser was found: {remedy(machine, config.headless)}.")
     if found.shell and not config.headless:
         raise NoBrowser(
             "The configured browser is a headless shell, which has no windows: set `headless` to true, or name another."
@@ -93,8 +98,8 @@ def _of_channel(channel: str, machine: Machine) -> Found:
     if channel in OWN_CHANNELS:
         found = _own(machine, shell=OWN_CHANNELS[channel])
         if found is None:
-            command = advice(machine, OWN_CHANNELS[channel], own=True)
-            raise NoBrowser(f"The browser of `channel` is not there: run `{command}`.")
+            told = remedy(machine, OWN_CHANNELS[channel], own=True)
+            raise NoBrowser(f"The browser of `channel` is not there: {told}.")
         return found
     kind: Kind = "edge" if channel.startswith("msedge") else "chrome"
     return Found(None, channel, kind, flags=slim())
@@ -154,6 +159,11 @@ def advice(machine: Machine, headless: bool, *, own: bool = False) -> str:
     if is_debian(machine) and not own:
         return f"apt-get install {debian_package(headless)}"
     return f"python -m playwright install {'--only-shell' if headless else '--no-shell'} chromium"
+
+
+def remedy(machine: Machine, headless: bool, *, own: bool = False) -> str:
+    """Say how to install a browser: with consent by `doctor --install`, or by hand."""
+    return f"run `{INSTALL_COMMAND}`, or `{advice(machine, headless, own=own)}`"
 
 
 def is_debian(machine: Machine) -> bool:

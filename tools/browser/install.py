@@ -110,9 +110,14 @@ async def install_browser(
     raise NoBrowser(f"No browser was found, and installing one failed: run `{command}`.")
 
 
+def may_install(config: BrowserConfig, machine: Machine) -> bool:
+    """Whether a missing browser is installed without asking: the configuration consents, and it can be installed."""
+    return config.install and can_install(config, machine)
+
+
 def can_install(config: BrowserConfig, machine: Machine) -> bool:
-    """Whether a missing browser is one that is installed: none that is named, and none that would not start either."""
-    if not config.install or config.executable is not None:
+    """Whether a missing browser can be installed: none that is named, and none that would not start either."""
+    if config.executable is not None:
         return False
     if config.channel is not None and config.channel not in OWN_CHANNELS:
         return False
@@ -200,6 +205,7 @@ __all__ = [
     "can_install",
     "command_by_hand",
     "install_browser",
+    "may_install",
     "say_on_stderr",
     "ways",
 ]

@@ -15,6 +15,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from statehold.server.config import Config
+from statehold.server.doctor_browser import install_missing
 from statehold.tools.browser.browsers import BrowserComing, Browsers
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.find import NoBrowser
@@ -39,6 +41,9 @@ HANGING_APT = """#!/bin/sh
 /usr/bin/mkfifo "$HOME/gate"
 /bin/cat "$HOME/gate"
 """
+
+
+INSTALLS = BrowserConfig(install=True)
 
 
 def quiet(line: str) -> None:
@@ -141,7 +146,7 @@ async def test_a_failure_names_the_command_and_is_not_repeated_at_once(tmp_path:
     said: list[str] = []
     async with anyio.create_task_group() as tasks:
         browsers = Browsers(
-            BrowserConfig(), tasks.start_soon, say=said.append, machine=here, clock=lambda: now
+            INSTALLS, tasks.start_soon, say=said.append, machine=here, clock=lambda: now
         )
         with pytest.raises(NoBrowser, match="`apt-get install chromium-headless-shell`"):
             await browsers.get(patience=20)
@@ -167,10 +172,7 @@ async def test_many_at_once_install_one_browser(tmp_path: Path) -> None:
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
             # Two of them, as two processes would have.
-            each = [
-                Browsers(BrowserConfig(), tasks.start_soon, say=quiet, machine=here)
-                for _ in range(2)
-            ]
+            each = [Browsers(INSTALLS, tasks.start_soon, say=quiet, machine=here) for _ in range(2)]
             for browsers in each * 3:
                 tasks.start_soon(get, browsers)
     assert paths == [str(tmp_path / "bin/chromium-headless-shell")] * 6
@@ -182,7 +184,7 @@ async def test_who_stops_waiting_does_not_stop_the_installation(tmp_path: Path, 
     os.mkfifo(tmp_path / "gate")
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
-            browsers = Browsers(BrowserConfig(), tasks.start_soon, say=quiet, machine=here)
+            browsers = Browsers(INSTALLS, tasks.start_soon, say=quiet, machine=here)
             with pytest.raises(BrowserComing) as coming:
                 await browsers.get(patience=0)
             assert coming.value.retryable
@@ -206,7 +208,7 @@ async def test_an_installation_that_hangs_ends_with_all_it_started(
 @pytest.mark.parametrize(
     "config",
     [
-        {"install": False},
+        {},
         {"executable": "nowhere"},
         {"headless": False},
         {"headless": False, "channel": "chromium-headless-shell"},
@@ -217,11 +219,45 @@ async def test_nothing_is_installed_where_it_is_not_wanted_or_does_not_help(
 ) -> None:
     here = machine(tmp_path, root=True, apt=APT)
     async with anyio.create_task_group() as tasks:
-        wanted = BrowserConfig.model_validate(config)
+        wanted = BrowserConfig.model_validate({"install": bool(config), **config})
         browsers = Browsers(wanted, tasks.start_soon, say=quiet, machine=here)
-        with pytest.raises(NoBrowser):
+        with pytest.raises(NoBrowser) as caught:
             await browsers.get(patience=20)
+        if not config:
+            assert "run `statehold doctor --install`, or `apt-get install" in caught.value.message
+            assert "statehold doctor --install" in caught.value.recovery
     assert not (tmp_path / "asked").exists()
+
+
+def doctored(folder: Path, *, consent: bool, browsers: bool = True) -> bool:
+    """Run the part of the doctor that installs. Returns whether it asked the package manager."""
+    config = Config.model_validate({"services": {"browser": {}} if browsers else {}})
+    here = machine(folder, root=True, apt=APT)
+    install_missing(config, consent=consent, machine=here)
+    return (folder / "asked").exists()
+
+
+@pytest.mark.parametrize("browsers", [True, False])
+def test_the_doctor_installs_with_consent(tmp_path: Path, browsers: bool) -> None:
+    assert not doctored(tmp_path, consent=False, browsers=browsers)
+    assert doctored(tmp_path, consent=True, browsers=browsers)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a terminal")
+@pytest.mark.parametrize("answer", ["y", "no", ""])
+def test_the_doctor_asks_at_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    user, program = os.openpty()
+    with os.fdopen(user, "wb") as keyboard, os.fdopen(program, "r+b", buffering=0) as terminal:
+        keyboard.write(f"{answer}\n".encode())
+        keyboard.flush()
+        with io.TextIOWrapper(terminal, write_through=True) as text:
+            monkeypatch.setattr("sys.stdin", text)
+            monkeypatch.setattr("sys.stderr", text)
+            installed = doctored(tmp_path, consent=False)
+            monkeypatch.undo()
+    assert installed is (answer == "y")
 
 
 def test_the_ways_fit_the_machine(tmp_path: Path) -> None:

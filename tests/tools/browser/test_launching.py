@@ -70,7 +70,7 @@ async def launcher(
     machine: Machine, *, seconds: float = 20.0, **settings: Any
 ) -> AsyncGenerator[Callable[[], Any]]:
     async with anyio.create_task_group() as tasks:
-        config = BrowserConfig(**settings)
+        config = BrowserConfig.model_validate({"install": True, **settings})
         launch = Launcher(
             config, seconds=seconds, spawn=tasks.start_soon, clock=lambda: machine.now
         )
