@@ -47,6 +47,10 @@ class Plan:
     browser_starts: int = 5
     browsers_idle_seconds: float = 70.0
     """Longer than the minute after which pages of ours collect their garbage."""
+    minutes: float = 18.0
+    """How long the soak takes."""
+    seed: int = 1
+    """What the soak draws its calls and faults from."""
     store_seconds: float = 1.5
     store_rounds: int = 3
     databases: tuple[str, ...] = ("sqlite", "postgresql", "mariadb")

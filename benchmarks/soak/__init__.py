@@ -1,0 +1,71 @@
+"""(l) soak: calls of every kind under kills, stops and a full disk; afterwards nothing may be lost, doubled or left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from random import Random
+
+import anyio
+
+from ..plan import Plan
+from ..report import Table, Target
+from ..site import served
+from .callers import Caller
+from .checks import check_processes, check_records, compare_states
+from .deployment import Deployment
+from .faults import Faults
+from .findings import KINDS, Findings
+from .orphans import adopt_orphans
+
+CALLERS = (
+    ("http", "modern", True),
+    ("http", "legacy", True),
+    ("stdio", "modern", True),
+    ("stdio", "legacy", False),
+    ("http", "modern", False),
+    ("http", "legacy", False),
+)
+"""Transport and era of each caller, and whether it uses the browser."""
+
+
+async def measure(plan: Plan) -> Table:
+    """Run the soak and return what was found; a kind of fault that was found is a missed target."""
+    adopt_orphans()
+    findings, random = Findings(), Random(plan.seed)
+    with ExitStack() as stack:
+        site = stack.enter_context(served())
+        deployment = stack.enter_context(Deployment(plan.folder / "soak", findings))
+        await deployment.start()
+        callers = [
+            Caller(number, way, deployment, findings, site, Random(random.random()))
+            for number, way in enumerate(CALLERS)
+        ]
+        faults = Faults(deployment, findings, Random(random.random()))
+        async with anyio.create_task_group() as tasks:
+            for caller in callers:
+                tasks.start_soon(caller.run)
+            await faults.run(plan.minutes * 60)
+            for caller in callers:
+                caller.stop()
+        await compare_states(deployment, callers, findings)
+        await deployment.stop()
+        await check_processes(findings)
+        check_records(deployment, findings)
+    return _table(findings, plan)
+
+
+def _table(findings: Findings, plan: Plan) -> Table:
+    table = Table(f"(l) soak: {plan.minutes:g} minutes, seed {plan.seed}; what must not happen")
+    for kind in KINDS:
+        found = findings.of(kind)
+        table.rows.append({"what": kind, "found": len(found)})
+        table.targets.append(Target(f"soak: {kind}", len(found), 0, ""))
+        table.notes += [f"{kind}: {text}" for text in found[:5]]
+    counted: Callable[[dict[str, int]], str] = lambda counts: ", ".join(  # noqa: E731
+        f"{name} {count}" for name, count in sorted(counts.items())
+    )
+    table.notes.append(f"calls: {counted(findings.calls)}")
+    table.notes.append(f"faults: {counted(findings.faults)}")
+    table.notes += findings.remarks
+    return table

@@ -1,0 +1,236 @@
+"""The callers of a soak: each works in a session of its own, knows what it must see, and tells what it does not."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+import anyio
+import mcp_types as types
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from ..plan import MODE
+from .deployment import Deployment
+from .findings import Findings
+
+NOTE: Final = "Note from Statehold"
+ANSWER_SECONDS: Final = 90.0
+"""Longer than any call of the soak may take, recovery included."""
+REPEATS: Final = 3
+"""How often a call is sent again with its operation id when no answer came."""
+REST_SECONDS: Final = (0.02, 0.2)
+RECONNECT_SECONDS: Final = 0.2
+GONE: Final = ("session_not_found", "session_expired", "session_closed")
+COUNTERS: Final = {"inc": "quick", "web_inc": "web"}
+
+
+class NoAnswer(Exception):
+    """Raised when a call got no answer in time."""
+
+
+@dataclass(slots=True)
+class Call:
+    """A call that is sent until an answer comes, at most a few times, always with the same operation id."""
+
+    operation: str
+    tool: str
+    arguments: dict[str, Any]
+    sent: int = 0
+
+
+class Caller:
+    """One client. It connects again after each failure and now and then, over any serving node or over stdio."""
+
+    def __init__(
+        self,
+        number: int,
+        way: tuple[str, str, bool],
+        deployment: Deployment,
+        findings: Findings,
+        site: str,
+        random: Random,
+    ) -> None:
+        self.session = ""
+        self.tag = f"caller{number}"
+        self.written = 0
+        """The last number that state_update acknowledged."""
+        self._transport, self._era, browses = way
+        self._browses = browses and deployment.has_browser
+        self._deployment = deployment
+        self._findings = findings
+        self._site = site
+        self._random = random
+        self._numbers = itertools.count(1)
+        self._counts: dict[str, int] = {}
+        """The last count that each counter said."""
+        self._sent: dict[str, int] = {}
+        self._logged_in = False
+        self._pending: Call | None = None
+        self._seen = False
+        """Whether a call showed the login since it was made or lost."""
+        self._recover = False
+        """Whether the session failed and has to be restarted by its caller."""
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Let the caller end after its current call."""
+        self._stopping = True
+
+    async def run(self) -> None:
+        while not self._stopping:
+            try:
+                async with self._connected() as client:
+                    for _ in range(self._random.randrange(5, 60)):
+                        if self._stopping:
+                            return
+                        await self._step(client)
+                        await anyio.sleep(self._random.uniform(*REST_SECONDS))
+            except Exception:
+                # The node was killed or stopped.
+                self._findings.calls["reconnects"] += 1
+                await anyio.sleep(RECONNECT_SECONDS)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncGenerator[Client]:
+        mode: Any = MODE["modern" if self._era == "modern" else "legacy"]
+        if self._transport == "http":
+            node = self._random.choice(self._deployment.nodes)
+            async with Client(node.url, mode=mode) as client:
+                yield client
+            return
+        command, *arguments = self._deployment.command()
+        with self._deployment.log(self.tag).open("a", encoding="utf-8") as log:
+            server = stdio_client(StdioServerParameters(command=command, args=arguments), log)
+            async with Client(server, mode=mode) as client:
+                yield client
+
+    # Calls.
+
+    async def _step(self, client: Client) -> None:
+        if not self.session:
+            await self._create(client)
+            return
+        call = self._pending = self._pending or self._next()
+        if call.sent > REPEATS:
+            self._pending = None
+            return
+        call.sent += 1
+        result = await self._sent_call(client, call)
+        self._pending = None
+        self._judge(call, result)
+
+    async def _create(self, client: Client) -> None:
+        name = f"{self.tag}-{next(self._numbers)}"
+        result = await self._answer(client, "session_create", {"name": name}, None)
+        if not result.is_error:
+            assert result.structured_content is not None
+            self.session = result.structured_content["session_id"]
+
+    def _next(self) -> Call:
+        operation = f"{self.tag}-{next(self._numbers)}"
+        if self._recover:
+            return Call(operation, "session_restart", {})
+        kinds = ["inc"] * 4 + ["web_inc"] * 3 + ["state_update"] * 2 + ["session_pause"]
+        kinds += ["browser_evaluate"] * 4 if self._browses else []
+        tool = self._random.choice(kinds)
+        arguments: dict[str, Any] = {}
+        if tool in COUNTERS:
+            arguments = {"n": 1, "operation": operation, "caller": self.tag}
+            self._sent[tool] = self._sent.get(tool, 0) + 1
+        elif tool == "state_update":
+            arguments = {"values": {"written": self.written + 1}}
+        elif tool == "browser_evaluate" and self._logged_in:
+            arguments = {"function": "() => `<${document.cookie}>`"}
+        elif tool == "browser_evaluate":
+            # Some of these only navigate, and the next one logs in.
+            script = f"() => {{ document.cookie = 'who={self.tag}; max-age=9999'; return 'set' }}"
+            arguments = {"function": script}
+            if self._random.random() < 0.5:
+                tool, arguments = "browser_navigate", {"url": f"{self._site}/counter"}
+        return Call(operation, tool, arguments)
+
+    async def _sent_call(self, client: Client, call: Call) -> types.CallToolResult:
+        arguments = {"session_id": self.session, **call.arguments}
+        return await self._answer(client, call.tool, arguments, call.operation)
+
+    async def _answer(
+        self, client: Client, tool: str, arguments: dict[str, Any], operation: str | None
+    ) -> types.CallToolResult:
+        meta: Any = {"statehold/operation_id": operation} if operation else None
+        with anyio.move_on_after(ANSWER_SECONDS):
+            result = await client.call_tool(tool, arguments, meta=meta)
+            code = _code(result) if result.is_error else "ok"
+            self._findings.calls[code] += 1
+            return result
+        self._findings.add("calls without an answer", f"{self.tag}: {tool} ({operation})")
+        raise NoAnswer
+
+    # What has to hold.
+
+    def _judge(self, call: Call, result: types.CallToolResult) -> None:
+        if result.is_error:
+            failed = _code(result) == "session_failed"
+            if failed and call.tool == "session_restart":
+                # Its recovery was given up, it is closed, and its caller was told so.
+                self._findings.calls["sessions given up"] += 1
+                self._forget()
+            self._recover = failed and bool(self.session)
+            if _code(result) in GONE:
+                self._findings.add("lost acknowledgements", f"{self.session}: {_code(result)}")
+                self._forget()
+            return
+        self._recover = False
+        text = text_of(result)
+        if call.tool in COUNTERS:
+            self._findings.acknowledged[call.operation] = self.session
+            self._judge_count(call, result, told=NOTE in text)
+        elif call.tool.startswith("browser_"):
+            self._findings.acknowledged[call.operation] = self.session
+            self._judge_cookie(call, text)
+        elif call.tool == "state_update":
+            self.written += 1
+
+    def _judge_count(self, call: Call, result: types.CallToolResult, *, told: bool) -> None:
+        assert result.structured_content is not None
+        count, before = int(result.structured_content["count"]), self._counts.get(call.tool, 0)
+        if count > self._sent[call.tool]:
+            self._findings.add("crossings", f"{call.operation}: {call.tool} said {count}")
+        if count <= before and not told:
+            text = f"{call.operation}: {call.tool} fell from {before} to {count} without a note"
+            self._findings.add("silent losses", text)
+        self._counts[call.tool] = count
+
+    def _judge_cookie(self, call: Call, text: str) -> None:
+        if call.tool == "browser_navigate":
+            return
+        shown = text.partition("### Result")[2].partition("###")[0]
+        if "who=" in shown and f"who={self.tag}" not in shown:
+            self._findings.add("crossings", f"{call.operation}: {shown[:200]!r}")
+        if not self._logged_in:
+            # On an empty page nothing is kept; only what a later call shows counts as a login.
+            self._logged_in = NOTE not in text and "set" in shown
+            self._seen = False
+            return
+        there = f"who={self.tag}" in shown
+        if not there and self._seen and NOTE not in text:
+            self._findings.add("silent losses", f"{call.operation}: the login is gone, no note")
+        self._seen = self._logged_in = there
+
+    def _forget(self) -> None:
+        self.session, self.written, self._logged_in = "", 0, False
+        self._counts.clear()
+        self._sent.clear()
+
+
+def text_of(result: types.CallToolResult) -> str:
+    return "\n".join(b.text for b in result.content if isinstance(b, types.TextContent))
+
+
+def _code(result: types.CallToolResult) -> str:
+    error: Any = (result.meta or {}).get("statehold/error") or {}
+    return str(error.get("code", "tool error"))

@@ -1,0 +1,125 @@
+"""What is compared after a soak: the log of the upstreams, the journal, the states, the logs and the process table."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any, Final
+
+import anyio
+import mcp_types as types
+from mcp import Client
+
+from .callers import Caller, text_of
+from .deployment import Deployment
+from .findings import Findings
+from .orphans import command_of, living
+
+END_SECONDS: Final = 15.0
+"""How long the processes of a stopped node may take to end."""
+TRACEBACK: Final = "Traceback (most recent call last)"
+
+
+async def compare_states(
+    deployment: Deployment, callers: Sequence[Caller], findings: Findings
+) -> None:
+    """Ask a node for the state of every session: what was acknowledged has to be there."""
+    async with Client(deployment.nodes[0].url) as client:
+        for caller in callers:
+            if not caller.session:
+                continue
+            result = await _state(client, caller.session)
+            found: dict[str, Any] = result.structured_content or {}
+            state: dict[str, Any] = found.get("value") or {}
+            written = int(state.get("written", 0))
+            if result.is_error:
+                findings.add("unreadable states", f"{caller.tag}: {text_of(result)[:300]}")
+            elif written < caller.written:
+                text = f"{caller.tag}: state {written} of {caller.written}"
+                findings.add("lost acknowledgements", text)
+
+
+async def _state(client: Client, session: str) -> types.CallToolResult:
+    """Return the state of a session; one whose owner has just ended is taken over within a while."""
+    ends = anyio.current_time() + END_SECONDS
+    while True:
+        result = await client.call_tool("state_get", {"session_id": session})
+        if not result.is_error or anyio.current_time() >= ends:
+            return result
+        await anyio.sleep(0.5)
+
+
+def check_records(deployment: Deployment, findings: Findings) -> None:
+    """Compare the files that a soak left when its processes were stopped."""
+    _check_truth(deployment, findings)
+    _check_journal(deployment, findings)
+    for log in sorted(deployment.logs.iterdir()):
+        text = log.read_text(encoding="utf-8", errors="replace")
+        for part in text.split(TRACEBACK)[1:]:
+            last = next((line for line in part.splitlines()[1:] if not line.startswith(" ")), "")
+            findings.add("tracebacks", f"{log.stem}: {last[:200]}")
+
+
+async def check_processes(findings: Findings) -> None:
+    """Look for processes that outlived the nodes, and kill them."""
+    allowed = "lab.py"
+    with anyio.move_on_after(END_SECONDS):
+        while any(allowed not in command_of(process) for process in living()):  # noqa: ASYNC110
+            await anyio.sleep(0.1)
+    for process in living():
+        if allowed not in (command := command_of(process)):
+            findings.add("orphans", f"{process.pid}: {command[:200]}")
+            process.kill()
+
+
+def _check_truth(deployment: Deployment, findings: Findings) -> None:
+    runs: Counter[str] = Counter()
+    callers: defaultdict[int, set[str]] = defaultdict(set)
+    for line in deployment.truth.read_text(encoding="utf-8").splitlines():
+        entry: dict[str, Any] = json.loads(line)
+        given: dict[str, Any] = entry.get("arguments") or {}
+        if "operation" not in given or "event" in entry:
+            continue
+        runs[given["operation"]] += 1
+        if "version" not in entry:
+            # A stdio upstream belongs to one session.
+            callers[entry["pid"]].add(given["caller"])
+    findings.calls["runs"] = runs.total()
+    for operation, count in runs.items():
+        if count > 1:
+            findings.add("double runs", f"{operation}: {count} times")
+    for pid, found in callers.items():
+        if len(found) > 1:
+            findings.add("crossings", f"upstream {pid} served {sorted(found)}")
+    with closing(_database(deployment)) as database:
+        counted = {row[0] for row in database.execute(COUNTED)}
+    for operation in findings.acknowledged:
+        if operation in counted and operation not in runs:
+            findings.add("lost acknowledgements", f"{operation}: no upstream ran it")
+
+
+COUNTED: Final = "SELECT operation_id FROM journal WHERE service IN ('quick', 'web')"
+
+
+def _check_journal(deployment: Deployment, findings: Findings) -> None:
+    with closing(_database(deployment)) as database:
+        query = "SELECT session_id, seq, operation_id, status FROM journal ORDER BY session_id, seq"
+        rows = database.execute(query).fetchall()
+    statuses = {row[2]: row[3] for row in rows if row[2]}
+    for operation, session in findings.acknowledged.items():
+        if statuses.get(operation) != "ok":
+            text = f"{operation} of {session}: {statuses.get(operation)} in the journal"
+            findings.add("lost acknowledgements", text)
+    last: dict[str, int] = {}
+    for session, seq, _, _ in rows:
+        if seq != last.get(session, 0) + 1:
+            findings.add("gaps in journal numbers", f"{session}: {last.get(session, 0)}, {seq}")
+        last[session] = seq
+
+
+def _database(deployment: Deployment) -> sqlite3.Connection:
+    file = next(deployment.data.glob("*.db"))
+    return sqlite3.connect(f"file:{file}?mode=ro", uri=True)

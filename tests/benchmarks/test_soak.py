@@ -1,0 +1,74 @@
+"""The checks of the soak find what they are for: each from the files that a run of it leaves."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# `benchmarks` is no part of the installed package.
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.soak.checks import check_records
+from benchmarks.soak.deployment import Deployment
+from benchmarks.soak.findings import KINDS, Findings
+
+COLUMNS = "session_id, seq, operation_id, service, status"
+Row = tuple[str, int, str | None, str, str]
+
+
+def left_by(folder: Path, runs: Sequence[dict[str, Any]], journal: Sequence[Row]) -> Findings:
+    """Check a folder with these calls of upstreams and entries of the journal; `a` and `b` were acknowledged."""
+    findings = Findings(acknowledged={"a": "sh_1", "b": "sh_1"})
+    deployment = Deployment(folder, findings)
+    deployment.logs.mkdir(parents=True)
+    deployment.data.mkdir()
+    deployment.truth.write_text("".join(f"{json.dumps(run)}\n" for run in runs))
+    with closing(sqlite3.connect(deployment.data / "statehold.db")) as database, database:
+        database.execute(f"CREATE TABLE journal ({COLUMNS})")
+        database.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?)", journal)
+    check_records(deployment, findings)
+    return findings
+
+
+def run(operation: str, *, pid: int = 1, caller: str = "ann") -> dict[str, Any]:
+    return {"pid": pid, "arguments": {"operation": operation, "caller": caller}}
+
+
+RUNS = [run("a"), run("b")]
+JOURNAL: list[Row] = [("sh_1", 1, "a", "quick", "ok"), ("sh_1", 2, "b", "quick", "ok")]
+
+
+@pytest.mark.parametrize(
+    ("runs", "journal", "kind"),
+    [
+        (RUNS, JOURNAL, None),
+        (RUNS[:1], JOURNAL, "lost acknowledgements"),
+        (RUNS, JOURNAL[:1], "lost acknowledgements"),
+        (RUNS, [JOURNAL[0], ("sh_1", 2, "b", "quick", "started")], "lost acknowledgements"),
+        ([*RUNS, run("b")], JOURNAL, "double runs"),
+        ([RUNS[0], run("b", caller="bob")], JOURNAL, "crossings"),
+        (RUNS, [JOURNAL[0], ("sh_1", 3, "b", "quick", "ok")], "gaps in journal numbers"),
+    ],
+)
+def test_a_fault_is_found_by_what_was_left(
+    tmp_path: Path, runs: list[dict[str, Any]], journal: list[Row], kind: str | None
+) -> None:
+    findings = left_by(tmp_path / "soak", runs, journal)
+    assert [one for one in KINDS if findings.of(one)] == ([kind] if kind else [])
+
+
+def test_a_traceback_is_found_with_its_last_line(tmp_path: Path) -> None:
+    findings = Findings()
+    left_by(tmp_path / "soak", RUNS, JOURNAL)
+    deployment = Deployment(tmp_path / "soak", findings)
+    text = 'said\nTraceback (most recent call last):\n  File "x.py", line 1\nKeyError: 1\nsaid\n'
+    deployment.log("first").write_text(text)
+    check_records(deployment, findings)
+    assert findings.of("tracebacks") == ["first: KeyError: 1"]
