@@ -10,6 +10,7 @@ import anyio
 
 from ..sessions.lifecycle import Status
 from ..sessions.records import NodeRecord, SessionRecord
+from ..sessions.session import seconds_of
 from .control import ControlRefused, ControlUnavailable, ask
 
 JSON = dict[str, Any]
@@ -42,10 +43,28 @@ class LiveNodes:
             self._sessions[str(session.get("session_id"))] = session
 
     def seen(self, record: SessionRecord) -> SessionRecord:
-        """Return a record with the status that its owner told."""
-        status = self._sessions.get(record.id, {}).get("status")
-        known = status in list(Status) and record.node is not None
-        return record.model_copy(update={"status": Status(status)}) if known else record
+        """Return a record with the status and the last use that its owner told."""
+        found = self._sessions.get(record.id, {})
+        if found.get("status") not in list(Status) or record.node is None:
+            return record
+        used = seconds_of(found.get("used_at"))
+        times = {} if used is None else {"used_at": max(used, record.used_at)}
+        return record.model_copy(update={"status": Status(found["status"]), **times})
+
+    def bindings(self, session_id: str) -> list[JSON] | None:
+        """Return the bindings of a session as its owner told them, None when no owner told any."""
+        return cast("list[JSON] | None", self._sessions.get(session_id, {}).get("services"))
+
+    async def stderr(self, record: SessionRecord) -> dict[str, str]:
+        """Ask the owner of a session for the last lines of stderr of its services, by service."""
+        if record.node is None or not self.answers(record.node):
+            return {}
+        request = {"op": "stderr", "session": record.id}
+        try:
+            answer = await ask(self.folder, record.node, request, seconds=LOOK_SECONDS)
+        except (ControlRefused, ControlUnavailable):
+            return {}
+        return cast("dict[str, str]", answer.get("stderr", {}))
 
     def answers(self, node: str) -> bool:
         """Whether a node that was looked at answered."""

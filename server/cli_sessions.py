@@ -15,13 +15,13 @@ import anyio
 from ..sessions.errors import StoreUnavailable
 from ..sessions.lifecycle import OPEN, Status
 from ..sessions.records import LOCAL, JournalKind, JournalRecord, SessionFilter, SessionRecord
-from ..sessions.session import describe, describe_binding, expiry
+from ..sessions.session import describe, describe_binding, expiry, timestamp
 from ..sessions.store import SQLStore
 from .cli import complain
 from .cli_changes import Changer, Refused
 from .cli_choices import chosen
 from .cli_nodes import LiveNodes
-from .cli_output import ago, pairs, plural, say, say_json, span, table, until
+from .cli_output import ago, pairs, plain, plural, say, say_json, span, table, until
 from .cli_parser import FAILURE, OK, USAGE
 from .config import Config, ConfigError
 from .stores import is_made, store_of
@@ -189,14 +189,18 @@ async def _show(config: Config, store: SQLStore | None, arguments: Namespace) ->
     await live.look([record.node])
     record = live.seen(record)
     entries = await store.journal(record.id, last=arguments.last)
-    bindings = [describe_binding(binding) for binding in await store.bindings(record.id)]
+    bindings = live.bindings(record.id)
+    if bindings is None:
+        bindings = [describe_binding(binding) for binding in await store.bindings(record.id)]
+    stderr = await live.stderr(record)
     state = await store.state(record.id)
     if arguments.json:
         document = {
             **_as_json(record, live),
             "services": bindings,
             "state_version": state.version if state else 0,
-            "journal": [entry.model_dump(mode="json") for entry in entries],
+            "journal": [_entry_as_json(entry) for entry in entries],
+            "stderr": stderr,
         }
         say_json(document)
         return OK
@@ -208,7 +212,15 @@ async def _show(config: Config, store: SQLStore | None, arguments: Namespace) ->
         say("\n" + table(head, [[binding[key] for key in keys] for binding in bindings]))
     if entries:
         say("\n" + _journal(entries, now))
+    for service, text in stderr.items():
+        lines = "\n".join(f"  {plain(line)}" for line in text.splitlines())
+        say(f"\nstderr of {service}:\n{lines}")
     return OK
+
+
+def _entry_as_json(entry: JournalRecord) -> JSON:
+    times = {"started_at": timestamp(entry.started_at), "ended_at": timestamp(entry.ended_at)}
+    return {**entry.model_dump(mode="json"), **times}
 
 
 def _facts(record: SessionRecord, live: LiveNodes, now: float) -> list[tuple[str, Any]]:
@@ -255,7 +267,7 @@ def _what(entry: JournalRecord) -> str:
     if entry.kind is JournalKind.TRANSITION:
         request: JSON = entry.request or {}
         cause = f" ({request['cause']})" if request.get("cause") else ""
-        return f"{request.get('code')} {request.get('event')}{cause}"
+        return f"{str(request.get('event')).replace('_', ' ')}{cause}"
     return entry.kind.value
 
 

@@ -15,7 +15,7 @@ from ..sessions.errors import StoreUnavailable
 from ..sessions.records import NodeRecord
 from ..sessions.store import SQLStore
 from ..sessions.store.dialect import FILE_NAME
-from ..sessions.store.folder import DAMAGED
+from ..sessions.store.folder import DAMAGED, LEAST_FREE
 from ..sessions.store.log import is_orphaned
 from ..tools.upstream import proc
 from ..tools.upstream.ledger import Child
@@ -48,8 +48,10 @@ def check_folder(config: Config) -> Iterator[Finding]:
         yield Finding("data folder", "ok", str(folder))
     yield from _open_files(folder)
     free = shutil.disk_usage(folder).free
-    if free < _LITTLE_SPACE:
-        remedy = "free some space, or choose another folder with --data"
+    remedy = "free some space, or choose another folder with --data"
+    if free < LEAST_FREE:
+        yield Finding("disk", "fail", "full", remedy)
+    elif free < _LITTLE_SPACE:
         yield Finding("disk", "warn", f"{free // 1024 // 1024} MiB free", remedy)
 
 
@@ -78,14 +80,16 @@ def check_store(config: Config) -> Iterator[Finding]:
         return
     try:
         store = store_of(config)
-        problems, counts, nodes = anyio.run(_ask_store, store)
+        problems, refusal, counts, nodes = anyio.run(_ask_store, store)
     except (StoreUnavailable, ConfigError) as error:
-        yield Finding("store", "fail", str(error), "see the message")
+        yield _refusing(str(error))
         return
     for problem in problems:
         what = "the database" if is_remote(config) else str(config.data / FILE_NAME)
         yield Finding("store", "fail", problem, f"restore a copy of {what}, or move it away")
-    if not problems:
+    if refusal is not None:
+        yield _refusing(refusal)
+    elif not problems:
         open_ones = sum(count for status, count in counts.items() if status != "closed")
         closed = counts.get("closed", 0)
         where = f"{store.place}: " if is_remote(config) else ""
@@ -93,9 +97,18 @@ def check_store(config: Config) -> Iterator[Finding]:
     yield from anyio.run(_processes, config, nodes)
 
 
-async def _ask_store(store: SQLStore) -> tuple[list[str], dict[str, int], list[NodeRecord]]:
+def _refusing(message: str) -> Finding:
+    what, _, advice = message.partition(". ")
+    return Finding("store", "fail", what.rstrip("."), advice or "see the message")
+
+
+async def _ask_store(
+    store: SQLStore,
+) -> tuple[list[str], str | None, dict[str, int], list[NodeRecord]]:
     async with store:
-        return await store.check(), await store.counts(), await store.nodes()
+        problems = await store.check()
+        refusal = None if problems else await store.check_writes()
+        return problems, refusal, await store.counts(), await store.nodes()
 
 
 async def _processes(config: Config, nodes: list[NodeRecord]) -> list[Finding]:

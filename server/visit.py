@@ -11,6 +11,7 @@ import anyio
 
 from ..sessions.errors import ServiceUnavailable, SessionBusy, SessionError
 from ..sessions.lifecycle import Event, Status
+from ..sessions.links import OPENED_IN_WINDOW
 from ..sessions.records import LOCAL, BindingRecord, BindingStatus, SessionRecord, SnapshotRecord
 from ..sessions.saving import packed, unpacked
 from ..sessions.services import SessionView, Snapshot
@@ -23,6 +24,9 @@ from .cli_changes import Changer
 from .services import service_of
 
 SAVE_SECONDS = 20.0
+
+CAUSES = {"window": OPENED_IN_WINDOW}
+"""Reasons of a replaced connection that the next caller is told, by the cause of the visit."""
 
 
 class Visit:
@@ -56,7 +60,8 @@ class Visit:
         saved = self.saved or await self._last()
         await self.connection.aclose()
         status = BindingStatus.PAUSED if saved is not None else BindingStatus.LOST
-        error = None if saved is not None else self.connection.reason or "it was not saved"
+        unsaved = self.connection.reason or "it was not saved"
+        error = unsaved if saved is None else CAUSES.get(cause)
         binding = self.binding.model_copy(
             update={"status": status, "last_error": error, "since": time.time()}
         )

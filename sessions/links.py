@@ -302,13 +302,19 @@ def _refuse_ended(session: Session) -> None:
         raise SessionClosed("The session is being closed.", session_id=session.id)
 
 
+OPENED_IN_WINDOW: Final = "the operator opened it in a window"
+"""The `last_error` of a binding whose connection `statehold sessions open` replaced."""
+
+
 def replaced(before: BindingRecord, generation: int, opened: Restored, earlier: str = "") -> str:
     """Return the words a caller gets with the first result over a replaced connection.
 
     `earlier` is what had been lost with others before it, of which nobody was told.
     """
     why = "it was paused"
-    if before.status.missing:
+    if before.status is BindingStatus.PAUSED and before.last_error == OPENED_IN_WINDOW:
+        why = OPENED_IN_WINDOW
+    elif before.status.missing:
         why = (before.last_error or "it was lost").splitlines()[0][:200].rstrip(".")
     found = (
         f"Note from Statehold: the connection to {before.service} was replaced "

@@ -456,6 +456,14 @@ def timestamp(seconds: float | None) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def seconds_of(text: object) -> float | None:
+    """Return the time that timestamp() wrote, None for anything else."""
+    try:
+        return datetime.datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return None
+
+
 def expiry(record: SessionRecord, status: Status, idle_since: float) -> float | None:
     """When a session that nobody uses any more will be closed; None for never."""
     times = record.timeouts
@@ -505,4 +513,13 @@ def describe_binding(record: BindingRecord, live: LiveConnection | None = None) 
     }
 
 
-__all__ = ["Binding", "Operation", "Session", "describe", "describe_binding", "expiry", "timestamp"]
+__all__ = [
+    "Binding",
+    "Operation",
+    "Session",
+    "describe",
+    "describe_binding",
+    "expiry",
+    "seconds_of",
+    "timestamp",
+]

@@ -31,7 +31,7 @@ from .base import JournalLimits, Loaded, Tally, Write
 from .batch import Operation, not_storable
 from .connections import Connections, Place
 from .creation import Creation
-from .dialect import RemoteDatabase
+from .dialect import RemoteDatabase, sync
 from .folder import DataFolder
 from .rows import Appended, Change
 from .writer import Writer
@@ -331,6 +331,20 @@ class SQLStore:
             return await self._read(queries.check)
         except StoreUnavailable as error:
             return [str(error)]
+
+    async def check_writes(self) -> str | None:
+        """Write something that changes nothing; return why the database refuses it, None when it does not."""
+        try:
+            await self._submit(_touch)
+        except StoreUnavailable as error:
+            return str(error)
+        return self.trouble
+
+
+def _touch(connection: Connection) -> None:
+    """Write what is there already, which fails where nothing can be written."""
+    if connection.dialect.name == "sqlite":
+        sync(connection)
 
 
 def _nothing(connection: Connection) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,9 @@ import anyio
 import httpx2
 import pytest
 from disks import full, small_disk
-from front import Running, Way, opened_session, service, serving, toml
+from front import STATEHOLD, Running, Way, opened_session, service, serving, toml
+
+from statehold.server.cli_parser import FAILURE
 
 
 @pytest.fixture
@@ -49,3 +53,28 @@ async def test_the_health_of_a_server_tells_of_a_full_disk(config: Path, disk: P
             with anyio.fail_after(20):
                 while (await health(running))["status"] != "ok":  # noqa: ASYNC110 - another process
                     await anyio.sleep(0.05)
+
+
+def test_a_start_and_the_doctor_say_in_one_line_that_the_disk_is_full(
+    config: Path, disk: Path
+) -> None:
+    given = ["--config", str(config), "--data", str(disk / "data")]
+    with serving(config, disk / "data"):
+        pass
+    with full(disk):
+        start = subprocess.run(
+            [*STATEHOLD, "serve", "--port", "0", *given],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        doctor = subprocess.run(
+            [*STATEHOLD, "doctor", "--json", *given], capture_output=True, text=True, check=False
+        )
+    assert start.returncode == FAILURE
+    assert start.stderr.count("\n") == 1
+    assert "the disk is full" in start.stderr
+    found = {check["name"]: check for check in json.loads(doctor.stdout)["checks"]}
+    assert doctor.returncode == FAILURE
+    assert found["disk"]["status"] == found["store"]["status"] == "fail"
+    assert "the disk is full" in found["store"]["detail"]

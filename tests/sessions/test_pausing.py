@@ -11,8 +11,9 @@ from house import Build, House
 
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.lifecycle import Event
-from statehold.sessions.records import LOCAL, BindingStatus
-from statehold.sessions.services import Snapshot
+from statehold.sessions.links import OPENED_IN_WINDOW, replaced
+from statehold.sessions.records import LOCAL, BindingRecord, BindingStatus
+from statehold.sessions.services import Restored, Snapshot
 from statehold.sessions.session import Session
 
 
@@ -158,3 +159,18 @@ async def test_a_pause_is_not_said_to_have_happened_in_a_session_that_was_taken_
         session.fenced = True
         await house.registry.changes.drop(session)
         assert not await house.registry.changes.pause(session, Event.PAUSE_REQUESTED, cause="")
+
+
+def test_a_connection_that_the_operator_opened_in_a_window_is_told_as_such() -> None:
+    before = BindingRecord(
+        session_id="sh_a",
+        service="browser",
+        status=BindingStatus.PAUSED,
+        generation=2,
+        told_generation=1,
+        last_error=OPENED_IN_WINDOW,
+    )
+    told = replaced(before, 3, Restored(restored="1 tab"))
+    assert "(generation 1 to 3; the operator opened it in a window)" in told
+    earlier = before.model_copy(update={"last_error": "exit code 1"})
+    assert "it was paused" in replaced(earlier, 3, Restored(restored="1 tab"))
