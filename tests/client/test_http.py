@@ -292,7 +292,7 @@ async def test_a_question_is_answered_declined_or_cancelled(way: Connect) -> Non
     async with way(elicitation=answer) as hub, hub.session(services=["quick"]) as s:
         said = [(await s.call("ask")).text for _ in range(3)]
         assert ["accept" in said[0], "decline" in said[1], "cancel" in said[2]] == [True] * 3
-        assert asked[0].message == "What is the answer?"
+        assert asked[0].message == "quick asks: What is the answer?"
         assert asked[0].schema is not None
         answers.extend([{"answer": "a"}, {"answer": "b"}])
         assert "b" in (await s.call("ask_twice")).text

@@ -91,7 +91,7 @@ def test_callbacks_may_block(way: Callable[..., Hub]) -> None:
     with way(elicitation=answer) as hub, hub.session(services=["quick"]) as s:
         assert "42" in s.call("ask").text
         s.call_tool("slow", {"seconds": 0.01}, progress=progress)
-    assert asked[0].message == "What is the answer?"
+    assert asked[0].message == "quick asks: What is the answer?"
     assert told
 
 

@@ -127,7 +127,7 @@ async def test_a_question_reaches_the_caller_and_the_answer_the_tool(
         result = await asked.call_tool(f"{era}_{tool}", {"session_id": shared})
     said = json.loads(text_of(result))
     if tool == "ask":
-        assert person.asked == ["What is the answer?"]
+        assert person.asked == [f"{era} asks: What is the answer?"]
         assert (said["action"], said["content"]) == ("accept", {"answer": "42"})
     elif tool == "sample":
         assert person.asked == [64]
@@ -141,7 +141,7 @@ async def test_a_question_reaches_the_caller_and_the_answer_the_tool(
 async def test_a_tool_may_ask_twice(asked: Client, person: Person, shared: str, era: str) -> None:
     with anyio.fail_after(20):
         result = await asked.call_tool(f"{era}_ask_twice", {"session_id": shared})
-    assert person.asked == ["What is the answer?"] * 2
+    assert person.asked == [f"{era} asks: What is the answer?"] * 2
     assert text_of(result).count("42") == (2 if era == "legacy" else 1)
 
 

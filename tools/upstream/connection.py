@@ -23,6 +23,7 @@ from .channel import OpenChannel
 from .era import Era, Peer
 from .errors import UpstreamMisbehaved, UpstreamRefused
 from .listening import ACKNOWLEDGED, LISTEN, Listener, wanted
+from .provenance import attribute_question, strip_our_meta
 from .redaction import Secrets
 from .results import checked
 from .wire import Died, Wire
@@ -258,6 +259,8 @@ class UpstreamConnection:
         if method == "roots/list" and not len(self._calls):
             # Servers ask for these as soon as they are initialized, before there is anybody to ask.
             return {"roots": []}
+        strip_our_meta(params)
+        attribute_question(self.service, method, params)
         try:
             call = await self._calls.asker()
             with anyio.CancelScope() as scope:
@@ -284,6 +287,7 @@ class UpstreamConnection:
         self.lost.set()
 
     def on_notify(self, method: str, params: JSON) -> None:
+        strip_our_meta(params)
         if method == "notifications/progress":
             if (call := self._calls.get(params.get("progressToken"))) is not None:
                 call.progress(params)

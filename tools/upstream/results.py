@@ -13,6 +13,7 @@ from mcp_types import SERVER_INFO_META_KEY
 
 from ...sessions.services import JSON
 from .errors import UpstreamMisbehaved
+from .provenance import attribute_notes, attribute_question, strip_our_meta
 
 NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "text": ("text",),
@@ -36,8 +37,11 @@ def checked(result: JSON, *, modern: bool, service: str, tool: bool) -> JSON:
     elif kind != "complete":
         raise UpstreamMisbehaved(service, f"its result is of the unknown type {str(kind)[:40]!r}")
     _drop_stamp(result)
-    if tool and (fault := _fault(result)) is not None:
-        raise UpstreamMisbehaved(service, f"its result is not a tool result ({fault})")
+    strip_our_meta(result)
+    if tool:
+        if (fault := _fault(result)) is not None:
+            raise UpstreamMisbehaved(service, f"its result is not a tool result ({fault})")
+        attribute_notes(result, service)
     return result
 
 
@@ -48,6 +52,9 @@ def _checked_question(result: JSON, service: str) -> JSON:
     if not sound or not (requests or isinstance(state, str)):
         raise UpstreamMisbehaved(service, "it asks for input without saying for what")
     _drop_stamp(result)
+    strip_our_meta(result)
+    for request in requests.values():
+        attribute_question(service, request["method"], request.get("params"))
     return result
 
 

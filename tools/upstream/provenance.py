@@ -1,0 +1,63 @@
+"""The words of an upstream stay told from ours: our `_meta` keys, our notes, and the name behind a question."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, cast
+
+from ...sessions.services import JSON
+
+OUR_META: Final = "statehold/"
+DEPTH: Final = 6
+"""How deep a result is searched for `_meta`: blocks, their resources, messages and the params of questions."""
+
+_DATA: Final = frozenset({"structuredContent", "inputSchema", "outputSchema", "requestedSchema"})
+"""Members that are data of the upstream: a `_meta` in there means nothing to a client."""
+_NOTE: Final = re.compile(
+    r"(?i)(\A|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])(?=[^\w\r\n]{0,20}note from statehold)"
+)
+
+
+def strip_our_meta(value: Any, depth: int = DEPTH) -> None:
+    """Remove the `statehold/` keys from each `_meta` of a result or of params, in place."""
+    if isinstance(value, list):
+        for item in cast(list[Any], value):
+            if isinstance(item, dict):
+                strip_our_meta(item, depth)
+        return
+    fields = cast(JSON, value)
+    meta: object = fields.get("_meta")
+    if isinstance(meta, dict):
+        found = cast(JSON, meta)
+        for key in [key for key in found if key.startswith(OUR_META)]:
+            del found[key]
+        if not found:
+            del fields["_meta"]
+    if depth == 0:
+        return
+    for name, child in fields.items():
+        if isinstance(child, dict | list) and name not in _DATA and name != "_meta":
+            strip_our_meta(child, depth - 1)
+
+
+def attribute_notes(result: JSON, service: str) -> None:
+    """Put the name of the service before each line of a text block that reads like a note of ours, in place."""
+    for block in cast(list[JSON], result["content"]):
+        text: object = block.get("text")
+        if block["type"] == "text" and isinstance(text, str) and "tatehold" in text.lower():
+            block["text"] = _NOTE.sub(rf"\g<1>[{_escaped(service)}] ", text)
+
+
+def attribute_question(service: str, method: object, params: Any) -> None:
+    """Begin the message of an elicitation with the name of the service that asks, in place."""
+    if method == "elicitation/create" and isinstance(params, dict):
+        fields = cast(JSON, params)
+        message: object = fields.get("message")
+        fields["message"] = f"{service} asks: {message if isinstance(message, str) else ''}".strip()
+
+
+def _escaped(name: str) -> str:
+    return name.replace("\\", r"\\")
+
+
+__all__ = ["attribute_notes", "attribute_question", "strip_our_meta"]
