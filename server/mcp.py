@@ -354,7 +354,7 @@ class Face(Server[dict[str, Any]]):
         context = Context(principal, self._gateway.config.namespace, pinned)
         calls = self._gateway.calls
         outcome = await calls.run(tool, context, arguments, caller)
-        found = results.own(outcome, modern=modern, info=self._info)
+        found = results.own(outcome, tool, modern=modern, info=self._info)
         if caller.instance is not None:
             found["_meta"][INSTANCE_META] = calls.repeats.instance
         return found

@@ -11,7 +11,7 @@ import orjson
 from ..sessions.errors import ServiceUnavailable, SessionError
 from ..sessions.router import Answer
 from ..sessions.services import JSON
-from ..tools.own import Outcome
+from ..tools.own import Outcome, OwnTool
 from .caller import OUR_STATE
 from .repeats import AnotherProcess
 
@@ -60,9 +60,9 @@ def forwarded(answer: Answer, *, service: str, modern: bool, info: JSON) -> JSON
     return _stamped(found, answer.session, modern, info)
 
 
-def own(outcome: Outcome, *, modern: bool, info: JSON) -> JSON:
-    """Return the result of one of our own tools: the JSON as structured content and as text."""
-    content = [text_block(_indented(outcome.content))]
+def own(outcome: Outcome, tool: OwnTool, *, modern: bool, info: JSON) -> JSON:
+    """Return the result of one of our own tools: the JSON as structured content, and as compact text without nulls."""
+    content = [text_block(_compact(tool.shown(outcome.content)))]
     found: JSON = {
         "content": content,
         "structuredContent": outcome.content,
@@ -74,6 +74,14 @@ def own(outcome: Outcome, *, modern: bool, info: JSON) -> JSON:
     if modern:
         found["resultType"] = "complete"
     return _stamped(found, outcome.session, modern, info)
+
+
+def _compact(content: JSON) -> str:
+    try:
+        return orjson.dumps(content).decode()
+    except orjson.JSONEncodeError:
+        # Integers of more than 64 bits are legal JSON.
+        return json.dumps(content, separators=(",", ":"), ensure_ascii=False)
 
 
 def _indented(content: JSON) -> str:

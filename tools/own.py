@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
@@ -123,6 +123,10 @@ class OwnTool:
             },
         }
 
+    def shown(self, content: JSON) -> JSON:
+        """Return a result as a model reads it: without the keys that hold null because there is nothing to say."""
+        return _without_nulls(self.output, content)
+
     async def run(self, context: Context, arguments: JSON) -> Outcome:
         """Check the arguments and run it; see checked()."""
         return await self.handler(context, self.checked(context, arguments))
@@ -143,6 +147,30 @@ class OwnTool:
             return self.arguments.model_validate(arguments)
         except ValidationError as error:
             raise InvalidArgument(_first(error)) from None
+
+
+def _without_nulls(model: type[BaseModel], content: Mapping[str, Any]) -> JSON:
+    """Drop null where the model allows it for an absent value; values that a caller stored stay as they are."""
+    found: JSON = {}
+    for key, value in content.items():
+        field = model.model_fields.get(key)
+        kinds = _kinds(field.annotation) if field is not None else set[object]()
+        if value is None and NoneType in kinds:
+            continue
+        inner = next((kind for kind in map(_model_in, kinds) if kind is not None), None)
+        if inner is not None and isinstance(value, list):
+            found[key] = [_without_nulls(inner, one) for one in cast("list[JSON]", value)]
+        elif inner is not None and isinstance(value, dict):
+            found[key] = _without_nulls(inner, cast("JSON", value))
+        else:
+            found[key] = value
+    return found
+
+
+def _model_in(kind: object) -> type[BaseModel] | None:
+    """Return the model that a type is, or is a list of."""
+    found = get_args(kind)[0] if get_origin(kind) is list else kind
+    return found if isinstance(found, type) and issubclass(found, BaseModel) else None
 
 
 def missing_session(argument: str) -> SessionNotFound:

@@ -317,6 +317,8 @@ class SessionTools:
                 self._rename,
                 idempotent=True,
                 frees_name=True,
+                # The name is what the URL or the command line finds the session by.
+                pinned=False,
             ),
             tool(
                 "session_bind",

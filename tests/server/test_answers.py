@@ -7,9 +7,13 @@ import math
 from typing import Any
 
 import pytest
-from front import JSON
+from front import JSON, Way, structured, text_of
+from jsonschema import Draft202012Validator
+from mcp import Client, MCPError
 
 from statehold.server.exchange import encode
+from statehold.server.gateway import Gateway
+from statehold.server.mcp import Face
 from statehold.server.results import forwarded
 from statehold.sessions.router import Answer
 
@@ -52,3 +56,46 @@ def test_half_of_a_surrogate_pair_keeps_nobody_from_reading_the_rest(more: JSON)
     found = json.loads(wire)
     assert found["half \ufffd"] == ["\ufffd and 😀", "é"]
     assert found.get("large") == more.get("large")
+
+
+async def test_text_of_our_tools_is_compact_and_without_nulls_but_for_stored_ones(
+    memory: Way,
+) -> None:
+    async with memory.connect() as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+
+        async def run(tool: str, **arguments: Any) -> Any:
+            result = await client.call_tool(tool, arguments)
+            schema = tools[tool].output_schema
+            assert schema is not None
+            validator: Any = Draft202012Validator(schema)
+            validator.validate(structured(result))
+            assert "\n" not in text_of(result)
+            assert '": ' not in text_of(result)
+            return json.loads(text_of(result))
+
+        session = await run("session_create", state={"kept": {"deep": [1]}})
+        assert "name" not in session
+        assert "reason" not in session
+        assert all("last_error" not in service for service in session["services"])
+        listed = await run("session_list")
+        assert not [
+            key for one in listed["sessions"] for key, value in one.items() if value is None
+        ]
+        one = {"session_id": session["session_id"]}
+        nothing = {"path": "/kept", "values": {"none": None}, "mode": "replace"}
+        await run("state_update", **one, **nothing)
+        state = await run("state_get", **one)
+        assert '"none":null' in json.dumps(state, separators=(",", ":"))
+
+
+@pytest.mark.parametrize("tool", ["session_create", "session_list", "session_rename"])
+async def test_a_pinned_session_offers_no_tool_that_means_nothing_there(
+    gateway: Gateway, tool: str
+) -> None:
+    async with Client(Face(gateway, version="0", pinned="mine"), cache=None) as client:
+        names = [found.name for found in (await client.list_tools()).tools]
+        assert "session_info" in names
+        assert tool not in names
+        with pytest.raises(MCPError, match="Unknown tool"):
+            await client.call_tool(tool, {})
