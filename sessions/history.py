@@ -17,7 +17,7 @@ import orjson
 from .clock import Clock
 from .digest import LAST_CALLS, LAST_ERRORS, LAST_NOTES, Material, digest, pages_of
 from .directory import Directory
-from .errors import InvalidArgument, OutcomeUnknown
+from .errors import InvalidArgument, OutcomeUnknown, SessionBusy, StoreUnavailable
 from .journal import STARTED, message_entry
 from .labels import label
 from .lifecycle import Status
@@ -152,7 +152,11 @@ class History:
             run=run,
             redactor=self._redactor,
         )
-        await session.save(journal=[entry])
+        try:
+            await session.save(journal=[entry])
+        except (SessionBusy, StoreUnavailable):
+            session.free_seq(entry.seq)
+            raise
         if session.status is Status.IDLE:
             session.idle_since = now
         return show(entry)

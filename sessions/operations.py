@@ -19,6 +19,7 @@ from .errors import (
     InvalidArgument,
     OutcomeUnknown,
     RequestRefused,
+    SessionBusy,
     SessionError,
     SessionLimit,
     StoreUnavailable,
@@ -124,7 +125,11 @@ class Operations:
         seq = session.next_seq()
         receipt = started(session, request.operation_id, operation.digest, seq, now())
         begun = self._entry(binding, request, receipt, None)
-        await session.save(journal=[begun], receipts=[receipt])
+        try:
+            await session.save(journal=[begun], receipts=[receipt])
+        except (SessionBusy, StoreUnavailable):
+            session.free_seq(seq)
+            raise
         outcome: CallResult | BaseException = OutcomeUnknown("The call did not end.")
         try:
             outcome = await work()

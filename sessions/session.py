@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from heapq import heappop, heappush
 from typing import Any, Final
 
 import anyio
@@ -201,6 +202,8 @@ class Session:
         self._node = node
         self._clock = clock
         self._seq = last_seq
+        self._free: list[int] = []
+        """Positions in the journal below `_seq` that no entry has; a heap."""
         self._entries: list[JournalRecord] = []
         self._writing_state = anyio.Lock()
         self._wrote_state = anyio.Event()
@@ -260,8 +263,15 @@ class Session:
         return self._seq
 
     def next_seq(self) -> int:
+        """Return the position of a new entry: a free one, or the next."""
+        if self._free:
+            return heappop(self._free)
         self._seq += 1
         return self._seq
+
+    def free_seq(self, seq: int) -> None:
+        """Take a position back whose entry was refused, so that the journal has no gap."""
+        heappush(self._free, seq)
 
     def apply(self, event: Event, *, cause: str | None = None) -> Transition:
         """Take one row of the lifecycle table; the next save() makes it durable.

@@ -74,6 +74,7 @@ class Writer:
         self._sync_due = False
         self._ended = anyio.Event()
         self._closing = False
+        self._told_closing = False
         self._writing = False
         self._scope: anyio.CancelScope | None = None
         self.trouble: str | None = None
@@ -135,6 +136,8 @@ class Writer:
             self._stop_timer()
             if self._sync_timer is not None:
                 self._sync_timer.cancel()
+            if self._appended:
+                logger.error("%d journal entries are lost: %s", self._appended, self.trouble)
             self._give_up(list(self._waiting), _closed())
             self._waiting.clear()
             self._appended = 0
@@ -238,12 +241,14 @@ class Writer:
         self._sync_due = False
         self._sync_later()
         entries = [unit for unit in units if unit.future is None]
-        if self._closing:
-            self._give_up(units, error)
-            return
         self._give_up([unit for unit in units if unit.future is not None], error)
         if not entries:
             return
+        if self._closing and not self._told_closing:
+            self._told_closing = True
+            logger.warning(
+                "the stop waits for the store to write %d journal entries: %s", len(entries), error
+            )
         self._waiting.extendleft(reversed(entries))
         self._appended += len(entries)
         self._limit()
@@ -255,7 +260,8 @@ class Writer:
         self._stop_timer()
         self._resting = True
         with anyio.move_on_after(RETRY):
-            await self._wake.wait()
+            # While the writer closes, the event is set already.
+            await (anyio.sleep(RETRY) if self._closing else self._wake.wait())
         self._resting = False
         self._wake.set()
 
@@ -267,7 +273,10 @@ class Writer:
                 unit.future.set_exception(error)
 
     async def aclose(self, seconds: float) -> None:
-        """Write what waits, for so long at most, and end. What is still waiting then fails. Idempotent."""
+        """Write what waits, for so long at most, and end. What is still waiting then fails. Idempotent.
+
+        Entries that the database refuses are tried again until then.
+        """
         self._closing = True
         self._wake.set()
         with anyio.CancelScope(shield=True):

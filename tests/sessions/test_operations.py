@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -304,6 +305,35 @@ async def test_the_receipts_of_a_session_are_bounded_and_none_is_dropped(
         assert (await call(home, session, "1")).payload["structuredContent"]["count"] == 1
         assert home.counter.opened == 0
         await home.call(session)
+
+
+async def test_refused_calls_and_notes_leave_no_gap_in_the_journal(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with build() as home:
+        session = (await home.create()).id
+
+        async def down(*_: Any) -> None:
+            raise StoreUnavailable("down")
+
+        async def note() -> None:
+            await home.registry.history.note(LOCAL, session, "user", "x")
+
+        async def refused(work: Awaitable[object]) -> None:
+            with pytest.raises(StoreUnavailable):
+                await work
+
+        with monkeypatch.context() as broken:
+            broken.setattr(home.store, "write", down)
+            async with anyio.create_task_group() as tasks:
+                for number in range(3):
+                    tasks.start_soon(refused, call(home, session, f"refused {number}"))
+                tasks.start_soon(refused, note())
+        await call(home, session)
+        await note()
+        await home.store.flush()
+        found = [entry.seq for entry in await home.store.journal(session)]
+        assert found == list(range(1, len(found) + 1))
 
 
 async def test_nothing_is_sent_before_the_start_is_durable(

@@ -19,7 +19,7 @@ from store_making import NODE, Sessions, entry, node_record
 
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.records import SessionFilter
-from statehold.sessions.store import SQLStore, Write
+from statehold.sessions.store import SQLStore, Write, sql
 from statehold.sessions.store.folder import DataFolder
 
 
@@ -85,7 +85,10 @@ async def test_all_who_wait_are_told_and_entries_are_kept_for_later(tmp_path: Pa
         assert store.dropped == 0
 
 
-async def test_closing_on_a_locked_database_ends_and_counts_what_is_lost(tmp_path: Path) -> None:
+async def test_closing_on_a_locked_database_ends_and_counts_what_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sql, "CLOSE_SECONDS", 0.5)
     store = _store(tmp_path)
     with anyio.fail_after(20):
         async with store:
@@ -95,6 +98,28 @@ async def test_closing_on_a_locked_database_ends_and_counts_what_is_lost(tmp_pat
             store.append(entry("sh_a", 1), NODE)
         lock.__exit__(None, None, None)
     assert store.dropped == 1
+    assert "1 journal entries are lost: statehold.db is locked" in caplog.text
+
+
+async def test_closing_waits_until_the_database_takes_what_was_acknowledged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock = _foreign_lock(tmp_path)
+
+    async def free() -> None:
+        with anyio.fail_after(20):
+            while "the stop waits" not in caplog.text:  # noqa: ASYNC110 - a log sets no event
+                await anyio.sleep(0.01)
+        lock.__exit__(None, None, None)
+
+    async with anyio.create_task_group() as tasks, _store(tmp_path) as store:
+        await _prepare(store)
+        lock.__enter__()
+        store.append(entry("sh_a", 1), NODE)
+        tasks.start_soon(free)
+    assert store.dropped == 0
+    async with _store(tmp_path) as store:
+        assert [e.seq for e in await store.journal("sh_a")] == [1]
 
 
 async def test_a_full_disk_is_told_and_works_again_when_there_is_space(tmp_path: Path) -> None:
