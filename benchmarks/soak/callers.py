@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ REPEATS: Final = 3
 REST_SECONDS: Final = (0.02, 0.2)
 RECONNECT_SECONDS: Final = 0.2
 GONE: Final = ("session_not_found", "session_expired", "session_closed")
+NOTED: Final = re.compile(r"Note from Statehold: the connection to (\w+) was replaced")
 COUNTERS: Final = {"inc": "quick", "web_inc": "web"}
 
 
@@ -73,6 +75,8 @@ class Caller:
         self._pending: Call | None = None
         self._seen = False
         """Whether a call showed the login since it was made or lost."""
+        self._told: set[str] = set()
+        """Services whose replacement a note told of since their last result."""
         self._recover = False
         """Whether the session failed and has to be restarted by its caller."""
         self._stopping = False
@@ -173,6 +177,9 @@ class Caller:
     # What has to hold.
 
     def _judge(self, call: Call, result: types.CallToolResult) -> None:
+        # A note may come with the result of any call of the session, an error too.
+        for service in NOTED.findall(text_of(result)):
+            self._told.add(service)
         if result.is_error:
             failed = _code(result) == "session_failed"
             if failed and call.tool == "session_restart":
@@ -188,21 +195,23 @@ class Caller:
         text = text_of(result)
         if call.tool in COUNTERS:
             self._findings.acknowledged[call.operation] = self.session
-            self._judge_count(call, result, told=NOTE in text)
+            self._judge_count(call, result)
         elif call.tool.startswith("browser_"):
             self._findings.acknowledged[call.operation] = self.session
             self._judge_cookie(call, text)
         elif call.tool == "state_update":
             self.written += 1
 
-    def _judge_count(self, call: Call, result: types.CallToolResult, *, told: bool) -> None:
+    def _judge_count(self, call: Call, result: types.CallToolResult) -> None:
         assert result.structured_content is not None
         count, before = int(result.structured_content["count"]), self._counts.get(call.tool, 0)
         if count > self._sent[call.tool]:
             self._findings.add("crossings", f"{call.operation}: {call.tool} said {count}")
-        if count <= before and not told:
+        service = COUNTERS[call.tool]
+        if count <= before and service not in self._told:
             text = f"{call.operation}: {call.tool} fell from {before} to {count} without a note"
             self._findings.add("silent losses", text)
+        self._told.discard(service)
         self._counts[call.tool] = count
 
     def _judge_cookie(self, call: Call, text: str) -> None:
@@ -213,17 +222,20 @@ class Caller:
             self._findings.add("crossings", f"{call.operation}: {shown[:200]!r}")
         if not self._logged_in:
             # On an empty page nothing is kept; only what a later call shows counts as a login.
+            self._told.discard("browser")
             self._logged_in = NOTE not in text and "set" in shown
             self._seen = False
             return
         there = f"who={self.tag}" in shown
-        if not there and self._seen and NOTE not in text:
+        if not there and self._seen and "browser" not in self._told:
             self._findings.add("silent losses", f"{call.operation}: the login is gone, no note")
+        self._told.discard("browser")
         self._seen = self._logged_in = there
 
     def _forget(self) -> None:
         self.session, self.written, self._logged_in = "", 0, False
         self._counts.clear()
+        self._told.clear()
         self._sent.clear()
 
 

@@ -28,6 +28,7 @@ CONFIG: Final = """\
 [limits]
 live_sessions = 100
 [recovery]
+attempts = 5
 backoff = [0.2, 1, 5, 10, 20]
 [services.quick]
 command = {python}
