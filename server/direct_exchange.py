@@ -6,18 +6,30 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import anyio
-from mcp.server.streamable_http import REQUEST_CANCELLED
+from mcp.server.streamable_http import REQUEST_CANCELLED, StreamableHTTPServerTransport
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.transport_context import TransportContext
-from mcp_types import CONNECTION_CLOSED, ErrorData, ProgressToken, RequestId
+from mcp_types import (
+    CONNECTION_CLOSED,
+    ErrorData,
+    ProgressToken,
+    RequestId,
+    jsonrpc_message_adapter,
+)
 from starlette.types import Receive, Send
 
 from ..sessions.services import JSON
 from .exchange import Exchange, event
+from .replay import RETRY_MS, SessionEvents
+from .sdk import send_on
 
 WITHDRAW_SECONDS: Final = 5.0
 """How long telling a client that its answer is not needed any more may hold up a cancelled call; the SDK's figure."""
+
+RESUME_SECONDS: Final = 0.5
+"""How long a call may take before its client gets what it needs to take up a lost stream. A shorter one is answered without
+a stream, after which many clients keep their connection."""
 
 _TRANSPORT: Final = TransportContext(kind="streamable-http", can_send_request=True)
 
@@ -77,12 +89,17 @@ class LegacyExchange(Exchange):
         request_id: RequestId,
         progress_token: ProgressToken | None,
         began: float,
+        transport: StreamableHTTPServerTransport | None = None,
+        events: SessionEvents | None = None,
     ) -> None:
         super().__init__(
             receive, send, request_id=request_id, progress_token=progress_token, began=began
         )
         self._headers = ((b"mcp-session-id", session),)
         self._asker = asker
+        self._session_transport = transport
+        self._events = events
+        """Where the events of the stream are kept for a client that reconnects, None for one that cannot."""
         self._asked: set[Question] = set()
         self._gone = False
 
@@ -118,9 +135,45 @@ class LegacyExchange(Exchange):
     def _status(self, error: ErrorData) -> int:
         return 200
 
-    async def _say(self, data: bytes) -> None:
+    async def _ping(self, seconds: float) -> None:
+        if self._events is not None:
+            await anyio.sleep_until(self.began + RESUME_SECONDS)
+            if self._writing is None:
+                # A client that loses this connection can only come back when it has the id of an event.
+                await self._say(b"")
+        await super()._ping(seconds)
+
+    async def _say(self, said: JSON | bytes) -> None:
         if not self._gone:
-            await super()._say(data)
+            await super()._say(said)
+        elif not isinstance(said, bytes) and not self._over:
+            await self._send_on(said)
+
+    async def _opening(self) -> bytes:
+        if self._events is None:
+            return b""
+        number = await self._events.store_event(str(self.request_id), None)
+        return f"id: {number}\r\nretry: {RETRY_MS}\r\ndata: \r\n\r\n".encode()
+
+    async def _event(self, message: JSON) -> bytes:
+        if self._events is None:
+            return event(message)
+        stored = jsonrpc_message_adapter.validate_python(message, by_name=False)
+        number = await self._events.store_event(str(self.request_id), stored)
+        return f"id: {number}\r\n".encode() + event(message)
+
+    async def _end_stream(self, message: JSON) -> None:
+        if self._gone:
+            await self._send_on(message)
+        else:
+            await super()._end_stream(message)
+
+    async def _send_on(self, message: JSON) -> None:
+        """Leave a message to the session, which has it when the client reconnects."""
+        transport = self._session_transport
+        if transport is not None and self._events is not None and self._writing is not None:
+            stored = jsonrpc_message_adapter.validate_python(message, by_name=False)
+            await send_on(transport, stored, self.request_id)
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
@@ -133,7 +186,7 @@ class LegacyExchange(Exchange):
             request["params"] = dict(params)
         self._asked.add(question)
         try:
-            await self._say(event(request))
+            await self._say(request)
             return await question.answer()
         except anyio.get_cancelled_exc_class():
             await self._withdraw(question)

@@ -15,7 +15,7 @@ from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp_types import INVALID_PARAMS, ErrorData
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, is_version_at_least
 from starlette.types import Receive, Scope, Send
 
 from ..sessions.errors import InvalidArgument
@@ -32,11 +32,14 @@ from .direct_request import (
     traced,
 )
 from .mcp import Face
-from .sdk import RequestContext, open_transport
+from .replay import SessionEvents
+from .sdk import RequestContext, TransportSessions, open_transport
 from .sound import refuse_unsound
 
 _VERSIONS: Final = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
 
+RESUMABLE: Final = "2025-11-25"
+"""The first version whose clients take up a stream again."""
 END_SECONDS: Final = 1.0
 """How long the calls of a session that ends may take to end; the SDK gives everything that ends with it five."""
 
@@ -63,9 +66,14 @@ class Talk:
     """
 
     def __init__(
-        self, session: bytes, connection: Connection, transport: StreamableHTTPServerTransport
+        self,
+        session: bytes,
+        connection: Connection,
+        transport: StreamableHTTPServerTransport,
+        events: SessionEvents | None = None,
     ) -> None:
         self._session = session
+        self._events = events
         self._connection = connection
         self._ended = False
         self._finished: anyio.Event | None = None
@@ -133,6 +141,8 @@ class Talk:
             request_id=number,
             progress_token=token_of(cast("JSON", meta)),
             began=anyio.current_time(),
+            transport=self.transport,
+            events=self._events,
         )
         self._calls.add(exchange)
         return exchange, context_of(exchange, self._connection, params, scope)
@@ -182,7 +192,15 @@ class Legacy:
             return None
         found = self._talks.get(known)
         if found is None:
-            found = self._talks[known] = Talk(session, connection, transport)
+            # Older clients do not understand the event without data that a stream begins with.
+            resumes = is_version_at_least(connection.protocol_version, RESUMABLE)
+            manager = self._manager
+            events = (
+                manager.events(known)
+                if resumes and isinstance(manager, TransportSessions)
+                else None
+            )
+            found = self._talks[known] = Talk(session, connection, transport, events)
             connection.exit_stack.push_async_callback(self._end, known)
         return found
 

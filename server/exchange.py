@@ -88,7 +88,7 @@ class Exchange:
         message: JSON = {"jsonrpc": "2.0", "method": method}
         if params is not None:
             message["params"] = dict(params)
-        await self._say(event(message))
+        await self._say(message)
 
     async def progress(
         self, progress: float, total: float | None = None, message: str | None = None
@@ -102,7 +102,8 @@ class Exchange:
             params["message"] = message
         await self.notify("notifications/progress", params)
 
-    async def _say(self, data: bytes) -> None:
+    async def _say(self, said: JSON | bytes) -> None:
+        """Send a message, or bytes that are none, as part of the stream, and begin that first if necessary."""
         begun = self._writing is not None
         writing = self._writing = self._writing or anyio.Lock()
         async with writing:
@@ -111,7 +112,17 @@ class Exchange:
             if not begun:
                 await self._start(200, _STREAM)
             self._said_at = anyio.current_time()
+            data = b"" if begun else await self._opening()
+            data += said if isinstance(said, bytes) else await self._event(said)
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def _opening(self) -> bytes:
+        """Return the bytes that begin a stream."""
+        return b""
+
+    async def _event(self, message: JSON) -> bytes:
+        """Return a message as an event of the stream."""
+        return event(message)
 
     async def answer(self, result: JSON | ErrorData) -> None:
         """End the response. Called once."""
@@ -128,9 +139,11 @@ class Exchange:
             return
         async with self._writing:
             self._over = True
-            await self._send(
-                {"type": "http.response.body", "body": event(message), "more_body": False}
-            )
+            await self._end_stream(message)
+
+    async def _end_stream(self, message: JSON) -> None:
+        data = await self._event(message)
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def _whole(self, body: bytes, status: int) -> None:
         length = (b"content-length", b"%d" % len(body))

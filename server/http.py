@@ -11,7 +11,7 @@ from mcp.server.auth.middleware.bearer_auth import RequireAuthMiddleware
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 from mcp.server.runner import serve_dual_era_loop
 from mcp.server.sse import SseServerTransport
-from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
@@ -25,6 +25,7 @@ from .direct_request import WholeBody
 from .gateway import Gateway
 from .guard import Guard
 from .mcp import PIN_SCOPE, Face
+from .sdk import TransportSessions
 from .tokens import StaticTokens
 from .wrong_tokens import SlowedBearerAuth
 
@@ -93,7 +94,7 @@ class Shortcut:
 
 def build_app(gateway: Gateway, face: Face, tokens: StaticTokens | None = None) -> Starlette:
     """Return the application of an open gateway. Its lifespan runs the MCP transports and ends their streams."""
-    manager = StreamableHTTPSessionManager(face)
+    manager = TransportSessions(face, gateway.config.http)
     sse = SseServerTransport("/messages/")
     mcp = Direct(WholeBody(StreamableHTTPASGIApp(manager)), face, manager)
 
