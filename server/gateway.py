@@ -175,6 +175,8 @@ class Gateway:
         """
         while True:
             found = self.catalog_nowait(naming).entries.get(name)
+            if found is None:
+                self._refuse_when_stopped()
             if self._probed.is_set():
                 return found
             deadline = math.inf
@@ -182,7 +184,6 @@ class Gateway:
                 deadline = self._patient_until if self._may_go_to_earlier(found) else -math.inf
             if anyio.current_time() >= deadline:
                 return found
-            self._refuse_when_stopped()
             with anyio.CancelScope(deadline=deadline):
                 await self._more.wait()
 
