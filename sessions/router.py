@@ -77,6 +77,9 @@ class Request:
 RECORD_SECONDS: Final = 1.0
 """How long the first answer over a new connection may wait until it is durable that there is one."""
 
+NOTICES: Final = 100
+"""Operations of a session of which the notice is remembered; of more, that of the oldest is forgotten."""
+
 
 class Router:
     """Runs the calls of one registry. Any number may run at once; it keeps nothing between them."""
@@ -109,6 +112,8 @@ class Router:
             )
         registry.admission.begin(session)
         try:
+            for operation in request.settled:
+                session.notices.pop(operation, None)
             if request.settled:
                 await self._operations.forget(session, request.settled)
             if request.operation_id is None:
@@ -124,10 +129,24 @@ class Router:
         finally:
             registry.admission.settle(session)
         # A question has no place for it; the result that follows has.
-        told = None if result.input_required else notice(session, binding)
-        if told is not None:
-            registry.links.save_soon(session, binding)
+        told = None if result.input_required else self._notice(session, binding, request)
         return Answer(result.payload, session.summary(), told)
+
+    def _notice(self, session: Session, binding: Binding, request: Request) -> str | None:
+        """Take the notice for an answer. A repeat of an operation gets that of the first answer too, which may be lost."""
+        found = notice(session, binding)
+        if found is not None:
+            self._registry.links.save_soon(session, binding)
+        key = request.operation_id
+        if key is None:
+            return found
+        parts = dict.fromkeys(part for part in (session.notices.get(key), found) if part)
+        if not parts:
+            return None
+        session.notices[key] = text = "\n".join(parts)
+        while len(session.notices) > NOTICES:
+            del session.notices[next(iter(session.notices))]
+        return text
 
     async def forward(
         self, request: Request, method: str, params: JSON, ctx: CallContext

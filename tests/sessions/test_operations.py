@@ -307,6 +307,25 @@ async def test_the_receipts_of_a_session_are_bounded_and_none_is_dropped(
         await home.call(session)
 
 
+async def test_a_repeat_carries_the_note_of_the_first_answer_until_that_is_settled(
+    build: Build,
+) -> None:
+    async with build() as home:
+        session = (await home.create()).id
+        await call(home, session, "before")
+        await home.registry.restart(LOCAL, session)
+        first = await call(home, session)  # and its answer gets lost
+        assert first.notice is not None
+        assert "Lost:" in first.notice
+        assert (await call(home, session, "another")).notice is None
+        repeat = await call(home, session)
+        assert (repeat.payload, repeat.notice) == (first.payload, first.notice)
+        settled = Request(LOCAL, session, "counter", "inc", {}, settled=["op"])
+        await home.router.call(settled, Nobody())
+        assert home.registry.live(LOCAL, session) is not None
+        assert (await call(home, session)).notice is None
+
+
 async def test_refused_calls_and_notes_leave_no_gap_in_the_journal(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
