@@ -146,7 +146,7 @@ def build_parser() -> Parser:
     _command(
         commands,
         "serve",
-        "Serve MCP over HTTP: /mcp, /sse, /s/SESSION/mcp and /health.",
+        "Serve MCP over HTTP: /mcp, /sse, /s/SESSION/mcp, /health and /livez.",
         "statehold serve --config statehold.toml --port 8931",
     )
     _add_sessions(commands)
