@@ -14,11 +14,12 @@ from typing import IO, Final, Self
 
 import anyio
 import anyio.to_thread
+import httpx2
 
 from ..bare import shell
 from ..gateways import statehold
 from ..plan import COUNTER, QUICK, python
-from ..processes import accepting, free_port
+from ..processes import START_SECONDS, accepting, free_port
 from .findings import Findings
 
 DISK_BYTES: Final = 512 * 2**20
@@ -141,6 +142,9 @@ class Deployment:
     async def start_node(self, node: Node) -> None:
         node.process = self._spawn(node.name, self.command("serve", "--port", str(node.port)))
         await accepting(node.port, node.process)
+        # The port is open before the node serves, and before it minds a signal.
+        async with httpx2.AsyncClient(timeout=START_SECONDS, trust_env=False) as client:
+            await client.get(f"http://127.0.0.1:{node.port}/health")
 
     async def start_upstream(self) -> None:
         serve = ("--transport", "http", "--port", str(self.upstream_port), "--era", "legacy")
