@@ -143,6 +143,16 @@ class LimitSettings(Section):
     sessions_per_principal: Count = Field(
         default=1000, description="Open sessions one caller may have. 0: no limit."
     )
+    stored_bytes_per_principal: Bytes = Field(
+        default=4 << 30,
+        description="Bytes that the sessions of one caller, closed ones included, may take in the store (states, snapshots, "
+        "journals, results). Past it new sessions and larger states get `session_limit`. 0: no limit.",
+    )
+    free_disk_bytes: Bytes = Field(
+        default=100 << 20,
+        description="Bytes that stay free on the disk of the data folder. With less, new sessions and larger states get "
+        "`session_limit`, and calls of open sessions go on. 0: none.",
+    )
     calls_per_session: Annotated[Count, Field(ge=1)] = Field(
         default=1000,
         description="Calls of one session in flight at a time; more get `session_busy`.",
@@ -360,6 +370,8 @@ class Config(Section):
             live_per_principal=self.limits.live_per_principal,
             shared=self.server.tokens is not None,
             sessions_per_principal=self.limits.sessions_per_principal,
+            stored_bytes_per_principal=self.limits.stored_bytes_per_principal,
+            free_disk_bytes=self.limits.free_disk_bytes,
             calls_per_session=self.limits.calls_per_session,
             queue=self.limits.queue,
             queue_per_principal=self.limits.queue_per_principal,

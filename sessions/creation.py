@@ -8,7 +8,7 @@ import secrets
 import unicodedata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import anyio
 
@@ -28,6 +28,7 @@ from .lifecycle import Event, Status
 from .limits import Budget
 from .links import Links
 from .policy import Policy
+from .quota import Quota
 from .records import (
     LABELS,
     BindingRecord,
@@ -45,6 +46,8 @@ from .store.base import Store
 
 logger = logging.getLogger("statehold.sessions")
 
+ROW_BYTES: Final = 1000
+"""About what a session takes besides its state."""
 METADATA_LIMIT = 16_384
 """Bytes of a session's metadata as JSON text."""
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
@@ -100,7 +103,9 @@ class Creation:
         directory: Directory,
         mint: Callable[[], str],
         abandon: Callable[[Session], Awaitable[None]],
+        quota: Quota,
     ) -> None:
+        self._quota = quota
         self._store = store
         self._node = node
         self._services = services
@@ -134,6 +139,8 @@ class Creation:
         )
         for service in chosen:
             self.bind(session, service)
+        planted = 0 if seed is None else sum(map(len, seed.saved.values()))
+        await self._quota.admit(record.owner, ROW_BYTES + size_of(session.state.value) + planted)
         await self._insert(session, wish.claim)
         try:
             if seed is not None:

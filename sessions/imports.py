@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,9 +43,15 @@ from .store.base import Store
 
 IMPORTED_FROM: Final = "statehold/imported_from"
 """Where the metadata of an imported session has the id that it was exported with."""
+ENTRY_BYTES: Final = 1000
+"""About what a session takes besides its state, and an entry of its journal."""
 LOST: Final = "the session was imported"
 CHUNK: Final = 500
 """Entries that are written at once: nobody else waits long for the writer."""
+
+
+async def admit_all(owner: str, growth: int) -> None:
+    """Refuse nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,8 @@ class Place:
     """The services by name. A `SnapshotChecker` among them checks its imported snapshot."""
     redactor: Redactor
     mint: Callable[[], str]
+    admit: Callable[[str, int], Awaitable[None]] = field(default=admit_all)
+    """Refuses the bytes of an owner that exceed its quota."""
     alone: Callable[[str], AbstractContextManager[None]] = field(default=lambda _: nullcontext())
     """Keeps everybody else in this process from claiming the session while it is made."""
 
@@ -253,6 +261,7 @@ async def _insert(
         last_seq=document.journal[-1].seq if document.journal else 0,
     )
     session.redactor = place.redactor
+    await place.admit(record.owner, size_of(state.value) + ENTRY_BYTES * (1 + len(journal)))
     with place.alone(record.id), anyio.CancelScope(shield=True):
         bound = [_binding(place, record.id, binding) for binding in bindings]
         per_owner = place.policy.sessions_per_principal

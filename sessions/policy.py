@@ -40,6 +40,10 @@ class Policy:
     shared: bool = False
     """Whether there may be several principals, so that each leaves something of every total to others."""
     sessions_per_principal: int = 1000
+    stored_bytes_per_principal: int = 4 << 30
+    """What the sessions of one principal may take in the store; 0 means no limit."""
+    free_disk_bytes: int = 100 << 20
+    """What stays free on the disk of the data folder."""
     calls_per_session: int = 1000
     queue: int = 1000
     queue_per_principal: int = 0

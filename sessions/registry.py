@@ -36,6 +36,7 @@ from .limits import Budget
 from .links import Links
 from .policy import Policy
 from .porting import Porting
+from .quota import Quota
 from .reaper import Reaper
 from .records import Principal, SessionFilter
 from .redaction import Redactor
@@ -118,6 +119,7 @@ class Registry:
         self.admission = Admission(
             spawn=self.spawn, clock=self.clock, policy=self.policy, budget=self._budget
         )
+        self._quota = Quota(store, self.clock, self.policy)
         self._creation = Creation(
             store=store,
             node=node.id,
@@ -129,8 +131,9 @@ class Registry:
             directory=self._directory,
             mint=mint,
             abandon=self._abandon,
+            quota=self._quota,
         )
-        self.states = States(self._directory, self.ready, self._changing, self.policy)
+        self.states = States(self._directory, self.ready, self._changing, self.policy, self._quota)
         self.forking = Forking(
             store,
             self._directory,
@@ -160,6 +163,7 @@ class Registry:
                 services=self.services,
                 redactor=self.redactor,
                 mint=mint,
+                admit=self._quota.admit,
                 alone=self._directory.alone,
             ),
         )

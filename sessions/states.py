@@ -13,6 +13,7 @@ from .directory import Directory
 from .errors import SessionBusy, StateConflict
 from .lifecycle import LIVE, OPEN, Event, Status
 from .policy import Policy
+from .quota import Quota
 from .records import Principal, StateRecord
 from .session import Session, Trial
 from .shape import shape_of
@@ -43,7 +44,9 @@ class States:
         ready: Callable[[Principal, str], Awaitable[Session]],
         held: Callable[[Principal, str], AbstractAsyncContextManager[Session]],
         policy: Policy,
+        quota: Quota,
     ) -> None:
+        self._quota = quota
         self.on_changed: list[Callable[[str, int], None]] = []
         """Called with the id of a session and the version that its state has durably by now."""
         self._directory = directory
@@ -115,10 +118,12 @@ class States:
                 session.status is Status.PAUSED and not self._policy.auto_resume
             ):
                 async with self._held(principal, ref) as session:
-                    newer = await change_state(session, change, threaded=threaded)
+                    newer = await change_state(session, change, self._quota, threaded=threaded)
             else:
                 session = await self._ready(principal, ref)
-                newer = await change_state(session, change, live=True, threaded=threaded)
+                newer = await change_state(
+                    session, change, self._quota, live=True, threaded=threaded
+                )
             if newer is not None:
                 for tell in self.on_changed:
                     tell(newer.session_id, newer.version)
@@ -127,7 +132,12 @@ class States:
 
 
 async def change_state(
-    session: Session, change: Change, *, live: bool = False, threaded: bool = False
+    session: Session,
+    change: Change,
+    quota: Quota,
+    *,
+    live: bool = False,
+    threaded: bool = False,
 ) -> StateRecord | None:
     """Replace the state of a session that this process owns by what `change` makes of it, if that is another one.
 
@@ -135,10 +145,11 @@ async def change_state(
 
     Raises:
         StateInvalid: it does not fit the session's schema.
+        SessionLimit: its owner may not store more.
     """
     while True:
         try:
-            proposed = await _propose(session, change, live=live, threaded=threaded)
+            proposed = await _propose(session, change, quota, live=live, threaded=threaded)
         except StateConflict:
             # What it is in conflict with may never be durable, and who reads again gets the durable one until it is.
             if await session.decided():
@@ -148,7 +159,7 @@ async def change_state(
 
 
 async def _propose(
-    session: Session, change: Change, *, live: bool, threaded: bool
+    session: Session, change: Change, quota: Quota, *, live: bool, threaded: bool
 ) -> tuple[StateRecord, Trial] | None:
     async with session.revising:
         while True:
@@ -161,6 +172,9 @@ async def _propose(
                 await shape_of(before.json_schema).check(
                     newer.value, size, session.id, owner=session.record.owner
                 )
+            if newer is not before:
+                growth = size_of(newer.value) - size_of(before.value)
+                await quota.admit(session.record.owner, growth)
             # A failed write takes back what this was made of; a thread may take long enough for that.
             if session.state is before and _takes(session, live):
                 break

@@ -153,6 +153,14 @@ class Store(Protocol):
         """Return a page, newest use first, and the cursor of the next page or None."""
         ...
 
+    async def usage(self, owner: str) -> int:
+        """Return about how many bytes the sessions of an owner take, closed ones included, in time proportional to them."""
+        ...
+
+    def free_bytes(self) -> int | None:
+        """Return what is free on the disk of the data folder, None where there is no such folder."""
+        ...
+
     async def counts(self) -> dict[str, int]:
         """Return the number of sessions by status."""
         ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Generator
@@ -319,6 +320,15 @@ class Connections:
     def trouble(self) -> str | None:
         """Why nothing can be written although no write failed yet: the disk is full. None otherwise."""
         return self._place.trouble() if isinstance(self._place, DataFolder) else None
+
+    def free_bytes(self) -> int | None:
+        """Return what is free on the disk of the data folder, None without one, or when the disk does not say."""
+        if not isinstance(self._place, DataFolder):
+            return None
+        try:
+            return shutil.disk_usage(self._place.path).free
+        except OSError:
+            return None
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run single statements, each of which sees everything that was committed before it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from sqlalchemy import Connection, String, bindparam, func, select
 
@@ -20,6 +21,9 @@ from . import rows, schema
 from .base import Loaded
 from .dialect import among, check_storage, packed
 from .rows import mapping
+
+ROW_BYTES: Final = 1000
+"""About what a session takes besides its state, snapshots and journal."""
 
 _s = schema.session.c
 _open = _s.status.in_(sorted(OPEN))
@@ -75,6 +79,22 @@ def find(connection: Connection, owner: str, namespace: str, name: str) -> Sessi
     given = {"owner": owner, "namespace": namespace, "name": name}
     row = connection.execute(_FIND, given).first()
     return None if row is None else rows.session_record(mapping(row))
+
+
+_MINE = select(_s.id).where(_s.owner == bindparam("owner", type_=String()))
+_USAGE = [
+    select(func.coalesce(func.sum(size), 0)).where(table.c.session_id.in_(_MINE))
+    for table, size in (
+        (schema.state, func.length(schema.state.c.value) + ROW_BYTES),
+        (schema.snapshot, func.length(schema.snapshot.c.data)),
+        (schema.tally, schema.tally.c.bytes),
+        (schema.receipt, schema.receipt.c.bytes),
+    )
+]
+
+
+def usage(connection: Connection, owner: str) -> int:
+    return sum(int(connection.scalar(part, {"owner": owner}) or 0) for part in _USAGE)
 
 
 def counts(connection: Connection) -> dict[str, int]:

@@ -231,6 +231,12 @@ class SQLStore:
         after = None if wanted.cursor is None else lists.position(wanted.cursor)
         return await self._read(partial(lists.page, wanted=wanted, after=after))
 
+    async def usage(self, owner: str) -> int:
+        return await self._read(partial(queries.usage, owner=owner))
+
+    def free_bytes(self) -> int | None:
+        return self._connections.free_bytes()
+
     async def counts(self) -> dict[str, int]:
         return await self._read(queries.counts)
 

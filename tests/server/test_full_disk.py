@@ -26,7 +26,8 @@ def disk(tmp_path: Path) -> Generator[Path]:
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "statehold.toml"
-    path.write_text(toml({"services": {"quick": service("quick")}}))
+    limits = {"free_disk_bytes": 0}  # else the disk never becomes full
+    path.write_text(toml({"services": {"quick": service("quick")}, "limits": limits}))
     return path
 
 
