@@ -8,7 +8,7 @@ from typing import Final
 import anyio
 
 from ..sessions.errors import SessionError
-from ..sessions.services import ToolSpec
+from ..sessions.services import JSON, ToolSpec
 from ..tools.upstream.connection import UpstreamConnection
 from ..tools.upstream.probe import listed_tools
 from ..tools.upstream.service import UpstreamService
@@ -21,6 +21,8 @@ DEBOUNCE_SECONDS = 1.0
 
 TOOLS: Final = "notifications/tools/list_changed"
 PROMPTS: Final = "notifications/prompts/list_changed"
+RESOURCES: Final = "notifications/resources/list_changed"
+UPDATED: Final = "notifications/resources/updated"
 
 
 class ListWatcher:
@@ -36,8 +38,19 @@ class ListWatcher:
         self._debounce = debounce
         self._heard: dict[tuple[str, str], UpstreamConnection] = {}
 
-    def heard(self, service: UpstreamService, method: str, connection: UpstreamConnection) -> None:
+    def heard(
+        self,
+        service: UpstreamService,
+        method: str,
+        connection: UpstreamConnection,
+        params: JSON | None = None,
+    ) -> None:
         """Take note of a notification of a service. Does not block."""
+        if method in (RESOURCES, UPDATED):
+            uri: str = str((params or {}).get("uri")) if method == UPDATED else ""
+            for tell in self._gateway.on_resources:
+                tell(service.name, connection.session_id, uri)
+            return
         if method not in (TOOLS, PROMPTS):
             return
         waiting = (service.name, method) in self._heard

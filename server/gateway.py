@@ -76,6 +76,8 @@ class Gateway:
         self.calls = OwnCalls(self.registry, receipts, Repeats(node.id, self.registry.clock))
         self.on_tools_changed: list[Callable[[], Awaitable[None]]] = []
         self.on_prompts_changed: list[Callable[[], Awaitable[None]]] = []
+        self.on_resources: list[Callable[[str, str | None, str], None]] = []
+        """Told of a changed resource: service, session (None: any), URI (empty: the list changed). Must not block."""
         self._tools: dict[str, Sequence[ToolSpec]] = {}
         self._problems: dict[str, str] = {}
         self._renames: dict[str, str] = {}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, cast
 
 import anyio
@@ -47,12 +46,15 @@ from . import results
 from .caller import LOG_LEVEL, Caller, may_ask
 from .followers import Followers
 from .gateway import Gateway
+from .introduction import introduced
+from .listening import Listening
 from .parking import STATE, Parking, Work
 from .principals import principal_of
-from .resources import Resources
-from .results import INSTANCE_META, parse_state_uri
+from .resources import Resources, refuse_cursor
+from .results import INSTANCE_META
 from .sdk import RequestContext, connection_of, is_modern
 from .sound import refuse_unsound
+from .subscriptions import Subscriptions
 
 logger = logging.getLogger("statehold.server")
 
@@ -67,8 +69,6 @@ CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = {
     **dict.fromkeys(("resources/list", "resources/read"), CacheHint()),
 }
 """The first three depend on the configuration only, the others on what a session holds at the moment."""
-SUBSCRIPTIONS = 1000
-"""States whose changes one subscription can be told of."""
 TELL_SECONDS = 10.0
 """How long a legacy client may take to be told that a list changed."""
 
@@ -83,11 +83,9 @@ class Face(Server[dict[str, Any]]):
             "statehold",
             version=version,
             title="Statehold",
-            instructions=_instructions(pinned),
             cache_hints=CACHE_HINTS,
             get_tool_input_schema=self._schema,
             on_list_tools=self._list_tools,
-            on_subscriptions_listen=self._subscribe,
         )
         self._gateway = gateway
         self._pinned = pinned
@@ -98,13 +96,11 @@ class Face(Server[dict[str, Any]]):
         self._resources = Resources(gateway, self.principal, self.pin, self.attended)
         self._resources.register(self)
         self.followers = Followers(gateway, self._bus, self._tell)
-        if gateway.offers_state:
-            self.add_request_handler(
-                "resources/subscribe", types.SubscribeRequestParams, self._follow
-            )
-            self.add_request_handler(
-                "resources/unsubscribe", types.UnsubscribeRequestParams, self._unfollow
-            )
+        self.subscriptions = Subscriptions(gateway, self._bus, self._tell)
+        self._listening = Listening(
+            self._resources, self.followers, self.subscriptions, self._listen
+        )
+        self._listening.register(self)
         self.add_request_handler("server/discover", types.RequestParams, self._discover)
         self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         self.add_notification_handler(
@@ -169,8 +165,7 @@ class Face(Server[dict[str, Any]]):
     async def _list_tools(
         self, ctx: RequestContext, params: types.PaginatedRequestParams | None
     ) -> Any:
-        if params is not None and params.cursor is not None:
-            raise MCPError(code=types.INVALID_PARAMS, message="There is no such cursor")
+        refuse_cursor(params)
         catalog = await self._gateway.catalog(self._naming(ctx))
         tools = catalog.definitions
         if not is_modern(ctx):
@@ -195,38 +190,6 @@ class Face(Server[dict[str, Any]]):
     def connection(self, session_id: str) -> Connection | None:
         """Return the initialized connection of a session of Streamable HTTP."""
         return self._by_session.get(session_id)
-
-    async def _subscribe(
-        self, ctx: RequestContext, params: types.SubscriptionsListenRequestParams
-    ) -> types.SubscriptionsListenResult:
-        """Serve a subscription, acknowledging no more than what is told."""
-        wanted = params.notifications
-        followed: dict[str, tuple[str, int]] = {}
-        for uri in (wanted.resource_subscriptions or ())[:SUBSCRIPTIONS]:
-            with suppress(MCPError):
-                followed[str(uri)] = await self._resources.followed(ctx, str(uri))
-        told = types.SubscriptionFilter(
-            tools_list_changed=wanted.tools_list_changed,
-            prompts_list_changed=wanted.prompts_list_changed,
-            resource_subscriptions=list(followed) or None,
-        )
-        with self.followers.following(followed.values()):
-            return await self._listen(ctx, params.model_copy(update={"notifications": told}))
-
-    async def _follow(
-        self, ctx: RequestContext, params: types.SubscribeRequestParams
-    ) -> types.EmptyResult:
-        found = await self._resources.followed(ctx, str(params.uri))
-        self.followers.join(connection_of(ctx), *found)
-        return types.EmptyResult()
-
-    async def _unfollow(
-        self, ctx: RequestContext, params: types.UnsubscribeRequestParams
-    ) -> types.EmptyResult:
-        session_id = parse_state_uri(str(params.uri))
-        if session_id is not None:
-            self.followers.leave(connection_of(ctx), session_id)
-        return types.EmptyResult()
 
     async def _tools_changed(self) -> None:
         await self._bus.publish(ToolsListChanged())
@@ -255,9 +218,17 @@ class Face(Server[dict[str, Any]]):
     async def _middleware(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         if ctx.request_id is None:
             return await call_next(ctx)
+        if ctx.method in ("initialize", "server/discover"):
+            return await self._introduced(ctx, await _unspoken(call_next, ctx))
         if ctx.method != "tools/call" or not connection_of(ctx).initialize_accepted:
             return await _unspoken(call_next, ctx)
         return await self.call(ctx)
+
+    async def _introduced(self, ctx: RequestContext, found: HandlerResult) -> HandlerResult:
+        if not isinstance(found, dict):
+            return found
+        pinned, own = self.pin(ctx) is not None, self._resources.own_service(ctx)
+        return await introduced(self._gateway, found, pinned=pinned, own_service=own)
 
     async def call(self, ctx: RequestContext) -> JSON:
         """Answer a tools/call with the JSON of its result.
@@ -384,7 +355,13 @@ class Face(Server[dict[str, Any]]):
             request.settled = caller.settled
             request.epoch, request.repeated = caller.epoch, caller.repeated
             answer = await self._gateway.router.call(request, caller)
-            return results.forwarded(answer, service=entry.service, modern=modern, info=self._info)
+            return results.forwarded(
+                answer,
+                service=entry.service,
+                modern=modern,
+                info=self._info,
+                own_uris=self._resources.own_service(ctx) is not None,
+            )
 
         return await self.attended(ctx, params, request, f"tools/call {entry.name}", work)
 
@@ -500,15 +477,6 @@ async def _unspoken(call_next: CallNext, ctx: RequestContext) -> HandlerResult:
     except Exception:
         logger.exception("%.100s failed", ctx.method)
         raise MCPError(code=types.INTERNAL_ERROR, message="Internal error") from None
-
-
-def _instructions(pinned: str | None) -> str:
-    if pinned is not None:
-        return "Every tool runs in one session that is kept for you between calls and connections."
-    return (
-        "Tools run in sessions. Call session_create once, then pass its session_id to every tool. "
-        "A session outlives your connection; session_list shows the ones you have."
-    )
 
 
 __all__ = ["PIN_SCOPE", "Face"]

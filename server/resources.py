@@ -16,7 +16,7 @@ from urllib.parse import quote
 import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ..sessions.directory import ID_PREFIX
 from ..sessions.errors import (
@@ -34,20 +34,25 @@ from ..sessions.router import Request
 from ..sessions.services import JSON, Offering
 from ..tools.catalog import SESSION_ARGUMENT, free_argument
 from ..tools.upstream.errors import UpstreamRefused
-from .caller import OUR_STATE, Caller
+from .caller import Caller
+from .completion import Completion
 from .exchange import encode
 from .gateway import Gateway
 from .parking import Work
 from .results import (
     SCHEME,
+    addressed,
+    asking,
     parse_session_uri,
     parse_state_uri,
+    session_template,
     session_uri,
     state_uri,
     store_down,
 )
 from .sdk import RequestContext, is_modern
 from .sound import refuse_unsound
+from .subscriptions import Topic
 
 logger = logging.getLogger("statehold.server")
 
@@ -74,10 +79,11 @@ class Resources:
         pin: Callable[[RequestContext], str | None],
         attend: Attend,
     ) -> None:
-        self._gateway = gateway
-        self._principal = principal
-        self._pin = pin
+        self.gateway = gateway
+        self.principal = principal
+        self.pin = pin
         self._attend = attend
+        self.on_listed: Callable[[RequestContext, Topic], None] = lambda ctx, topic: None
         self._hidden: set[tuple[str, str]] = set()
 
     def register(self, server: Server[Any]) -> None:
@@ -85,67 +91,156 @@ class Resources:
         server.add_request_handler("resources/list", page, self._list)
         server.add_request_handler("resources/templates/list", page, self._templates)
         server.add_request_handler("resources/read", types.ReadResourceRequestParams, self._read)
+        completion = Completion(self)
+        server.add_request_handler(
+            "completion/complete", types.CompleteRequestParams, completion.answer
+        )
         server.add_request_handler("prompts/list", page, self._prompts)
         server.add_request_handler("prompts/get", types.GetPromptRequestParams, self._prompt)
 
     # Resources.
 
     async def _list(self, ctx: RequestContext, params: Params) -> Any:
+        refuse_cursor(params)
         found: list[JSON] = []
-        pin = self._pin(ctx)
-        if pin is not None and self._gateway.offers_state:
-            with _translated():
-                session = await self._gateway.pinned(self._principal(ctx), pin)
+        pin = self.pin(ctx)
+        if pin is not None and self.gateway.offers_state:
+            with translated():
+                session = await self.gateway.pinned(self.principal(ctx), pin)
             found.append({"uri": state_uri(session), **_STATE})
         async for service, session_id, page in self._pages(ctx, "resources", "resources/list"):
-            for resource in _sound(page.get("resources"), service):
-                uri = session_uri(session_id, service, resource["uri"])
+            for resource in _sound(page.get("resources"), types.Resource, service):
+                uri: str = resource["uri"]
+                if self.own_service(ctx) is None:
+                    uri = session_uri(session_id, service, uri)
                 found.append({**resource, "uri": uri})
-        return _result(ctx, {"resources": found})
+        listed = await self.listed(ctx)
+        if listed is not None:
+            self.on_listed(ctx, listed)
+        return result_of(ctx, {"resources": found})
 
     async def _templates(self, ctx: RequestContext, params: Params) -> Any:
-        await self._gateway.catalog("explicit")
+        refuse_cursor(params)
+        if self.pin(ctx) is not None:
+            return await self._pinned_templates(ctx)
+        await self.gateway.catalog("explicit")
         found: list[JSON] = [
             {
                 "uriTemplate": f"{SCHEME}{{{SESSION_ARGUMENT}}}/{quote(service, safe='')}/{{uri}}",
                 "name": f"{service} resources",
                 "description": f"A resource of {service} in a session; uri is the resource's own URI.",
             }
-            for service in self._offering("resources")
+            for service in self.offering("resources")
         ]
-        if self._gateway.offers_state:
+        if self.gateway.offers_state:
             found.insert(0, {"uriTemplate": f"{SCHEME}{{{SESSION_ARGUMENT}}}/state", **_STATE})
-        return _result(ctx, {"resourceTemplates": found})
+        return result_of(ctx, {"resourceTemplates": found})
 
-    async def _read(self, ctx: RequestContext, params: types.ReadResourceRequestParams) -> Any:
-        state_of = parse_state_uri(str(params.uri))
-        if state_of is not None and self._gateway.offers_state:
-            return await self._read_state(ctx, state_of)
-        parsed = parse_session_uri(str(params.uri))
+    async def _pinned_templates(self, ctx: RequestContext) -> JSON:
+        found: list[JSON] = []
+        pages = self._pages(ctx, "resources", "resources/templates/list")
+        async for service, session_id, page in pages:
+            for template in _sound(page.get("resourceTemplates"), types.ResourceTemplate, service):
+                uri: str = template["uriTemplate"]
+                if self.own_service(ctx) is None:
+                    uri = session_template(session_id, service, uri)
+                found.append({**template, "uriTemplate": uri})
+        return result_of(ctx, {"resourceTemplates": found})
+
+    def own_service(self, ctx: RequestContext) -> str | None:
+        """Return the service whose own URIs a caller uses: the only one, where the session is pinned."""
+        services = list(self.gateway.services)
+        return services[0] if self.pin(ctx) is not None and len(services) == 1 else None
+
+    async def address(self, ctx: RequestContext, uri: str) -> tuple[str, str, str]:
+        """Return session, service and the upstream's own URI that an address stands for.
+
+        Raises:
+            MCPError: it is none.
+        """
+        pin, own = self.pin(ctx), self.own_service(ctx)
+        parsed = parse_session_uri(uri)
+        if parsed is None and own is not None and pin is not None:
+            return await self.gateway.pinned(self.principal(ctx), pin), own, uri
         if parsed is None:
             raise MCPError(
                 code=types.INVALID_PARAMS,
                 message=f"Unknown resource: use {SCHEME}ID/SERVICE/URI, the URI percent-encoded",
+                data={"uri": uri},
             )
-        session, service, uri = parsed
-        with _translated():
-            await self._refuse_others(ctx, session)
-            return await self._asking(
-                ctx, session, service, "resources/read", {"uri": uri}, _addressed(service, uri)
+        await self._refuse_others(ctx, parsed[0])
+        return parsed
+
+    async def topic(self, ctx: RequestContext, uri: str) -> Topic:
+        """Return the resource of a service that an address stands for.
+
+        Raises:
+            MCPError: it is none, or the session cannot be used.
+        """
+        with translated():
+            session, service, own = await self.address(ctx, uri)
+            used = await self.gateway.registry.ready(
+                self.principal(ctx), session, self.gateway.config.namespace
             )
+            return Topic(used.id, service, own)
+
+    async def subscribe(self, ctx: RequestContext, uri: str) -> Topic:
+        """Have a service tell of one of its resources, and return it.
+
+        Raises:
+            MCPError: the address is none, or the service does not tell of it.
+        """
+        await self.gateway.catalog("explicit")
+        topic = await self.topic(ctx, uri)
+        with translated():
+            wanted: JSON = {"uri": topic.uri}
+            try:
+                await self.forward(ctx, topic.session, topic.service, "resources/subscribe", wanted)
+            except UpstreamRefused as error:
+                if error.rpc_code != types.METHOD_NOT_FOUND:
+                    raise
+                message = f"{topic.service} does not tell when its resources change"
+                raise MCPError(code=types.INVALID_PARAMS, message=message) from None
+        return topic
+
+    async def listed(self, ctx: RequestContext) -> Topic | None:
+        """Return the list of the resources of a pinned session whose only service has its own URIs."""
+        pin, service = self.pin(ctx), self.own_service(ctx)
+        if pin is None or service is None:
+            return None
+        with translated():
+            return Topic(await self.gateway.pinned(self.principal(ctx), pin), service, "")
+
+    async def _read(self, ctx: RequestContext, params: types.ReadResourceRequestParams) -> Any:
+        # Another service may be there in a moment, and with it another form of addresses.
+        await self.gateway.catalog("explicit")
+        state_of = parse_state_uri(str(params.uri))
+        if state_of is not None and self.gateway.offers_state:
+            return await self._read_state(ctx, state_of)
+        given = str(params.uri)
+        with translated():
+            session, service, uri = await self.address(ctx, given)
+            finish = _as_it_is if uri == given else _addressed(service, uri)
+            wanted: JSON = {"uri": uri}
+            try:
+                return await self._asking(ctx, session, service, "resources/read", wanted, finish)
+            except UpstreamRefused as error:
+                if error.data == {"uri": uri}:
+                    error.data = {"uri": given}
+                raise
 
     async def _read_state(self, ctx: RequestContext, session: str) -> JSON:
-        with _translated():
+        with translated():
             await self._refuse_others(ctx, session)
-            states, namespace = self._gateway.registry.states, self._gateway.config.namespace
-            found = await states.read(self._principal(ctx), session, namespace=namespace)
+            states, namespace = self.gateway.registry.states, self.gateway.config.namespace
+            found = await states.read(self.principal(ctx), session, namespace=namespace)
         part: JSON = {
             "uri": state_uri(found.session_id),
             "mimeType": _STATE["mimeType"],
             "text": encode(found.value).decode(),
             "_meta": {"statehold/state": {"version": found.version}},
         }
-        return _result(ctx, {"contents": [part]})
+        return result_of(ctx, {"contents": [part]})
 
     async def followed(self, ctx: RequestContext, uri: str) -> tuple[str, int]:
         """Return id and version of the state that an address is of, for who wants to hear of its changes.
@@ -153,65 +248,69 @@ class Resources:
         Raises:
             MCPError: it is of no state, or of none that the caller may see. Names are none: they may change hands.
         """
-        session = parse_state_uri(uri) if self._gateway.offers_state else None
+        session = parse_state_uri(uri) if self.gateway.offers_state else None
         if session is None or uri != state_uri(session) or not session.startswith(ID_PREFIX):
             raise MCPError(
                 code=types.INVALID_PARAMS,
                 message=f"Changes are told of {SCHEME}ID/state only, with the id of a session",
             )
-        with _translated():
+        with translated():
             await self._refuse_others(ctx, session)
-            states, namespace = self._gateway.registry.states, self._gateway.config.namespace
-            return await states.version(self._principal(ctx), session, namespace)
+            states, namespace = self.gateway.registry.states, self.gateway.config.namespace
+            return await states.version(self.principal(ctx), session, namespace)
 
     async def _refuse_others(self, ctx: RequestContext, session: str) -> None:
         """Where the session is pinned, no other one is there."""
-        pin = self._pin(ctx)
+        pin = self.pin(ctx)
         if pin is not None and session not in (
             pin,
-            await self._gateway.pinned(self._principal(ctx), pin),
+            await self.gateway.pinned(self.principal(ctx), pin),
         ):
             raise SessionNotFound
 
     # Prompts.
 
     async def _prompts(self, ctx: RequestContext, params: Params) -> Any:
-        await self._gateway.catalog("explicit")
-        pinned = self._pin(ctx) is not None
+        refuse_cursor(params)
+        await self.gateway.catalog("explicit")
+        pinned = self.pin(ctx) is not None
         found: list[JSON] = []
-        for name, (service, prompt) in self._known_prompts().items():
+        for name, (service, prompt) in self.known_prompts().items():
             arguments = list(prompt.get("arguments") or [])
             if not pinned:
-                arguments.insert(0, {"name": _session_argument(prompt), "required": True})
+                arguments.insert(0, {"name": session_argument(prompt), "required": True})
             description = prompt.get("description") or f"A prompt of {service}."
             found.append(
                 {**prompt, "name": name, "description": description, "arguments": arguments}
             )
-        return _result(ctx, {"prompts": found})
+        return result_of(ctx, {"prompts": found})
 
     async def _prompt(self, ctx: RequestContext, params: types.GetPromptRequestParams) -> Any:
-        known = self._known_prompts().get(params.name)
+        await self.gateway.catalog("explicit")
+        known = self.known_prompts().get(params.name)
         if known is None:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown prompt: {params.name:.128}")
         arguments = dict(params.arguments or {})
-        pin = self._pin(ctx)
-        with _translated():
+        pin = self.pin(ctx)
+        with translated():
             if pin is not None:
-                session = await self._gateway.pinned(self._principal(ctx), pin)
+                session = await self.gateway.pinned(self.principal(ctx), pin)
             else:
-                session = arguments.pop(_session_argument(known[1]), "")
+                session = arguments.pop(session_argument(known[1]), "")
             if not session:
-                missing = _session_argument(known[1])
+                missing = session_argument(known[1])
                 raise SessionNotFound(f"{missing} is missing: call session_create first.")
             wanted: JSON = {"name": known[1]["name"], "arguments": arguments}
-            return await self._asking(ctx, session, known[0], "prompts/get", wanted, _as_it_is)
+            own = self.own_service(ctx) is not None
+            finish = _as_it_is if own else _messages_addressed(known[0])
+            return await self._asking(ctx, session, known[0], "prompts/get", wanted, finish)
 
-    def _known_prompts(self) -> dict[str, tuple[str, JSON]]:
+    def known_prompts(self) -> dict[str, tuple[str, JSON]]:
         """The prompts of all services by name; of two with one name the first service's is served."""
         found: dict[str, tuple[str, JSON]] = {}
-        for service in self._offering("prompts"):
-            prefix = self._gateway.config.services[service].prefix
-            for prompt in cast("Offering", self._gateway.services[service]).prompts:
+        for service in self.offering("prompts"):
+            prefix = self.gateway.config.services[service].prefix
+            for prompt in cast("Offering", self.gateway.services[service]).prompts:
                 name = prefix + prompt["name"]
                 if name in found and (service, name) not in self._hidden:
                     self._hidden.add((service, name))
@@ -221,9 +320,9 @@ class Resources:
 
     # Both.
 
-    def _offering(self, capability: str) -> list[str]:
+    def offering(self, capability: str) -> list[str]:
         """The services that have a capability, as far as they were probed."""
-        services = self._gateway.services.items()
+        services = self.gateway.services.items()
         return [
             name
             for name, service in services
@@ -233,21 +332,19 @@ class Resources:
     async def _pages(
         self, ctx: RequestContext, capability: str, method: str
     ) -> AsyncGenerator[tuple[str, str, JSON]]:
-        pin = self._pin(ctx)
+        pin = self.pin(ctx)
         if pin is None:
             return
-        await self._gateway.catalog("explicit")
-        with _translated():
-            session = await self._gateway.pinned(self._principal(ctx), pin)
-        for service in self._offering(capability):
+        await self.gateway.catalog("explicit")
+        with translated():
+            session = await self.gateway.pinned(self.principal(ctx), pin)
+        for service in self.offering(capability):
             cursor: object = None
             for _ in range(100):
                 params = {"cursor": cursor} if cursor else {}
                 try:
-                    with _translated(but=_OF_ONE_SERVICE):
-                        page, session_id = await self._forward(
-                            ctx, session, service, method, params
-                        )
+                    with translated(but=_OF_ONE_SERVICE):
+                        page, session_id = await self.forward(ctx, session, service, method, params)
                 except _OF_ONE_SERVICE as error:
                     # The others have something to list all the same.
                     logger.info("%s of %s is left out: %s", method, service, error)
@@ -257,7 +354,7 @@ class Resources:
                 if not isinstance(cursor, str) or not cursor:
                     break
 
-    async def _forward(
+    async def forward(
         self, ctx: RequestContext, session: str, service: str, method: str, params: JSON
     ) -> tuple[JSON, str]:
         """Forward a request during which nobody with a 2026-07-28 client can be asked."""
@@ -266,7 +363,7 @@ class Resources:
         caller = Caller(ctx, given)
         request = self._request(ctx, session, service, method)
         try:
-            found, used = await self._gateway.router.forward(request, method, params, caller)
+            found, used = await self.gateway.router.forward(request, method, params, caller)
         finally:
             caller.close()
         return found, used.id
@@ -286,18 +383,18 @@ class Resources:
         request = self._request(ctx, session, service, method)
 
         async def work(caller: Caller) -> JSON:
-            found, used = await self._gateway.router.forward(request, method, params, caller)
-            return _result(ctx, finish(found, used.id))
+            found, used = await self.gateway.router.forward(request, method, params, caller)
+            return result_of(ctx, finish(found, used.id))
 
         what = f"{method} {service} {params.get('name') or params.get('uri')}"
         return await self._attend(ctx, given, request, what, work)
 
     def _request(self, ctx: RequestContext, session: str, service: str, method: str) -> Request:
-        namespace = self._gateway.config.namespace
-        return Request(self._principal(ctx), session, service, method, {}, namespace=namespace)
+        namespace = self.gateway.config.namespace
+        return Request(self.principal(ctx), session, service, method, {}, namespace=namespace)
 
 
-class _translated:
+class translated:
     """Session errors as JSON-RPC errors, for requests whose results have no `isError`."""
 
     def __init__(self, *, but: tuple[type[Exception], ...] = ()) -> None:
@@ -332,11 +429,11 @@ _OF_ONE_SERVICE = (
 """What keeps one service from being listed and says nothing of the others."""
 
 
-def _sound(resources: object, service: str) -> Generator[JSON]:
+def _sound(resources: object, kind: type[BaseModel], service: str) -> Generator[JSON]:
     """Yield what a client would accept: one broken resource would cost it the whole list."""
     for resource in cast("list[object]", resources) if isinstance(resources, list) else ():
         try:
-            types.Resource.model_validate(resource, by_name=False)
+            kind.model_validate(resource, by_name=False)
         except ValidationError:
             logger.warning("%s lists a malformed resource", service)
         else:
@@ -359,21 +456,45 @@ def _addressed(service: str, uri: str) -> Callable[[JSON, str], JSON]:
     return finish
 
 
+def _messages_addressed(service: str) -> Callable[[JSON, str], JSON]:
+    """Return what gives the resources in the messages of a prompt their address in a session."""
+
+    def finish(found: JSON, session_id: str) -> JSON:
+        messages: list[JSON] = [m for m in found.get("messages") or () if isinstance(m, dict)]
+        moved = [
+            {**message, "content": addressed(message["content"], session_id, service)}
+            for message in messages
+            if isinstance(message.get("content"), dict)
+        ]
+        return {**found, "messages": moved}
+
+    return finish
+
+
+def refuse_cursor(params: Params) -> None:
+    """Refuse a cursor: no list of ours has a second page.
+
+    Raises:
+        MCPError: there is one.
+    """
+    if params is not None and params.cursor is not None:
+        raise MCPError(code=types.INVALID_PARAMS, message="There is no such cursor")
+
+
 def _as_it_is(found: JSON, session_id: str) -> JSON:
     return found
 
 
-def _session_argument(prompt: JSON) -> str:
+def session_argument(prompt: JSON) -> str:
     return free_argument({argument["name"] for argument in prompt.get("arguments") or ()})
 
 
-def _result(ctx: RequestContext, found: JSON) -> JSON:
+def result_of(ctx: RequestContext, found: JSON) -> JSON:
     asks = found.get("resultType") == "input_required"
     found = {key: value for key, value in found.items() if key not in ("_meta", "resultType")}
     if asks:
-        state = OUR_STATE + (found.get("requestState") or "")
-        return {**found, "requestState": state, "resultType": "input_required"}
+        return {**asking(found), "resultType": "input_required"}
     return {**found, "resultType": "complete"} if is_modern(ctx) else found
 
 
-__all__ = ["Resources"]
+__all__ = ["Resources", "refuse_cursor", "result_of", "session_argument", "translated"]

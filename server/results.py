@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from typing import Any, cast
 from urllib.parse import quote, unquote
 
 import orjson
@@ -30,18 +31,24 @@ def text_block(text: str) -> JSON:
     return {"type": "text", "text": text}
 
 
-def forwarded(answer: Answer, *, service: str, modern: bool, info: JSON) -> JSON:
+def forwarded(
+    answer: Answer, *, service: str, modern: bool, info: JSON, own_uris: bool = False
+) -> JSON:
     """Return the result of an upstream call with the session's summary and, once, what was replaced.
+
+    `own_uris`: the caller addresses resources by the upstream's own URIs; otherwise they get the session's form.
 
     A legacy client gets what its version can carry: an object as structured content, no result type, no kind of content
     that it does not know.
     """
     found = dict(answer.payload)
     if found.get("resultType") == "input_required":
-        found["requestState"] = OUR_STATE + (found.get("requestState") or "")
-        return _stamped(found, answer.session, modern, info)
-    content = [_linked(block, answer.session["id"], service) for block in found.get("content", ())]
+        return _stamped(asking(found), answer.session, modern, info)
+    content: list[JSON] = list(found.get("content", ()))
     meta = dict(found.get("_meta") or {})
+    if not own_uris:
+        content = [addressed(block, answer.session["id"], service) for block in content]
+        meta = app_addressed(meta, answer.session["id"], service)
     meta.pop(NOTICE_META, None)
     if answer.notice is not None:
         content.insert(0, text_block(answer.notice))
@@ -130,11 +137,41 @@ def _known(block: JSON) -> JSON:
     return block if block.get("type") in _KNOWN else text_block(_indented(block))
 
 
-def _linked(block: JSON, session_id: str, service: str) -> JSON:
-    """A link to an upstream's resource leads through the session it belongs to."""
+def asking(found: JSON) -> JSON:
+    """Return a result that asks for input with its `requestState`, where it has one, marked as an upstream's."""
+    state: object = found.get("requestState")
+    return {**found, "requestState": OUR_STATE + state} if isinstance(state, str) else found
+
+
+def addressed(block: JSON, session_id: str, service: str) -> JSON:
+    """Return a content block whose resource, linked or embedded, has its address in the session."""
     if block.get("type") == "resource_link" and isinstance(block.get("uri"), str):
         return {**block, "uri": session_uri(session_id, service, block["uri"])}
-    return block
+    resource: object = block.get("resource")
+    if block.get("type") != "resource" or not isinstance(resource, dict):
+        return block
+    embedded = cast("JSON", resource)
+    uri = session_uri(session_id, service, str(embedded.get("uri")))
+    return {**block, "resource": {**embedded, "uri": uri}}
+
+
+def app_addressed(meta: JSON, session_id: str, service: str) -> JSON:
+    """Return a `_meta` whose page of an MCP App, where it names one, has its address in the session."""
+    app: object = meta.get("ui")
+    if not isinstance(app, dict):
+        return meta
+    found = cast("JSON", app)
+    uri: object = found.get("resourceUri")
+    if not isinstance(uri, str):
+        return meta
+    return {**meta, "ui": {**found, "resourceUri": session_uri(session_id, service, uri)}}
+
+
+def session_template(session_id: str, service: str, template: str) -> str:
+    """Return the address in a session of a template: what stands between its braces stays."""
+    parts = re.split(r"(\{[^{}]*\})", template)
+    quoted = (part if part.startswith("{") else quote(part, safe="") for part in parts)
+    return f"{SCHEME}{session_id}/{quote(service, safe='')}/{''.join(quoted)}"
 
 
 def session_uri(session_id: str, service: str, uri: str) -> str:
@@ -172,11 +209,15 @@ def parse_state_uri(uri: str) -> str | None:
 __all__ = [
     "ERROR_META",
     "SESSION_META",
+    "addressed",
+    "app_addressed",
+    "asking",
     "failed",
     "forwarded",
     "own",
     "parse_session_uri",
     "parse_state_uri",
+    "session_template",
     "session_uri",
     "state_uri",
     "store_down",

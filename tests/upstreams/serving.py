@@ -42,15 +42,20 @@ def arguments(about: str) -> argparse.ArgumentParser:
     return parser
 
 
-def run(server: Server[Any], given: argparse.Namespace, state: Callable[[], Any]) -> None:
+def run(
+    server: Server[Any], given: argparse.Namespace, state: Callable[[], Any], **options: Any
+) -> None:
     """Serve until the client leaves (stdio) or the process is stopped (http, sse).
 
-    `state` makes the lifespan state: once per process, and once per connection over SSE.
+    `state` makes the lifespan state: once per process, and once per connection over SSE. `options` go to the session
+    manager of Streamable HTTP.
     """
     if given.transport == "stdio":
         anyio.run(over_stdio, server, given.era, state())
-        return
-    _serve_http(server, given.transport, given.era, given.port, state)
+    elif given.transport == "http":
+        _serve(_http_app(server, given.era, **options), given.port)
+    else:
+        _serve(_sse_app(server, given.era, state), given.port)
 
 
 async def over_stdio(server: Server[Any], era: str, state: Any) -> None:
@@ -101,22 +106,25 @@ def _refusal(era: str, requested: object) -> ErrorData:
     )
 
 
-def _serve_http(
-    server: Server[Any], transport: str, era: str, port: int, state: Callable[[], Any]
-) -> None:
+def _serve(app: ASGIApp, port: int) -> None:
     import uvicorn
 
-    app = _http_app(server, era) if transport == "http" else _sse_app(server, era, state)
     listening = socket.create_server(("127.0.0.1", port))
     print(json.dumps({"port": listening.getsockname()[1]}), flush=True)  # noqa: T201
+    # The parser that trims header values, as RFC 9110 5.5 demands.
     config = uvicorn.Config(
-        app, log_level="error", timeout_graceful_shutdown=1, ws="none", access_log=False
+        app,
+        http="h11",
+        log_level="error",
+        timeout_graceful_shutdown=1,
+        ws="none",
+        access_log=False,
     )
     uvicorn.Server(config).run(sockets=[listening])
     sys.exit(0)
 
 
-def _http_app(server: Server[Any], era: str) -> ASGIApp:
+def _http_app(server: Server[Any], era: str, **options: Any) -> ASGIApp:
     from mcp.server.streamable_http_manager import (
         StreamableHTTPASGIApp,
         StreamableHTTPSessionManager,
@@ -124,7 +132,7 @@ def _http_app(server: Server[Any], era: str) -> ASGIApp:
     from starlette.applications import Starlette
     from starlette.routing import Route
 
-    manager = StreamableHTTPSessionManager(server, max_request_body_size=64 * 2**20)
+    manager = StreamableHTTPSessionManager(server, max_request_body_size=64 * 2**20, **options)
 
     @asynccontextmanager
     async def life(_: Starlette) -> AsyncGenerator[None]:

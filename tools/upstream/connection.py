@@ -24,6 +24,7 @@ from .era import Era, Peer
 from .errors import UpstreamMisbehaved, UpstreamRefused
 from .listening import ACKNOWLEDGED, LISTEN, Listener, wanted
 from .provenance import attribute_question, strip_our_meta
+from .quiet import Quiet
 from .redaction import Secrets
 from .results import checked
 from .wire import Died, Wire
@@ -35,6 +36,9 @@ ROUNDS: Final = 10
 
 STATE_ONLY_SECONDS: Final = 0.1
 """Pause before a call is repeated that asked for nothing but to be repeated."""
+
+ACKNOWLEDGE_SECONDS: Final = 5.0
+"""How long a subscription to a resource may take to be acknowledged; it goes on all the same."""
 
 QUESTIONS: Final = ("elicitation/create", "sampling/createMessage", "roots/list")
 
@@ -62,6 +66,10 @@ class UpstreamConnection:
         self.saver: Callable[[], Awaitable[Snapshot | None]] | None = None
         self.on_changed: Changed | None = None
         self.param_headers: Headers | None = None
+        self.session_id: str | None = None
+        """The session it belongs to, None when several share it."""
+        self._followed: set[str] = set()
+        self._streams: dict[str, tuple[anyio.CancelScope, anyio.Event]] = {}
         self._shared = shared
         self._calls = Calls(shared=shared)
         self._log_level: str | None = None
@@ -146,7 +154,54 @@ class UpstreamConnection:
 
     async def request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
         """Forward one request other than tools/call and return its result. Raises as call() does."""
+        uri: object = params.get("uri")
+        if method == "resources/subscribe" and isinstance(uri, str):
+            return await self._subscribe(uri, ctx)
+        if method == "resources/unsubscribe" and isinstance(uri, str):
+            return await self._unsubscribe(uri, ctx)
         return await self._request(method, dict(params), ctx)
+
+    # Subscriptions to resources.
+
+    def follow(self, uris: set[str]) -> None:
+        """Subscribe to resources in the background, and keep `uris` as they are subscribed to from now on."""
+        self._followed = uris
+        for uri in list(uris):
+            self.wire.spawn(contextvars.Context(), partial(self._subscribe_again, uri))
+
+    async def _subscribe_again(self, uri: str) -> None:
+        try:
+            await self._subscribe(uri, Quiet())
+        except SessionError as error:
+            logger.debug("%s is not followed any more: %s", uri, error)
+
+    async def _subscribe(self, uri: str, ctx: CallContext) -> JSON:
+        if not self.peer.modern:
+            found = await self._request("resources/subscribe", {"uri": uri}, ctx)
+        elif uri in self._streams:
+            return {}
+        else:
+            found = {}
+            scope, acknowledged = self._streams[uri] = anyio.CancelScope(), anyio.Event()
+            self.wire.spawn(contextvars.Context(), partial(self._stream, uri, scope))
+            with anyio.move_on_after(ACKNOWLEDGE_SECONDS):
+                await acknowledged.wait()
+        self._followed.add(uri)
+        return found
+
+    async def _unsubscribe(self, uri: str, ctx: CallContext) -> JSON:
+        self._followed.discard(uri)
+        if not self.peer.modern:
+            return await self._request("resources/unsubscribe", {"uri": uri}, ctx)
+        if (found := self._streams.pop(uri, None)) is not None:
+            found[0].cancel()
+        return {}
+
+    async def _stream(self, uri: str, scope: anyio.CancelScope) -> None:
+        filters: JSON = {"resourceSubscriptions": [uri]}
+        listener = Listener(self.service, filters, self._subscribed, self._may_have_changed)
+        with scope:
+            await listener.run()
 
     async def _request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
         wire = self.wire
@@ -297,7 +352,11 @@ class UpstreamConnection:
             if call is not None:
                 call.log(params)
         elif method == ACKNOWLEDGED:
-            if self._listener is not None:
+            granted: JSON = params.get("notifications") or {}
+            for uri in granted.get("resourceSubscriptions") or ():
+                if uri in self._streams:
+                    self._streams[uri][1].set()
+            if self._listener is not None and "resourceSubscriptions" not in granted:
                 self._listener.acknowledged(params, late=self._used)
         elif self.on_changed is not None and _tells_of_change(method):
             self.on_changed(method, params)

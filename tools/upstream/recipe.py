@@ -13,7 +13,6 @@ import anyio.to_thread
 from ...sessions.errors import (
     ConnectionLost,
     InvalidArgument,
-    NotAllowed,
     OutcomeUnknown,
     ServiceUnavailable,
     SessionError,
@@ -23,33 +22,10 @@ from ...sessions.services import JSON, Restored, Snapshot
 from .config import Recipe, Step
 from .connection import UpstreamConnection
 from .places import private_folder
+from .quiet import Quiet
 
 FILE_BYTES: Final = 64 * 2**20
 _PLACE: Final = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
-
-
-class Quiet:
-    """The context of a call that no caller made: nobody to ask, nobody to tell."""
-
-    meta: Mapping[str, Any] = {}
-    wants_progress = False
-    log_level: str | None = None
-    input_responses: JSON | None = None
-    request_state: str | None = None
-    can_return_input_required = False
-
-    @property
-    def capabilities(self) -> JSON:
-        return {}
-
-    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        return
-
-    async def log(self, params: JSON) -> None:
-        return
-
-    async def ask(self, method: str, params: JSON) -> JSON:
-        raise NotAllowed("Nobody made this call, so nobody can be asked.")
 
 
 class Failed(ServiceUnavailable):

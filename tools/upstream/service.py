@@ -43,8 +43,8 @@ ERAS: Final[Mapping[str, tuple[Era, ...]]] = {
     "modern": ("modern",),
 }
 
-Changed = Callable[["UpstreamService", str, UpstreamConnection], None]
-"""Told of a list that changed: the service, the method of the notification, and the connection it came over."""
+Changed = Callable[["UpstreamService", str, UpstreamConnection, JSON], None]
+"""Told of a change of a list or a resource: the service, the notification's method, its connection, and its params."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,8 @@ class UpstreamService:
         self._eras = ERAS[config.era]
         self._probing = anyio.Lock()
         self._header_maps: dict[str, HeaderMap] = {}
+        self._followed: dict[str, set[str]] = {}
+        """The resources that each session is subscribed to, for its next connection."""
         self._learned: dict[str, ToolSpec] = {}
         # Without placeholders and without a connection of its own, every session would hear the same over HTTP.
         self._turn = anyio.Lock() if self.transport == "http" and not is_filled(config) else None
@@ -229,6 +231,9 @@ class UpstreamService:
         if recipe is not None and recipe.save and folder is not None:
             connection.saver = partial(recipes.save, recipe, connection, folder)
         connection.listen(self._turn)
+        if self.scope == "session":
+            connection.session_id = session.id
+            connection.follow(self._followed.setdefault(session.id, set()))
         return connection
 
     async def _restored(
@@ -253,6 +258,7 @@ class UpstreamService:
 
     async def forget(self, session_id: str) -> None:
         """Remove the folder of a session that was purged."""
+        self._followed.pop(session_id, None)
         await self._places.forget(session_id)
 
     async def _place(self, session: SessionView) -> Place:
@@ -307,7 +313,7 @@ class UpstreamService:
 
     def _changed(self, connection: UpstreamConnection, method: str, params: JSON) -> None:
         if self.on_changed is not None:
-            self.on_changed(self, method, connection)
+            self.on_changed(self, method, connection, params)
 
     def _param_headers(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, str]:
         wanted = self._header_maps.get(tool)

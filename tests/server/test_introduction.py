@@ -1,0 +1,69 @@
+"""What a client learns of a pinned session when it connects, and the plain addresses of its resources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mcp_types as types
+import pytest
+from front import FEW_WAYS, JSON, UPSTREAMS, Way
+from mcp import Client
+from nursery import Nursery
+
+from statehold.server.gateway import Gateway
+from statehold.server.results import asking, session_template
+
+WAYS = FEW_WAYS
+
+
+@pytest.fixture(scope="module")
+def settings(nursery: Nursery) -> JSON:
+    return {"services": {"one": nursery.service(UPSTREAMS / "conformance.py", "--era", "legacy")}}
+
+
+async def test_instructions_are_ours_and_those_of_the_services(
+    client: Client, gateway: Gateway
+) -> None:
+    await gateway.ready()
+    assert "session_create" in str(client.instructions)
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_pinned_url_has_its_own_instructions_and_addresses(
+    request: pytest.FixtureRequest, era: Any
+) -> None:
+    from conftest import way_of
+
+    way: Way = way_of(request, "http", era)
+    async with way.connect(f"/s/introduced-{era}/mcp") as client:
+        await client.list_tools()
+    async with way.connect(f"/s/introduced-{era}/mcp") as client:
+        said = str(client.instructions)
+        assert "session_create" not in said
+        assert "one: Answers what the conformance suite asks." in said
+        capabilities = client.server_capabilities
+        assert capabilities is not None
+        assert capabilities.resources is not None
+        assert capabilities.resources.subscribe
+        uris = [str(resource.uri) for resource in (await client.list_resources()).resources]
+        assert "test://static-text" in uris
+        templates = (await client.list_resource_templates()).resource_templates
+        found = [(t.uri_template, t.name, t.title, t.mime_type) for t in templates]
+        wanted = ("test://template/{id}/data", "template-data", "Data by number")
+        assert found == [(*wanted, "application/json")]
+        read = (await client.read_resource("test://template/7/data")).contents[0]
+        assert str(read.uri) == "test://template/7/data"
+        ref = types.PromptReference(type="ref/prompt", name="test_prompt_with_arguments")
+        completed = await client.complete(ref, {"name": "arg1", "value": "par"})
+        assert completed.completion.values == ["paris", "park", "party"]
+
+
+def test_a_question_without_a_state_gets_none() -> None:
+    question: JSON = {"resultType": "input_required", "inputRequests": {}}
+    assert asking(question) == question
+    assert asking({**question, "requestState": ""})["requestState"] == "up:"
+
+
+def test_the_variables_of_a_template_stay_in_the_form_of_a_session() -> None:
+    found = session_template("sh_1", "a b", "test://template/{id}/data")
+    assert found == "session://sh_1/a%20b/test%3A%2F%2Ftemplate%2F{id}%2Fdata"

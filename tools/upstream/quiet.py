@@ -1,0 +1,36 @@
+"""The caller of what we do by ourselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...sessions.errors import NotAllowed
+from ...sessions.services import JSON
+
+
+class Quiet:
+    """The context of a call that no caller made: nobody to ask, nobody to tell."""
+
+    meta: Mapping[str, Any] = {}
+    wants_progress = False
+    log_level: str | None = None
+    input_responses: JSON | None = None
+    request_state: str | None = None
+    can_return_input_required = False
+
+    @property
+    def capabilities(self) -> JSON:
+        return {}
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        return
+
+    async def log(self, params: JSON) -> None:
+        return
+
+    async def ask(self, method: str, params: JSON) -> JSON:
+        raise NotAllowed("Nobody made this call, so nobody can be asked.")
+
+
+__all__ = ["Quiet"]
