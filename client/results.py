@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 SESSION_META: Final = "statehold/session"
 ERROR_META: Final = "statehold/error"
+NOTICE_MEMBER: Final = "statehold_notice"
 NOTICE_META: Final = "statehold/notice"
 INSTANCE_META: Final = "statehold/instance"
 
@@ -102,8 +103,11 @@ class CallResult:
 
     @property
     def structured(self) -> JSON | None:
-        """The structured content, None where the tool has none."""
+        """The structured content without the notice, None where the tool has none."""
         found = self.payload.get("structuredContent")
+        if self.notice is not None and isinstance(found, dict):
+            content = cast("JSON", found)
+            return {key: value for key, value in content.items() if key != NOTICE_MEMBER}
         if found is None or isinstance(found, dict):
             return cast("JSON | None", found)
         return {"result": found}

@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 import orjson
 
 from ..sessions.errors import ServiceUnavailable, SessionError
+from ..sessions.notices import NOTICE_MEMBER
 from ..sessions.router import Answer
 from ..sessions.services import JSON
 from ..tools.own import Outcome, OwnTool
@@ -64,6 +65,9 @@ def forwarded(
             found.pop("structuredContent", None)
         elif not isinstance(structured, dict):
             found["structuredContent"] = {"result": structured}
+    structured = found.get("structuredContent")
+    if answer.notice is not None and answer.accepts_notice and isinstance(structured, dict):
+        found["structuredContent"] = {**structured, NOTICE_MEMBER: answer.notice}
     return _stamped(found, answer.session, modern, info)
 
 
@@ -78,6 +82,7 @@ def own(outcome: Outcome, tool: OwnTool, *, modern: bool, info: JSON) -> JSON:
     if outcome.notice is not None:
         content.insert(0, text_block(outcome.notice))
         found["_meta"] = {NOTICE_META: outcome.notice}
+        found["structuredContent"] = {**outcome.content, NOTICE_MEMBER: outcome.notice}
     if modern:
         found["resultType"] = "complete"
     return _stamped(found, outcome.session, modern, info)

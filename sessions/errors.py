@@ -149,6 +149,12 @@ class ConnectionLost(SessionError):
     recovery = "Try the call again: it was not sent."
 
 
+class CallDeferred(ConnectionLost):
+    """Raised instead of running a call whose result could not carry the note about a replaced connection."""
+
+    recovery = "The call was not run, because its result could not carry this note: call again."
+
+
 class OutcomeUnknown(SessionError):
     """Raised when the connection died during a call, so nobody knows whether it took effect."""
 

@@ -16,6 +16,7 @@ import anyio
 from .attempts import Attempts
 from .connections import LiveConnection
 from .errors import (
+    CallDeferred,
     CallTimedOut,
     CallWithdrawn,
     ConnectionLost,
@@ -27,6 +28,7 @@ from .errors import (
     StoreUnavailable,
 )
 from .journal import CallEntry, excerpt
+from .notices import accepts_notice
 from .operations import Operations
 from .patience import Waiting, limited, until_closed
 from .records import Principal
@@ -45,6 +47,8 @@ class Answer:
     payload: JSON
     session: dict[str, Any]
     notice: str | None = None
+    accepts_notice: bool = True
+    """Whether structured content may repeat the notice; see notices.py."""
 
 
 @dataclass(slots=True)
@@ -130,7 +134,8 @@ class Router:
             registry.admission.settle(session)
         # A question has no place for it; the result that follows has.
         told = None if result.input_required else self._notice(session, binding, request)
-        return Answer(result.payload, session.summary(), told)
+        accepted = accepts_notice(binding.service.tool(request.tool))
+        return Answer(result.payload, session.summary(), told, accepted)
 
     def _notice(self, session: Session, binding: Binding, request: Request) -> str | None:
         """Take the notice for an answer. A repeat of an operation gets that of the first answer too, which may be lost."""
@@ -259,6 +264,8 @@ class Router:
         waiting = Waiting(ctx)
         try:
             return await self._send(session, binding, request, ctx, waiting)
+        except CallDeferred:
+            raise
         except ConnectionLost:
             # Nothing was sent: sending it over the next connection repeats nothing.
             request.sent, request.ended_at = False, None
@@ -293,6 +300,7 @@ class Router:
             with limited(binding.service.call_seconds, ctx, waiting, asked) as timed:
                 await self._turn(session, live, waiting)
                 try:
+                    self._defer(session, binding, request)
                     request.sent = True
                     try:
                         result = await live.connection.call(request.tool, request.arguments, timed)
@@ -317,6 +325,15 @@ class Router:
         live.calls += 1
         binding.losses = 0
         return result
+
+    def _defer(self, session: Session, binding: Binding, request: Request) -> None:
+        """Tell a due note by refusing the call, when the call's result could not carry it to every client."""
+        due = session.notice is not None or binding.notice is not None
+        if not due or accepts_notice(binding.service.tool(request.tool)):
+            return
+        told = self._notice(session, binding, request)
+        if told is not None:
+            raise CallDeferred(told, session_id=session.id)
 
     async def _connected(self, session: Session, binding: Binding) -> LiveConnection:
         await self._registry.steady(session)

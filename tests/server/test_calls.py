@@ -297,6 +297,8 @@ async def test_the_results_of_our_own_tools_fit_their_output_schemas(client: Cli
         result = await client.call_tool(tool, {**one, **arguments} if tool == "inc" else arguments)
         found = structured(result)
         if tool.startswith("session_"):
+            # The note is a text block of its own.
+            found = {key: value for key, value in found.items() if key != "statehold_notice"}
             assert json.loads(text_of(result)) == found
 
 

@@ -35,6 +35,11 @@ SAMPLE: JSON = {
         "maxTokens": 64,
     },
 }
+COUNTED: JSON = {
+    "type": "object",
+    "properties": {"count": {"type": "integer"}},
+    "required": ["count"],
+}
 ROOTS: JSON = {"method": "roots/list", "params": {}}
 
 
@@ -57,6 +62,8 @@ class Asking(Quick):
             tool("shaped", {"value": {}}),
             tool("refuse"),
             tool("link"),
+            {**tool("open_inc"), "outputSchema": COUNTED},
+            {**tool("closed_inc"), "outputSchema": {**COUNTED, "additionalProperties": False}},
         ]
 
     # Messages.
@@ -197,6 +204,13 @@ class Asking(Quick):
 
     def tool_refuse(self, *_: object) -> JSON:
         raise Refused(-32077, "not today", {"why": "it is late"})
+
+    def tool_open_inc(self, *_: object) -> JSON:
+        self.tool_inc({})
+        return text(str(self.count), {"count": self.count})
+
+    def tool_closed_inc(self, *_: object) -> JSON:
+        return self.tool_open_inc()
 
     def tool_link(self, *_: object) -> JSON:
         link = {"type": "resource_link", "uri": "quick://value", "name": "value"}

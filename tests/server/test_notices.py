@@ -1,0 +1,85 @@
+"""The note about a loss reaches clients that show the content, and clients that show structured content only."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from front import JSON, code_of, meta_of, opened_session, service, structured, text_of, toml
+from mcp import Client
+
+from statehold.server.config_load import load
+from statehold.server.daemon import opened
+from statehold.server.mcp import Face
+from statehold.sessions.notices import accepts_notice
+from statehold.sessions.services import ToolSpec
+
+
+@pytest.fixture(params=["auto", "legacy"])
+async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Client]:
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({"services": {"asking": service("asking", "--era", "legacy")}}))
+    flags = {"data": str(tmp_path / "data")}
+    async with opened(load(config=config, services=None, flags=flags), address="test") as gateway:
+        await gateway.ready()
+        async with Client(Face(gateway, version="0"), cache=None, mode=request.param) as found:
+            yield found
+
+
+async def lost_session(client: Client) -> str:
+    """Return a session whose counter is lost."""
+    await client.list_tools()
+    session = await opened_session(client)
+    assert structured(await client.call_tool("inc", {"session_id": session}))["count"] == 1
+    await client.call_tool("crash", {"session_id": session})
+    return session
+
+
+@pytest.mark.parametrize("tool", ["inc", "open_inc"])
+async def test_structured_content_repeats_the_note(client: Client, tool: str) -> None:
+    session = await lost_session(client)
+    result = await client.call_tool(tool, {"session_id": session})
+    note = structured(result).pop("statehold_notice")
+    assert "generation 1 to 2" in note
+    assert note == meta_of(result)["statehold/notice"]
+    again = await client.call_tool(tool, {"session_id": session})
+    assert structured(again)["count"] == 2
+    assert "statehold_notice" not in structured(again)
+
+
+@pytest.mark.parametrize("meta", [None, {"statehold/operation_id": "one"}])
+async def test_a_call_whose_schema_has_no_place_for_the_note_is_refused_once(
+    client: Client, meta: Any
+) -> None:
+    session = await lost_session(client)
+    given = {"session_id": session}
+    refused = await client.call_tool("closed_inc", given, meta=meta)
+    assert code_of(refused) == "connection_lost"
+    assert meta_of(refused)["statehold/error"]["retryable"]
+    assert "generation 1 to 2" in text_of(refused)
+    assert "not run" in text_of(refused)
+    result = await client.call_tool("closed_inc", given, meta=meta)
+    assert structured(result) == {"count": 1}
+
+
+async def test_the_schemas_of_our_own_tools_have_a_place_for_the_note(client: Client) -> None:
+    for tool in (await client.list_tools()).tools:
+        if tool.name.startswith(("session_", "state_")):
+            assert accepts_notice(ToolSpec(tool.name, {"outputSchema": tool.output_schema}))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array"},
+        {"type": "object", "additionalProperties": {"type": "integer"}},
+        {"type": "object", "allOf": [{"additionalProperties": False}]},
+        {"type": "object", "maxProperties": 1},
+        {"type": "object", "unevaluatedProperties": False},
+        {"$ref": "#/$defs/x"},
+    ],
+)
+def test_a_schema_that_may_forbid_a_member_has_no_place(schema: JSON) -> None:
+    assert not accepts_notice(ToolSpec("tool", {"outputSchema": schema}))
