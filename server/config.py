@@ -42,6 +42,9 @@ from .config_types import (
 )
 
 Toolset = Literal["core", "lifecycle", "state", "history", "branch", "admin"]
+FIRST_CONNECT_SECONDS = 120.0
+"""How long the first start of a command may take by default: `npx` and `uvx` download what they start."""
+
 TOOLSETS: tuple[Toolset, ...] = get_args(Toolset)
 DEFAULT_PORT = 8931
 
@@ -412,6 +415,10 @@ class Config(Section):
         times: dict[str, float] = {}
         if "connect_seconds" not in service.model_fields_set:
             times["connect_seconds"] = self.timeouts.connect
+            by_default = "connect" not in self.timeouts.model_fields_set
+            if isinstance(service, UpstreamConfig) and service.first_connect_seconds is None:
+                first = FIRST_CONNECT_SECONDS if by_default else self.timeouts.connect
+                times["first_connect_seconds"] = first
         if service.call_seconds is None:
             times["call_seconds"] = self.timeouts.call
         return times

@@ -33,6 +33,8 @@ SERVICE_TEXTS = {
     "connect": "`lazy`: with the first call. `eager`: with the session.",
     "concurrency": "Calls of one session that may run at once; 1: in order.",
     "connect_seconds": "Longest time to open a connection. Default: `timeouts.connect`.",
+    "first_connect_seconds": "Longest time of the first start of a command, which may download it. Default: 120, or "
+    "`connect_seconds` or `timeouts.connect` where one of them is set.",
     "call_seconds": "Longest duration of one call. Default: `timeouts.call`.",
     "prefix": "Put before the names of its tools.",
     "include": "Names of the only tools to offer. Default: all.",

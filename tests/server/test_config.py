@@ -14,6 +14,7 @@ from statehold.server.config import Config, ConfigError, ServerSettings, Timeout
 from statehold.server.config_load import load
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import Timeouts
+from statehold.tools.upstream.service import UpstreamService
 
 SECRET = "s3cret-v4lue"
 
@@ -174,6 +175,15 @@ def test_upstreams_are_the_enabled_services_with_the_global_times(tmp_path: Path
     assert list(found) == ["b", "a"]
     assert (found["b"].connect_seconds, found["b"].call_seconds) == (7, 8)
     assert (found["a"].connect_seconds, found["a"].call_seconds) == (1, 2)
+    assert (found["b"].first_connect_seconds, found["a"].first_connect_seconds) == (7, None)
+
+
+def test_the_first_start_of_a_command_has_longer_by_default(tmp_path: Path) -> None:
+    path = toml(tmp_path, "[services.a]\ncommand = 'npx'\n")
+    found = load(config=path, environ={}).upstreams()["a"]
+    assert (found.connect_seconds, found.first_connect_seconds) == (30, 120)
+    service = UpstreamService("a", found)
+    assert service.connect_seconds == 120
 
 
 # A client's file.

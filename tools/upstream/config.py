@@ -99,6 +99,8 @@ class UpstreamConfig(BaseModel):
     connect: Literal["lazy", "eager"] = "lazy"
     concurrency: Annotated[int, Field(ge=1, le=1000)] = 16
     connect_seconds: Annotated[float, Field(gt=0)] = 30.0
+    first_connect_seconds: Annotated[float, Field(gt=0)] | None = None
+    """For a command until it has started once; None: `connect_seconds`."""
     call_seconds: Annotated[float, Field(gt=0)] | None = None
     """Default: `timeouts.call`."""
     prefix: str = Field(default="", pattern=r"^[A-Za-z0-9_.\-/]{0,64}$")

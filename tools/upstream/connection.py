@@ -89,8 +89,11 @@ class UpstreamConnection:
         eras: Sequence[Era],
         seconds: float,
         secrets: Secrets,
+        remedy: str = "",
     ) -> None:
         """Connect in the first era that works; an upstream that dies of the first is started again for the second.
+
+        `remedy` is added to the error when the time is over.
 
         Raises:
             ServiceUnavailable: nothing worked in time; nothing is left behind.
@@ -110,7 +113,7 @@ class UpstreamConnection:
             raise died
         words = self._wire.words() if self._wire is not None else ""
         raise ServiceUnavailable(
-            f"{self.service} did not answer within {seconds:g} seconds{'; ' if words else ''}{words}."
+            f"{self.service} did not answer within {seconds:g} seconds{'; ' if words else ''}{words}{remedy}."
         )
 
     async def aclose(self) -> None:

@@ -92,7 +92,7 @@ class UpstreamService:
         self.scope: Literal["session", "shared"] = config.scope
         self.concurrency = config.concurrency
         self.eager = config.connect == "eager"
-        self.connect_seconds = config.connect_seconds
+        self._started = False
         self.call_seconds = config.call_seconds or call_seconds
         self.checkpoint_seconds = checkpoint_of(config.recipe)
         self.profile: Profile | None = None
@@ -116,6 +116,23 @@ class UpstreamService:
 
     def __repr__(self) -> str:
         return f"<UpstreamService {self.name!r} {self.transport}>"
+
+    @property
+    def connect_seconds(self) -> float:
+        """How long opening a connection may take; longer for a command that this process has not started yet."""
+        first = self.config.first_connect_seconds
+        if self._started or first is None or self.transport != "stdio":
+            return self.config.connect_seconds
+        return first
+
+    def _remedy(self) -> str:
+        """Say what helps when a command did not start in time."""
+        if self.transport != "stdio" or self._started:
+            return ""
+        return (
+            "; its first start may have to download it: start it once in a terminal, or raise first_connect_seconds "
+            f"in [services.{self.name}]"
+        )
 
     # What it offers.
 
@@ -276,8 +293,13 @@ class UpstreamService:
         # A little less than the core allows, so that the cause is told instead of cut off.
         seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)
         await connection.connect(
-            partial(self._channel, place), eras=self._eras, seconds=seconds, secrets=self._secrets
+            partial(self._channel, place),
+            eras=self._eras,
+            seconds=seconds,
+            secrets=self._secrets,
+            remedy=self._remedy(),
         )
+        self._started = True
         if self.config.era == "auto":
             # What worked is tried first the next time.
             worked = connection.peer.era

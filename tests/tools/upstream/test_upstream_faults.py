@@ -232,3 +232,19 @@ async def test_a_hundred_cycles_with_crashes_and_cancels_leave_nothing(
             for number in range(100):
                 tasks.start_soon(cycle, number, chance.choice(kinds))
     await leaks.check()
+
+
+async def test_the_first_start_has_its_own_time_and_its_error_the_remedy(
+    serving: Serving,
+) -> None:
+    service = serving("bad", "hang-at-start", connect_seconds=30, first_connect_seconds=0.5)
+    with pytest.raises(ServiceUnavailable, match="raise first_connect_seconds in") as caught:
+        await service.tools()
+    assert "did not answer within 0.45 seconds" in caught.value.message
+
+
+async def test_a_later_start_has_the_usual_time(serving: Serving) -> None:
+    service = serving("quick", connect_seconds=20, first_connect_seconds=15)
+    assert service.connect_seconds == 15
+    await service.tools()
+    assert service.connect_seconds == 20
