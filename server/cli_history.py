@@ -10,12 +10,12 @@ from typing import Any
 from ..sessions.errors import InvalidArgument
 from ..sessions.history import cursor_before, position, shown, summed
 from ..sessions.records import HistoryFilter, JournalKind, JournalRecord, SessionRecord
-from ..sessions.redaction import Redactor
 from ..sessions.store import SQLStore
 from .cli_changes import Refused
 from .cli_output import ago, plain_lines, say, say_json, table
 from .cli_parser import OK, USAGE
 from .config import Config
+from .config_secrets import redactor_of
 
 WIDTH = 100
 """Characters that a line of the table shows of what was said."""
@@ -102,7 +102,7 @@ async def summary(
     store: SQLStore, record: SessionRecord, config: Config, arguments: Namespace
 ) -> int:
     """Print the summary of a session."""
-    found = await summed(store, record, Redactor(config.redact, config.redact_patterns))
+    found = await summed(store, record, redactor_of(config))
     if arguments.json:
         say_json({"session_id": record.id, **found})
         return OK

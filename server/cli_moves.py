@@ -20,7 +20,6 @@ from ..sessions.errors import SessionError
 from ..sessions.exports import exported
 from ..sessions.imports import Place, imported
 from ..sessions.records import SessionRecord
-from ..sessions.redaction import Redactor
 from ..sessions.registry import Registry
 from ..tools.upstream.ledger import Ledger
 from .cli_changes import Changer, Refused
@@ -29,6 +28,7 @@ from .cli_looks import refuse_closed, refused
 from .cli_output import plain, plural, say, say_json
 from .cli_parser import OK, USAGE
 from .config import Config
+from .config_secrets import redactor_of
 from .operator import Operator
 from .services import services_of
 
@@ -176,7 +176,7 @@ async def export(changer: Changer, record: SessionRecord, arguments: Namespace) 
         changer.store,
         await changer.store.get(record.id) or record,
         now=SystemClock().now(),
-        redactor=Redactor(config.redact, config.redact_patterns),
+        redactor=redactor_of(config),
         secrets=bool(arguments.secrets),
     )
     text = await anyio.to_thread.run_sync(written, document)
@@ -221,7 +221,7 @@ async def bring_in(changer: Changer, owner: str, arguments: Namespace) -> int:
         clock=SystemClock(),
         policy=config.policy(),
         services=services_of(config, ledger, alone=True),
-        redactor=Redactor(config.redact, config.redact_patterns),
+        redactor=redactor_of(config),
         mint=new_id,
     )
     try:

@@ -28,6 +28,7 @@ from ..sessions.records import Timeouts
 from ..tools.browser.config import BrowserConfig
 from ..tools.upstream.config import UpstreamConfig
 from .config_http import HttpSettings
+from .config_secrets import secrets_of
 from .config_types import (
     Bytes,
     Count,
@@ -383,6 +384,7 @@ class Config(Section):
             journal_sync=self.journal == "sync",
             redact=frozenset(name.lower() for name in self.redact),
             redact_patterns=tuple(self.redact_patterns),
+            secrets=secrets_of(self.services.values(), self.inherit_env),
             journal_bytes=self.history.entry_bytes,
             receipts=self.history.receipts,
             receipt_bytes=self.history.receipt_bytes,

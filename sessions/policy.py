@@ -57,6 +57,8 @@ class Policy:
     redact: frozenset[str] = KEYS
     """Argument names, in lower case, whose values never reach the journal."""
     redact_patterns: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """Texts of the configuration that never reach the journal."""
     """Regular expressions of what never reaches it wherever it stands, besides what is known to be secret."""
     receipts: int = 10_000
     """Operation ids that a session may use."""

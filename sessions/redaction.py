@@ -44,9 +44,17 @@ KEYS: Final = frozenset(
         "set-cookie",
         "private_key",
         "client_secret",
+        "secret_key",
+        "access_key",
+        "secret_access_key",
+        *("passphrase", "credential", "credentials", "jwt", "cvv", "cvc", "dsn"),
+        *("pwd", "pass", "pin", "otp"),
     }
 )
 """Names whose values are secret when nothing else is configured."""
+
+_SHORT: Final = frozenset({"pwd", "pass", "pin", "otp"})
+"""Names that are ordinary words as well: in a text, `pin: left` and `pass: 3` hold no secret, `pin=1234` does."""
 
 _TO_THE_END = frozenset({"authorization", "proxyauthorization", "cookie", "setcookie"})
 """Names of headers, whose values have blanks."""
@@ -71,6 +79,19 @@ _OTHER_TOKENS: Final = frozenset(
     }
 )
 """Words before `token` that make it no secret: of lists in pages, of language models and their prices."""
+_OTHERS: Final = {
+    "token": _OTHER_TOKENS,
+    "pass": frozenset({"first", "second", "single", "multi", "one", "two", "by", "all", "test"}),
+    "pin": frozenset({"map", "push", "drawing"}),
+}
+"""By a name, the words before it that make it something else."""
+_NAME_FIELDS: Final = ("name", "key", "field", "label")
+"""Members that name what stands in the member `value` beside them."""
+_USER_FLAG: Final = re.compile(
+    r"(?P<head>(?<!\S)(?:-u|--user|--proxy-user)(?:\s{1,4}|=)[\"']?[^\s:/\"']{1,128}:)(?!\d{1,9}(?!\S))[^\s\"']+"
+)
+"""The password of `curl -u user:password`; `docker run -u 1000:1000` has none."""
+_USER_FLAGS: Final = frozenset({"-u", "--user", "--proxy-user"})
 
 _SCHEME: Final = re.compile(
     r"(?P<head>\b(?i:bearer|basic)\s{1,4})(?:(?=[^\s\"']{0,200}\d)[\w.~+/=-]{8,}|[\w.~+/=-]{20,})"
@@ -118,8 +139,13 @@ _Part = Literal["", "some", "all"]
 class Redactor:
     """Replaces secrets in values, their names, and texts. It may be used from any thread."""
 
-    def __init__(self, keys: Iterable[str] = KEYS, patterns: Iterable[str] = ()) -> None:
-        """`patterns` are regular expressions of more secrets; what one matches is replaced.
+    def __init__(
+        self,
+        keys: Iterable[str] = KEYS,
+        patterns: Iterable[str] = (),
+        secrets: Iterable[str] = (),
+    ) -> None:
+        """`patterns` are regular expressions of more secrets; what one matches is replaced. `secrets` are such texts.
 
         Raises:
             re.error: one of them is none.
@@ -138,8 +164,20 @@ class Redactor:
 
         self._look = look
         self._patterns = [re.compile(pattern) for pattern in patterns]
-        self._marks = _marks(given)
-        self._assigned = _assignments(given)
+        long = [name for name in given if name not in _SHORT]
+        short = [name for name in given if name in _SHORT]
+        self._marks = _marks(long)
+        self._assigned = _assignments(long)
+        # Parts of ordinary words: only with the sign behind them they are worth an expression.
+        self._short_marks = {
+            name: [name + sign for sign in ("=", " =", '"', "'", "\\")] for name in short
+        }
+        self._short = _short_assignments(short)
+        self._flags = _flags(given)
+        self._pairs = _pairs(given)
+        forms = {form for text in secrets if len(text) >= LEAST for form in _written(text)}
+        # The longest first: one may be a part of another.
+        self._secrets = sorted(forms, key=len, reverse=True)
 
     def value(
         self,
@@ -165,8 +203,9 @@ class Redactor:
                 return "..."
             if isinstance(item, list):
                 items = itertools.takewhile(lambda _: room > 0, cast("list[object]", item))
-                return [walk(one, levels - 1) for one in items]
+                return self._list([walk(one, levels - 1) for one in items])
             kept: dict[object, object] = {}
+            named = "value" in item and self._names_secret(cast("dict[object, object]", item))
             for key, one in cast("dict[object, object]", item).items():
                 if room <= 0:
                     break
@@ -180,6 +219,7 @@ class Redactor:
                     shown = f"{shown} {len(kept) + 1}"
                 # Under a name such as `has_password` yes and no tell nothing.
                 secret = part == "all" or (part and one is not None and not isinstance(one, bool))
+                secret = secret or (named and key == "value")
                 kept[shown] = REDACTED if secret else walk(one, levels - 1)
             return kept
 
@@ -201,12 +241,34 @@ class Redactor:
                     walk(one, levels - 1, secret)
             elif isinstance(item, dict):
                 pairs = cast("dict[object, object]", item).items()
+                pair = "value" in item and self._names_secret(cast("dict[object, object]", item))
                 for key, one in itertools.takewhile(lambda _: room > 0, pairs):
                     named = isinstance(key, str) and len(key) <= KEY_LENGTH and self._look(key)[1]
+                    named = named or (pair and key == "value")
                     walk(one, levels - 1, secret or bool(named))
 
         walk(value, levels, secret=False)
         return found
+
+    def _names_secret(self, item: dict[object, object]) -> bool:
+        """Whether an object is of the form `{"name": "password", "value": ...}`."""
+        for field in _NAME_FIELDS:
+            name = item.get(field)
+            if isinstance(name, str) and len(name) <= KEY_LENGTH and self._look(name)[1]:
+                return True
+        return False
+
+    def _list(self, items: list[object]) -> list[object]:
+        """Replace what follows a flag such as `--password` in a list of arguments, in place."""
+        before: object = None
+        for number, item in enumerate(items):
+            if isinstance(before, str) and before.startswith("-") and isinstance(item, str):
+                if before in _USER_FLAGS:
+                    items[number] = _USER_FLAG.sub(_REDACTED, f"-u {item}")[3:]
+                elif not item.startswith("-") and len(before) <= KEY_LENGTH:
+                    items[number] = REDACTED if self._look(before.lstrip("-"))[1] else item
+            before = item
+        return items
 
     def text(self, text: str, limit: int | None = None) -> str:
         """Return a text without secrets; of one longer than `limit` its beginning, and how long it was."""
@@ -219,6 +281,9 @@ class Redactor:
         return self._clean(text[: limit + SLACK])[:limit]
 
     def _clean(self, text: str) -> str:
+        for secret in self._secrets:
+            if secret in text:
+                text = text.replace(secret, REDACTED)
         if len(text) < SHORTEST:
             return text
         lower = text.lower()
@@ -232,8 +297,25 @@ class Redactor:
         runs = text.encode(errors="surrogatepass").translate(_RUNS)
         if _KEY_RUN in runs and _may_have_a_key(text):
             text = _KEY.sub(_REDACTED, text)
-        if (":" in text or "=" in text) and any(map(lower.__contains__, self._marks)):
-            text = self._assigned.sub(_REDACTED, text)
+        dashes = "-" in text
+        signs = ":" in text or "=" in text
+        if signs or dashes:
+            if any(map(lower.__contains__, self._marks)):
+                if signs:
+                    text = self._assigned.sub(_REDACTED, text)
+                if "value" in text:
+                    text = self._pairs.sub(_REDACTED, text)
+            if signs and any(
+                name in lower and any(map(lower.__contains__, marks))
+                for name, marks in self._short_marks.items()
+            ):
+                text = self._short.sub(_REDACTED, text)
+                if "value" in text:
+                    text = self._pairs.sub(_REDACTED, text)
+            if dashes and "--" in text:
+                text = self._flags.sub(_REDACTED, text)
+            if dashes and ":" in text and ("-u" in text or "-user" in text):
+                text = _USER_FLAG.sub(_REDACTED, text)
         if _LONG_RUN in runs and _may_be_mixed(text, lower):
             text = _LONG.sub(_unless_plain, text)
         for pattern in self._patterns:
@@ -335,7 +417,7 @@ def _has_one(words: Sequence[str], names: set[str], longest: int) -> bool:
             if len(found) > longest:
                 break
             before = words[start - 1] if start else ""
-            if found in names and not (found == "token" and before in _OTHER_TOKENS):
+            if found in names and before not in _OTHERS.get(found, ()):
                 return True
         if words[end - 1] not in _STILL and not words[end - 1].isdigit():
             return False
@@ -356,9 +438,7 @@ def _assignments(names: Sequence[str]) -> re.Pattern[str]:
     """Return what finds `name = value`, `name: value` and `"name": "value"`; group `head` is all but the value."""
 
     def words(*, whole: bool) -> str:
-        chosen = [name for name in names if (_plain(name) in _TO_THE_END) is whole]
-        chosen.sort(key=len, reverse=True)
-        return "|".join("[-_]?".join(map(re.escape, _parts(name))) for name in chosen)
+        return _alternatives(name for name in names if (_plain(name) in _TO_THE_END) is whole)
 
     never = "(?!)"
     sign = r"\\?[\"']?\s{0,3}[:=]\s{0,3}+\\?+[\"']?+"
@@ -369,6 +449,43 @@ def _assignments(names: Sequence[str]) -> re.Pattern[str]:
         rf"(?!{re.escape(REDACTED)})(?(whole)[^\r\n\"']+|{value})",
         re.IGNORECASE,
     )
+
+
+def _short_assignments(names: Sequence[str]) -> re.Pattern[str]:
+    """Return what finds a quoted name with its value, or `name=value`. No path is a secret: PWD is where a shell is."""
+    words = _alternatives(names) or "(?!)"
+    sign = r"(?:\\?[\"']\s{0,3}:\s{0,3}+\\?+[\"']?+|\s{0,3}=\s{0,3}+\\?+[\"']?+)(?![/~])"
+    value = r"(?:(?<=\")(?:[^\"\\]|\\.)+|(?<=')[^']+|[^\s\"',;&<>}\])]+)"
+    return re.compile(
+        rf"(?P<head>(?<![a-zA-Z0-9])(?:{words}){sign})(?!{re.escape(REDACTED)}){value}",
+        re.IGNORECASE,
+    )
+
+
+def _flags(names: Sequence[str]) -> re.Pattern[str]:
+    """Return what finds `--name value` of a command line."""
+    words = _alternatives(names) or "(?!)"
+    return re.compile(
+        rf"(?P<head>--(?:[a-z0-9]{{1,32}}-){{0,3}}(?:{words})\s{{1,4}}[\"']?)(?![-\[\s])[^\s\"']+",
+        re.IGNORECASE,
+    )
+
+
+def _pairs(names: Sequence[str]) -> re.Pattern[str]:
+    """Return what finds the value in a text such as `{"name": "password", "value": "..."}`."""
+    words, quote = _alternatives(names) or "(?!)", r"\\?[\"']"
+    field = "|".join(_NAME_FIELDS)
+    return re.compile(
+        rf"(?P<head>{quote}(?:{field}){quote}\s{{0,3}}:\s{{0,3}}{quote}(?:[\w]{{1,32}}[-_ ])?"
+        rf"(?:{words}){quote}\s{{0,3}},\s{{0,3}}"
+        rf"{quote}value{quote}\s{{0,3}}:\s{{0,3}}{quote})(?!{re.escape(REDACTED)})(?:[^\"'\\]|\\[^\"'])+",
+        re.IGNORECASE,
+    )
+
+
+def _alternatives(names: Iterable[str]) -> str:
+    chosen = sorted(names, key=len, reverse=True)
+    return "|".join("[-_]?".join(map(re.escape, _parts(name))) for name in chosen)
 
 
 def _may_have_a_key(text: str) -> bool:

@@ -97,7 +97,8 @@ class Registry:
             on_fenced=self._fenced,
             namespace=self.policy.namespace,
         )
-        self.redactor = Redactor(self.policy.redact, self.policy.redact_patterns)
+        policy = self.policy
+        self.redactor = Redactor(policy.redact, policy.redact_patterns, policy.secrets)
         self._directory.redactor = self.redactor
         self.links = Links(
             spawn=self.spawn,

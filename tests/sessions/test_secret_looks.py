@@ -306,3 +306,73 @@ def test_no_secret_is_in_what_the_journal_writes(text: str, secret: str) -> None
 def test_no_text_takes_long(text: str) -> None:
     """What grows with the square of a text would take minutes here, which is more than a test may."""
     assert len(REDACTOR.text(text)) <= len(text) * 2
+
+
+NEW_SECRETS = [
+    ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG", "wJalrXUtnFEMI"),
+    ("export DB_PASS=hunter2", "hunter2"),
+    ("mysql --password hunter2 -h db", "hunter2"),
+    ("tool --db-password 'hunter2'", "hunter2"),
+    ("tool --api-key hunter2", "hunter2"),
+    ("curl -u ada:hunter2 https://site.example", "hunter2"),
+    ("curl --user ada:hunter2 https://site.example", "hunter2"),
+    ('{"name": "password", "value": "hunter 2"}', "hunter 2"),
+    ('{"name":"db_password","value":"hunter2"}', "hunter2"),
+    (r"{\"key\": \"API_TOKEN\", \"value\": \"hunter2\"}", "hunter2"),
+    *(
+        (f'{{"{name}": "hunter2"}}', "hunter2")
+        for name in ("pwd", "pass", "passphrase", "credential", "otp", "pin", "jwt", "cvv", "dsn")
+    ),
+    *((f"{name}=hunter2", "hunter2") for name in ("pwd", "pass", "otp", "pin", "cvv", "dsn")),
+]
+
+
+@pytest.mark.parametrize(("text", "secret"), NEW_SECRETS)
+def test_secrets_of_command_lines_and_pairs_are_replaced(text: str, secret: str) -> None:
+    found = REDACTOR.text(text)
+    assert secret not in found
+    assert "[redacted]" in found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pin: left, pass: 3, pwd: /home/ada",
+        "PWD=/home/ada and OLDPWD=~/x",
+        "docker run -u 1000:1000 --name web image",
+        "the tests pass, a spinning pin, otp is short",
+        "git commit --author ada -m message",
+        '{"name": "color", "value": "blue"}',
+        "--token-count 5",
+        "compass=north, opinion: none",
+    ],
+)
+def test_ordinary_words_beside_the_new_names_stay(text: str) -> None:
+    assert REDACTOR.text(text) == text
+
+
+def test_the_value_beside_the_name_of_a_secret_and_behind_a_flag_is_replaced() -> None:
+    given = {
+        "fields": [{"name": "Password", "value": "x1"}, {"name": "city", "value": "Rome"}],
+        "args": ["run", "--password", "x2", "-u", "ada:x3", "--name", "web", "-u", "1000:1000"],
+    }
+    assert REDACTOR.value(given) == {
+        "fields": [
+            {"name": "Password", "value": "[redacted]"},
+            {"name": "city", "value": "Rome"},
+        ],
+        "args": [
+            *("run", "--password", "[redacted]", "-u", "ada:[redacted]"),
+            *("--name", "web", "-u", "1000:1000"),
+        ],
+    }
+    assert REDACTOR.known(given, room=1000) == ["x1"]
+    for name in ("first_pass", "pass_count", "map_pin", "passes"):
+        assert REDACTOR.value({name: "x"}) == {name: "x"}
+
+
+def test_the_secrets_of_the_configuration_are_replaced_wherever_they_stand() -> None:
+    redactor = Redactor(secrets=["s3cret/v4lue", "abc"])
+    text = 'told s3cret/v4lue, as s3cret%2Fv4lue and ["s3cret/v4lue"]: abc'
+    assert redactor.text(text) == 'told [redacted], as [redacted] and ["[redacted]"]: abc'
+    assert redactor.value({"a": ["s3cret/v4lue"]}) == {"a": ["[redacted]"]}

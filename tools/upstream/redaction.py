@@ -14,7 +14,10 @@ from .stderr import last_cause, without_sequences
 REASON_LENGTH: Final = 2048
 SHORTEST_SECRET: Final = 4
 
-_SECRET_NAME: Final = re.compile(r"(?i)key|token|secret|passw|credential|auth|dsn|bearer|signature")
+_SECRET_NAME: Final = re.compile(
+    r"(?i)key|token|secret|passw|passphrase|credential|auth|dsn|bearer|signature|jwt|cvv"
+    r"|(?<![a-z])(?:pass|pwd|pin|otp)(?![a-z])"
+)
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _SECRET_LOOK: Final = re.compile(
     r"""(?x) (?<![A-Za-z0-9])
@@ -61,6 +64,16 @@ class Secrets:
         return (f"{cause}; it last said: {said}" if said else cause)[:REASON_LENGTH]
 
 
+def named_secrets(config: UpstreamConfig, inherited: Mapping[str, str]) -> Generator[str]:
+    """Yield the secrets that their names, flags, places in a URL or looks tell, without the harmless values of `env`."""
+    yield from _of_inherited({**inherited, **config.env})
+    for value in config.headers.values():
+        yield value.rpartition(" ")[2]
+    yield from _of_arguments(config.args)
+    if config.url is not None:
+        yield from _of_text(config.url)
+
+
 def _secret_parts(config: UpstreamConfig) -> Generator[str]:
     yield from config.env.values()
     yield from config.headers.values()
@@ -86,6 +99,8 @@ def _of_arguments(args: Iterable[str]) -> Generator[str]:
             yield named[2]
         elif previous.startswith("-") and "=" not in previous and _SECRET_NAME.search(previous):
             yield argument
+        elif previous in ("-u", "--user") and ":" in argument:
+            yield argument.partition(":")[2]
         previous = argument
 
 
@@ -113,4 +128,4 @@ def _of_url(url: str) -> Generator[str]:
             yield unquote(part)
 
 
-__all__ = ["Secrets"]
+__all__ = ["Secrets", "named_secrets"]

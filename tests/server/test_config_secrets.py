@@ -1,0 +1,45 @@
+"""The secrets of a configuration reach neither the journal nor an export without secrets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from front import JSON, opened_session, service, structured
+from mcp import Client
+
+WAYS = [("memory", "legacy")]
+SECRETS: dict[str, dict[str, Any]] = {
+    "env-secret-4711": {"env": {"ANYTHING": "env-secret-4711"}},
+    "hushhushhush": {"env": {"API_KEY": "hushhushhush"}},
+    "argsecret": {"args": ["--password", "argsecret"]},
+    "usersecret": {"args": ["-u", "ada:usersecret"]},
+    "urlsecret": {"env": {"DB": "postgres://ada:urlsecret@db.example/x"}},
+}
+
+
+@pytest.fixture(scope="module")
+def settings() -> JSON:
+    arguments = [one for given in SECRETS.values() for one in given.get("args", [])]
+    env = {name: text for given in SECRETS.values() for name, text in given.get("env", {}).items()}
+    harmless = {"MODE": "production", "FOLDER": "/srv/v1/data", "LEVEL": "12345678"}
+    return {
+        "toolsets": ["core", "lifecycle", "history", "admin", "state"],
+        "services": {"quick": service("quick", *arguments, env={**env, **harmless})},
+    }
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+async def test_a_secret_of_a_service_is_in_no_journal_and_no_export(
+    client: Client, secret: str
+) -> None:
+    session = await opened_session(client, state={"note": f"it is {secret}"})
+    text = f"it is {secret} in production at /srv/v1/data with 12345678"
+    await client.call_tool("echo", {"session_id": session, "value": text})
+    asked = {"session_id": session}
+    history = json.dumps(structured(await client.call_tool("session_history", asked)))
+    document = json.dumps(structured(await client.call_tool("session_export", asked)))
+    for found in (history, document):
+        assert secret not in found
+        assert "in production at /srv/v1/data with 12345678" in found
