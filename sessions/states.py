@@ -134,12 +134,14 @@ class States:
 async def change_state(
     session: Session,
     change: Change,
-    quota: Quota,
+    quota: Quota | None = None,
     *,
     live: bool = False,
     threaded: bool = False,
 ) -> StateRecord | None:
     """Replace the state of a session that this process owns by what `change` makes of it, if that is another one.
+
+    `quota` bounds what the owner stores; the operator's own commands have none.
 
     Returns None when the session's status does not allow it (any more).
 
@@ -159,7 +161,7 @@ async def change_state(
 
 
 async def _propose(
-    session: Session, change: Change, quota: Quota, *, live: bool, threaded: bool
+    session: Session, change: Change, quota: Quota | None, *, live: bool, threaded: bool
 ) -> tuple[StateRecord, Trial] | None:
     async with session.revising:
         while True:
@@ -172,7 +174,7 @@ async def _propose(
                 await shape_of(before.json_schema).check(
                     newer.value, size, session.id, owner=session.record.owner
                 )
-            if newer is not before:
+            if quota is not None and newer is not before:
                 growth = size_of(newer.value) - size_of(before.value)
                 await quota.admit(session.record.owner, growth)
             # A failed write takes back what this was made of; a thread may take long enough for that.
