@@ -42,6 +42,10 @@ def read_services(path: Path) -> dict[str, JSON]:
     Raises:
         ConfigError: when it cannot be read, is not JSON, or holds no block of servers.
     """
+    if path.suffix.lower() == ".toml":
+        raise ConfigError(
+            f"{path}: is TOML, and --services reads a client's JSON; give it as --config"
+        )
     block = _block(parse_json(path, read_text(path, "--services")))
     if block is None:
         raise ConfigError(

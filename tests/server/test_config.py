@@ -178,6 +178,11 @@ def test_upstreams_are_the_enabled_services_with_the_global_times(tmp_path: Path
     assert (found["b"].first_connect_seconds, found["a"].first_connect_seconds) == (7, None)
 
 
+def test_toml_given_as_a_clients_file_is_told_where_it_belongs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="give it as --config"):
+        load(services=toml(tmp_path, "[services.a]\ncommand = 'ls'\n"), environ={})
+
+
 def test_the_first_start_of_a_command_has_longer_by_default(tmp_path: Path) -> None:
     path = toml(tmp_path, "[services.a]\ncommand = 'npx'\n")
     found = load(config=path, environ={}).upstreams()["a"]
