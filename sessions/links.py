@@ -15,6 +15,7 @@ from .connections import LiveConnection
 from .errors import SessionBusy, SessionClosed, SessionError, StoreUnavailable
 from .lifecycle import Event, Status
 from .limits import Budget
+from .one_line import one_line
 from .policy import Policy
 from .records import BindingRecord, BindingStatus
 from .saving import UNSTORED, Saving, save_quietly
@@ -179,7 +180,8 @@ class Links:
     def _lost(self, session: Session, binding: Binding, live: LiveConnection) -> None:
         if binding.live is not live or session.ends:
             return
-        reason = live.reason or "the connection ended"
+        # A service may quote what a program wrote.
+        reason = one_line(live.reason or "the connection ended")
         logger.warning(
             "session %s lost %s generation %d: %s",
             session.id,
@@ -230,7 +232,7 @@ class Links:
             try:
                 await self.connect(session, binding)
             except (SessionError, StoreUnavailable) as error:
-                logger.warning("session %s not recovered yet: %s", session.id, error)
+                logger.warning("session %s not recovered yet: %s", session.id, one_line(str(error)))
                 return False
             except Exception:
                 logger.exception("session %s not recovered yet", session.id)

@@ -311,16 +311,8 @@ LINE_BYTES: Final = 8192
 """The longest piece of stderr that is logged as one line."""
 
 
-def escaped(text: str) -> str:
-    """Return a text without control characters and line breaks: it forges no line and does nothing to a terminal."""
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape", "backslashreplace").decode()
-        for one in text.rstrip("\r\n")
-    )
-
-
 class Tail(asyncio.Protocol):
-    """Reads a pipe to its end and keeps the last bytes only. `on_line` gets every line, with control characters escaped."""
+    """Reads a pipe to its end and keeps the last bytes only. `on_line` gets every line as the program wrote it."""
 
     def __init__(self, size: int, on_line: Callable[[str], None] | None = None) -> None:
         self._size = size
@@ -343,7 +335,7 @@ class Tail(asyncio.Protocol):
                 lines, self._line = [*lines, self._line], b""
             for line in lines:
                 if line.strip():
-                    self._on_line(escaped(line[:LINE_BYTES].decode("utf-8", "replace")))
+                    self._on_line(line[:LINE_BYTES].decode("utf-8", "replace").rstrip("\r"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -359,4 +351,4 @@ class Tail(asyncio.Protocol):
         return bytes(self._kept[-self._size :]).decode("utf-8", "replace")
 
 
-__all__ = ["Incoming", "Outgoing", "Tail", "decode", "encode", "escaped"]
+__all__ = ["Incoming", "Outgoing", "Tail", "decode", "encode"]

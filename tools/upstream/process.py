@@ -94,7 +94,7 @@ class ChildProcess:
         ledger: Ledger | None = None,
         on_stderr: Callable[[str], None] | None = None,
     ) -> ChildProcess:
-        """Start a program. A cancelled start leaves nothing behind. `on_stderr` gets each line of stderr, escaped.
+        """Start a program. A cancelled start leaves nothing behind. `on_stderr` gets each line of stderr, unescaped.
 
         Raises:
             OSError, ValueError: it cannot be started.

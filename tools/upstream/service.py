@@ -16,6 +16,7 @@ import anyio
 from mcp.shared.inbound import mcp_param_headers
 
 from ...sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
+from ...sessions.one_line import escaped
 from ...sessions.services import JSON, PausePolicy, Restored, SessionView, Snapshot, ToolSpec
 from . import recipe as recipes
 from .channel import OpenChannel
@@ -325,7 +326,8 @@ class UpstreamService:
         )
 
     def _log_stderr(self, line: str) -> None:
-        logger.debug("%s stderr: %s", self.name, self._secrets.redact(line))
+        # Redacted first: an escaped secret would not be recognised.
+        logger.debug("%s stderr: %s", self.name, escaped(self._secrets.redact(line)))
 
     def _cwd(self, place: Place) -> str | None:
         if self.config.cwd is None:

@@ -26,12 +26,12 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import CONNECTION_CLOSED
 
 from ...sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
+from ...sessions.one_line import escaped
 from ...sessions.services import JSON
 from .channel import Channel, OpenChannel
 from .era import Era, Peer, negotiate
 from .errors import UpstreamMisbehaved, UpstreamRefused
 from .lane import Lane
-from .lines import escaped
 from .redaction import Secrets
 
 logger = logging.getLogger("statehold.upstream")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+
 import pytest
 from callers import Serving, view
 from hypothesis import given
@@ -129,3 +132,19 @@ async def test_an_error_of_a_service_that_does_not_start_has_one_line(serving: S
                 "it last said: last line.",
             )
         )
+
+
+async def test_a_line_of_stderr_is_logged_without_secrets_and_escaped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The secret has characters that are escaped, so escaping it first would hide it from the redaction."""
+    secret = "s3cret\t\x1bv4lue-\xe9"
+    program = (
+        "import os, sys;"
+        "os.write(2, f'key {os.environ[\"KEY\"]}\\x1b[31m red\\n'.encode()); sys.exit(3)"
+    )
+    config = UpstreamConfig(command=sys.executable, args=["-c", program], env={"KEY": secret})
+    with caplog.at_level(logging.DEBUG, "statehold"), pytest.raises(ServiceUnavailable):
+        await UpstreamService("loud", config).open(view(), None)
+    (logged,) = {line for line in caplog.messages if "stderr:" in line}
+    assert logged == r"loud stderr: key ***\x1b[31m red"
