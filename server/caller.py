@@ -173,6 +173,10 @@ class Caller:
         needed = _NEEDED.get(method)
         if self._closed or needed is None or needed not in self.capabilities:
             raise NotAllowed(f"The caller cannot answer {method}.")
+        if method == "elicitation/create" and not can_elicit(
+            self.capabilities["elicitation"], params.get("mode", "form")
+        ):
+            raise NotAllowed(f"The caller does not support this mode of {method}.")
         if self.modern:
             if self._ask is None:
                 raise NotAllowed(f"The caller cannot answer {method} here.")
@@ -188,6 +192,11 @@ class Caller:
             raise NotAllowed(f"The caller refused {method}: {error.message}") from None
 
 
+def can_elicit(declared: JSON, mode: object) -> bool:
+    """Tell whether a caller that declared this of elicitation supports a mode; an empty object means forms."""
+    return mode in declared or (mode == "form" and "url" not in declared)
+
+
 def may_ask(ctx: RequestContext) -> bool:
     """Whether a modern caller declared that it can answer anything, so that its call may have to be parked."""
     found: types.ClientCapabilities | None = ctx.session.client_capabilities
@@ -196,4 +205,4 @@ def may_ask(ctx: RequestContext) -> bool:
     )
 
 
-__all__ = ["ANSWER_SECONDS", "LEVELS", "LOG_LEVEL", "OUR_STATE", "Caller", "may_ask"]
+__all__ = ["ANSWER_SECONDS", "LEVELS", "LOG_LEVEL", "OUR_STATE", "Caller", "can_elicit", "may_ask"]

@@ -10,6 +10,7 @@ from front import FEW_WAYS, JSON, UPSTREAMS, Way
 from mcp import Client
 from nursery import Nursery
 
+from statehold.server.caller import can_elicit
 from statehold.server.gateway import Gateway
 from statehold.server.results import asking, session_template
 
@@ -62,6 +63,22 @@ def test_a_question_without_a_state_gets_none() -> None:
     question: JSON = {"resultType": "input_required", "inputRequests": {}}
     assert asking(question) == question
     assert asking({**question, "requestState": ""})["requestState"] == "up:"
+
+
+@pytest.mark.parametrize(
+    ("declared", "mode", "supported"),
+    [
+        ({}, "form", True),
+        ({}, "url", False),
+        ({"form": {}}, "url", False),
+        ({"url": {}}, "form", False),
+        ({"url": {}}, "url", True),
+    ],
+)
+def test_a_caller_is_asked_only_in_the_modes_that_it_declared(
+    declared: JSON, mode: str, supported: bool
+) -> None:
+    assert can_elicit(declared, mode) == supported
 
 
 def test_the_variables_of_a_template_stay_in_the_form_of_a_session() -> None:
