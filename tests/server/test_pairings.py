@@ -67,7 +67,7 @@ async def test_an_sdk_server_asks_and_tells_as_if_nothing_were_between(
     with anyio.fail_after(40):
         before = await count(person, session, f"{era}_inc")
         asked = await person.call_tool(f"{era}_ask", {**one, "question": "Who?"})
-        assert '"Who?"' in text_of(asked).replace("\\", "")
+        assert f'"{era} asks: Who?"' in text_of(asked).replace("\\", "")
         sampled = await person.call_tool(f"{era}_sample", one)
         assert "a sample" in text_of(sampled)
         heard.clear()
