@@ -368,7 +368,7 @@ async def test_nothing_but_mcp_is_on_stdout(tmp_path: Path) -> None:
         "loud": service("bad", "flood-stderr", "1", prefix="s_"),
         "absent": service("bad", "exit-at-start"),
     }
-    config.write_text(toml({"log": {"level": "debug"}, "services": services}))
+    config.write_text(toml({"log": {"level": "info"}, "services": services}))
     async with piped(config, tmp_path / "data") as pipes:
         created = await pipes.tool(1, "session_create")
         session = created["structuredContent"]["session_id"]

@@ -247,6 +247,16 @@ def structured(result: types.CallToolResult) -> JSON:
     return cast(JSON, found)
 
 
+def without_nulls(value: Any) -> Any:
+    """Return JSON without the keys that hold null."""
+    if isinstance(value, dict):
+        found = cast(JSON, value)
+        return {key: without_nulls(item) for key, item in found.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in cast("list[Any]", value)]
+    return value
+
+
 def meta_of(result: types.CallToolResult) -> JSON:
     assert result.meta is not None
     return dict(result.meta)
