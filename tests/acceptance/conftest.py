@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
 
+import anyio
 import pytest
-from front import JSON, Running, Way, serving, statehold, toml
+from front import JSON, Running, Way, serving, statehold, structured, toml
 from nursery import Nursery
 
 WAYS = [
@@ -78,3 +79,21 @@ def older(
         return {"command": [*statehold(), "--config", str(config_file), "--data", str(data)]}
     path = "/mcp" if request.param == "http" else "/sse"
     return {"url": server.url + path, "transport": request.param}
+
+
+@pytest.fixture
+def in_flight(
+    server: Running, config_file: Path, tmp_path: Path
+) -> Callable[[str, int], Awaitable[None]]:
+    """`await in_flight(session, n)` waits until the session has n calls in flight."""
+    way = Way("http", "modern", config_file, tmp_path, url=server.url)
+
+    async def reached(session: str, calls: int) -> None:
+        with anyio.fail_after(20):
+            async with way.connect() as client:
+                found = None
+                while found != calls:
+                    info = await client.call_tool("session_info", {"session_id": session})
+                    found = structured(info)["in_flight"]
+
+    return reached

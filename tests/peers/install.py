@@ -50,7 +50,7 @@ class Missing(Exception):
 
 
 def npm() -> None:
-    """Install the npm servers of package-lock.json into node_modules, without their browsers and scripts."""
+    """Install the npm servers and clients of package-lock.json into node_modules, without their browsers and scripts."""
     locked = [HERE / "package.json", HERE / "package-lock.json"]
     with _held(locked[1]):
         stamp = HERE / "node_modules" / ".statehold-installed"
@@ -58,7 +58,7 @@ def npm() -> None:
             return
         program = _program("npm", NODE)
         _check_node()
-        _say("installing the npm servers into tests/peers/node_modules")
+        _say("installing the npm servers and clients into tests/peers/node_modules")
         command = [program, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
         environment = {**os.environ, "PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD": "1"}
         _run(command, "Check that the npm registry can be reached.", environment)
@@ -66,7 +66,7 @@ def npm() -> None:
 
 
 def python() -> None:
-    """Bring the second Python environment (mcp 1, langchain-mcp-adapters) to its lock file."""
+    """Bring the second Python environment (mcp 1, langchain-mcp-adapters, pydantic-ai) to its lock file."""
     folder = HERE / "python"
     locked = [folder / "pyproject.toml", folder / "uv.lock"]
     with _held(locked[1]):

@@ -1,0 +1,155 @@
+"""The command line of the MCP Inspector as it is released: a new process and a new connection for every call, in both eras.
+
+It declares no elicitation and asks for no progress.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+import pytest
+from front import JSON, Running
+
+pytestmark = pytest.mark.peer
+
+TOOL_ERROR = 5
+"""The exit code for a result with isError."""
+
+
+class Ended(NamedTuple):
+    """What a run of the program printed."""
+
+    code: int
+    output: str
+    errors: str
+
+    @property
+    def result(self) -> JSON:
+        return json.loads(self.output)["result"]
+
+
+class Inspector(NamedTuple):
+    command: list[str]
+    environment: dict[str, str]
+
+    async def run(self, *options: str) -> Ended:
+        with anyio.fail_after(50):
+            done = await anyio.run_process(
+                [*self.command, *options],
+                stdin=subprocess.DEVNULL,
+                env=self.environment,
+                check=False,
+            )
+        return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    async def call(self, tool: str, **arguments: object) -> Ended:
+        return await self.run(*options_of(tool, **arguments))
+
+
+def options_of(tool: str, **arguments: object) -> list[str]:
+    given = json.dumps(arguments)
+    return ["--method", "tools/call", "--tool-name", tool, "--tool-args-json", given]
+
+
+@pytest.fixture(scope="module")
+def settings(counter_command: list[str]) -> JSON:
+    """The counting server alone."""
+    return {"services": {"counter": {"command": counter_command[0], "args": counter_command[1:]}}}
+
+
+@pytest.fixture(scope="module", params=["legacy", "modern"])
+def era(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def inspector(
+    era: str,
+    server: Running,
+    node22: str,
+    npm_peers: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Inspector:
+    program = npm_peers / "@modelcontextprotocol/inspector/clients/launcher/build/index.js"
+    target = ["--server-url", f"{server.url}/mcp", "--transport", "http", "--protocol-era", era]
+    # It keeps files in the home folder.
+    environment = {**os.environ, "HOME": str(tmp_path_factory.mktemp("home"))}
+    command = [node22, str(program), "--cli", *target, "--format", "json", "--quiet"]
+    return Inspector(command, environment)
+
+
+@pytest.fixture(scope="module")
+async def session(inspector: Inspector) -> str:
+    created = await inspector.call("session_create")
+    return created.result["structuredContent"]["session_id"]
+
+
+async def test_tools_are_listed(inspector: Inspector) -> None:
+    listed = await inspector.run("--method", "tools/list")
+    schemas = {tool["name"]: tool["inputSchema"] for tool in listed.result["tools"]}
+    assert {"session_create", "session_close", "inc", "slow"} <= set(schemas)
+    assert "session_id" in schemas["inc"]["properties"]
+
+
+async def test_the_schemas_are_portable(inspector: Inspector) -> None:
+    listed = await inspector.run("--method", "tools/list", "--strict")
+    assert listed.code == 0, listed.errors
+
+
+async def test_calls_that_reconnect_count_on(inspector: Inspector, session: str) -> None:
+    found = [await inspector.call("inc", session_id=session) for _ in range(3)]
+    assert [ended.result["structuredContent"]["count"] for ended in found] == [1, 2, 3]
+
+
+async def test_a_bad_id_is_an_error_of_the_tool(inspector: Inspector) -> None:
+    refused = await inspector.call("inc", session_id="sh_unknown")
+    assert refused.code == TOOL_ERROR
+    assert refused.result["content"][0]["text"].startswith("session_not_found: ")
+
+
+async def test_a_call_with_progress_ends_with_its_result(
+    inspector: Inspector, session: str
+) -> None:
+    """The program asks for no progress."""
+    slow = await inspector.call("slow", session_id=session, seconds=0.2, steps=4)
+    assert slow.result["content"][0]["text"] == "done"
+
+
+async def test_a_question_is_refused(inspector: Inspector, session: str) -> None:
+    """The program has no way to answer and declares no elicitation."""
+    asked = await inspector.call("ask", session_id=session)
+    assert asked.code == 1
+    assert "The caller cannot answer elicitation/create." in asked.errors
+
+
+async def test_an_image_arrives(inspector: Inspector, session: str, tmp_path: Path) -> None:
+    shown = await inspector.call("image", session_id=session)
+    [image] = shown.result["content"]
+    assert (image["type"], image["mimeType"]) == ("image", "image/png")
+    file = tmp_path / "image.png"
+    written = ["--output", str(file), "--output-format", "raw"]
+    await inspector.run(*options_of("image", session_id=session), *written)
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("era", ["modern"], indirect=True)
+async def test_an_interrupted_call_ends_in_the_session(
+    inspector: Inspector,
+    session: str,
+    in_flight: Callable[[str, int], Awaitable[None]],
+) -> None:
+    """The program has no command that cancels. Interrupted, it closes the connection, which cancels from 2026-07-28 on."""
+    options = options_of("slow", session_id=session, seconds=60, steps=600)
+    async with await anyio.open_process(
+        [*inspector.command, *options], stdin=subprocess.DEVNULL, env=inspector.environment
+    ) as process:
+        await in_flight(session, 1)
+        process.send_signal(signal.SIGINT)
+        await in_flight(session, 0)

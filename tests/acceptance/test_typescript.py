@@ -1,0 +1,104 @@
+"""The TypeScript SDK as it is released, 1.x and 2.x: a new connection for every call, in both eras."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import pytest
+from front import JSON, Running
+
+pytestmark = pytest.mark.peer
+
+RELEASES = {
+    "1": ({"sdk": "1"}, "2025-11-25"),
+    "2-legacy": ({"sdk": "2", "mode": "legacy"}, "2025-11-25"),
+    "2-modern": ({"sdk": "2", "mode": "auto"}, "2026-07-28"),
+}
+"""How the client connects, and the version of the protocol that it negotiates."""
+
+
+class Caller(NamedTuple):
+    """Runs steps with one release, each on a connection of its own."""
+
+    run: Callable[[JSON], Awaitable[list[JSON]]]
+    settings: JSON
+    version: str
+    url: str
+
+    async def steps(self, *steps: JSON) -> list[JSON]:
+        found = await self.run({**self.settings, "url": self.url, "steps": steps})
+        assert {step["version"] for step in found} == {self.version}
+        return found
+
+
+@pytest.fixture(scope="module")
+def settings(counter_command: list[str]) -> JSON:
+    """The counting server alone."""
+    return {"services": {"counter": {"command": counter_command[0], "args": counter_command[1:]}}}
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def caller(
+    request: pytest.FixtureRequest,
+    server: Running,
+    typescript: Callable[[JSON], Awaitable[list[JSON]]],
+) -> Caller:
+    given, version = RELEASES[request.param]
+    return Caller(typescript, given, version, f"{server.url}/mcp")
+
+
+@pytest.fixture(scope="module")
+async def session(caller: Caller) -> str:
+    [created] = await caller.steps({"tool": "session_create"})
+    return created["result"]["structuredContent"]["session_id"]
+
+
+def call(tool: str, session: str, **arguments: object) -> JSON:
+    return {"tool": tool, "arguments": {"session_id": session, **arguments}}
+
+
+async def test_tools_are_listed(caller: Caller) -> None:
+    [listed] = await caller.steps({"list": True})
+    schemas = {tool["name"]: tool["inputSchema"] for tool in listed["result"]["tools"]}
+    assert {"session_create", "session_close", "inc", "slow"} <= set(schemas)
+    assert "session_id" in schemas["inc"]["properties"]
+
+
+async def test_calls_that_reconnect_count_on(caller: Caller, session: str) -> None:
+    found = await caller.steps(*[call("inc", session)] * 3)
+    assert [step["result"]["structuredContent"]["count"] for step in found] == [1, 2, 3]
+
+
+async def test_a_bad_id_is_an_error_of_the_tool(caller: Caller) -> None:
+    [refused] = await caller.steps(call("inc", "sh_unknown"))
+    assert refused["result"]["isError"]
+    assert refused["result"]["content"][0]["text"].startswith("session_not_found: ")
+
+
+async def test_progress_arrives(caller: Caller, session: str) -> None:
+    [slow] = await caller.steps(call("slow", session, seconds=0.2, steps=4))
+    assert slow["progress"] == [1, 2, 3, 4]
+    assert slow["result"]["content"][0]["text"] == "done"
+
+
+async def test_an_aborted_call_ends_in_the_session(
+    caller: Caller, session: str, in_flight: Callable[[str, int], Awaitable[None]]
+) -> None:
+    slow = call("slow", session, seconds=60, steps=600)
+    [aborted] = await caller.steps({**slow, "cancel": True})
+    assert aborted["error"].endswith("the person pressed stop")
+    await in_flight(session, 0)
+
+
+async def test_a_question_is_answered(caller: Caller, session: str) -> None:
+    [asked] = await caller.steps(call("ask", session))
+    assert asked["asked"] == ["counter asks: What is the answer?"]
+    assert '"answer": "42"' in asked["result"]["content"][0]["text"]
+
+
+async def test_an_image_arrives(caller: Caller, session: str) -> None:
+    [shown] = await caller.steps(call("image", session))
+    [image] = shown["result"]["content"]
+    assert (image["type"], image["mimeType"]) == ("image", "image/png")
+    assert image["data"].startswith("iVBORw0KGgo")
