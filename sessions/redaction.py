@@ -91,6 +91,8 @@ _USER_FLAG: Final = re.compile(
     r"(?P<head>(?<!\S)(?:-u|--user|--proxy-user)(?:\s{1,4}|=)[\"']?[^\s:/\"']{1,128}:)(?!\d{1,9}(?!\S))[^\s\"']+"
 )
 """The password of `curl -u user:password`; `docker run -u 1000:1000` has none."""
+_USER_FLAG_SIGN: Final = re.compile(r"-u(?:ser)?[\s=]")
+"""In every text in which _USER_FLAG finds something, and quickly found."""
 _USER_FLAGS: Final = frozenset({"-u", "--user", "--proxy-user"})
 
 _SCHEME: Final = re.compile(
@@ -166,12 +168,9 @@ class Redactor:
         self._patterns = [re.compile(pattern) for pattern in patterns]
         long = [name for name in given if name not in _SHORT]
         short = [name for name in given if name in _SHORT]
-        self._marks = _marks(long)
+        self._marks = _marks(given)
+        self._signed = _signed_backwards(long, short)
         self._assigned = _assignments(long)
-        # Parts of ordinary words: only with the sign behind them they are worth an expression.
-        self._short_marks = {
-            name: [name + sign for sign in ("=", " =", '"', "'", "\\")] for name in short
-        }
         self._short = _short_assignments(short)
         self._flags = _flags(given)
         self._pairs = _pairs(given)
@@ -281,8 +280,8 @@ class Redactor:
         return self._clean(text[: limit + SLACK])[:limit]
 
     def _clean(self, text: str) -> str:
-        for secret in self._secrets:
-            if secret in text:
+        if any(map(text.__contains__, self._secrets)):
+            for secret in self._secrets:
                 text = text.replace(secret, REDACTED)
         if len(text) < SHORTEST:
             return text
@@ -297,25 +296,16 @@ class Redactor:
         runs = text.encode(errors="surrogatepass").translate(_RUNS)
         if _KEY_RUN in runs and _may_have_a_key(text):
             text = _KEY.sub(_REDACTED, text)
-        dashes = "-" in text
-        signs = ":" in text or "=" in text
-        if signs or dashes:
-            if any(map(lower.__contains__, self._marks)):
-                if signs:
-                    text = self._assigned.sub(_REDACTED, text)
-                if "value" in text:
-                    text = self._pairs.sub(_REDACTED, text)
-            if signs and any(
-                name in lower and any(map(lower.__contains__, marks))
-                for name, marks in self._short_marks.items()
-            ):
+        if ":" in text or "=" in text:
+            if self._signed.search(lower[::-1]):
+                text = self._assigned.sub(_REDACTED, text)
                 text = self._short.sub(_REDACTED, text)
-                if "value" in text:
-                    text = self._pairs.sub(_REDACTED, text)
-            if dashes and "--" in text:
-                text = self._flags.sub(_REDACTED, text)
-            if dashes and ":" in text and ("-u" in text or "-user" in text):
-                text = _USER_FLAG.sub(_REDACTED, text)
+            if ('"value' in text or "'value" in text) and any(map(lower.__contains__, self._marks)):
+                text = self._pairs.sub(_REDACTED, text)
+        if "--" in text:
+            text = self._flags.sub(_REDACTED, text)
+        if "-u" in text and ":" in text and _USER_FLAG_SIGN.search(text):
+            text = _USER_FLAG.sub(_REDACTED, text)
         if _LONG_RUN in runs and _may_be_mixed(text, lower):
             text = _LONG.sub(_unless_plain, text)
         for pattern in self._patterns:
@@ -448,6 +438,25 @@ def _assignments(names: Sequence[str]) -> re.Pattern[str]:
         rf"{begin}(?P<head>(?:(?P<whole>{words(whole=True) or never})|{words(whole=False) or never}){sign})"
         rf"(?!{re.escape(REDACTED)})(?(whole)[^\r\n\"']+|{value})",
         re.IGNORECASE,
+    )
+
+
+def _signed_backwards(long: Sequence[str], short: Sequence[str]) -> re.Pattern[str]:
+    """Return what finds a name with its sign in a lowered text that is read backwards.
+
+    Wherever the expressions of the assignments find something, it does. They try every name at every character; this one
+    tries the names at the signs only, which are few.
+    """
+
+    def backwards(names: Sequence[str]) -> str:
+        return "|".join(
+            "[-_]?".join(re.escape(part[::-1]) for part in reversed(_parts(name))) for name in names
+        )
+
+    words = backwards(long) or "(?!)"
+    every = rf"(?:{words}|(?:{backwards(short) or '(?!)'})(?![a-z0-9]))"
+    return re.compile(
+        rf":\s{{0,3}}+(?:[\"']\\?+{every}|\\?+(?:{words}))|=\s{{0,3}}+[\"']?+\\?+{every}"
     )
 
 

@@ -376,3 +376,12 @@ def test_the_secrets_of_the_configuration_are_replaced_wherever_they_stand() -> 
     text = 'told s3cret/v4lue, as s3cret%2Fv4lue and ["s3cret/v4lue"]: abc'
     assert redactor.text(text) == 'told [redacted], as [redacted] and ["[redacted]"]: abc'
     assert redactor.value({"a": ["s3cret/v4lue"]}) == {"a": ["[redacted]"]}
+
+
+@pytest.mark.parametrize("name", ["pass", "PIN", "password", "Api-Key"])
+@pytest.mark.parametrize("sign", ["=", "\n=", "  = ", "='", "\t=\n"])
+def test_an_assignment_is_recognised_however_its_sign_is_spaced(name: str, sign: str) -> None:
+    words = "The passenger passed a compass: he was pinning it - re-used = good. " * 3
+    for text in (f"{words}{name}{sign}x1y2z3 {words}", f"{name}{sign}x1y2z3"):
+        assert "x1y2z3" not in REDACTOR.text(text)
+        assert REDACTOR.text(text).count("[redacted]") == 1
