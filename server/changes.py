@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 import anyio
@@ -29,14 +30,15 @@ class ListWatcher:
     """Hears from live connections that a list changed, and has the merged list follow. Lives as long as the gateway.
 
     What counts is the list that the connection shows by then. Tools that it has beyond those of a fresh connection are
-    offered to everybody, since the list must be the same for all; a tool that it no longer shows is dropped when a fresh
-    connection does not show it either. Prompts are those of a fresh connection.
+    offered to everybody, since the list must be the same for all; a tool that it no longer shows is dropped when neither a
+    fresh connection nor another open one shows it. Prompts are those of a fresh connection.
     """
 
     def __init__(self, gateway: Gateway, *, debounce: float = DEBOUNCE_SECONDS) -> None:
         self._gateway = gateway
         self._debounce = debounce
-        self._heard: dict[tuple[str, str], UpstreamConnection] = {}
+        self._heard: dict[tuple[str, str], dict[UpstreamConnection, None]] = {}
+        """The connections, in order, of which the lists are to be asked for."""
 
     def heard(
         self,
@@ -54,29 +56,37 @@ class ListWatcher:
         if method not in (TOOLS, PROMPTS):
             return
         waiting = (service.name, method) in self._heard
-        self._heard[service.name, method] = connection
+        self._heard.setdefault((service.name, method), {})[connection] = None
         if not waiting:
             self._gateway.registry.spawn(self._follow, service, method)
 
     async def _follow(self, service: UpstreamService, method: str) -> None:
         await anyio.sleep(self._debounce)
-        connection = self._heard.pop((service.name, method))
+        connections = self._heard.pop((service.name, method))
         try:
             if method == TOOLS:
-                await self._follow_tools(service, connection)
+                await self._follow_tools(service, connections)
             else:
                 await self._follow_prompts(service)
         except SessionError as error:
             logger.debug("what changed at %s is not known: %s", service.name, error)
 
-    async def _follow_tools(self, service: UpstreamService, connection: UpstreamConnection) -> None:
-        shown = await _shown(service, connection)
+    async def _follow_tools(
+        self, service: UpstreamService, connections: Iterable[UpstreamConnection]
+    ) -> None:
+        shown = {connection: await _shown(service, connection) for connection in connections}
         fresh = () if service.profile is None else service.profile.tools
-        if shown is None or any(shown.get(spec.name) != spec for spec in fresh):
+        if any(
+            tools is None or any(tools.get(spec.name) != spec for spec in fresh)
+            for tools in shown.values()
+        ):
             await service.refresh()
         fresh = () if service.profile is None else service.profile.tools
         known = {spec.name for spec in fresh}
-        service.learn(spec for spec in (shown or {}).values() if spec.name not in known)
+        for connection, tools in shown.items():
+            if tools is not None:
+                more = (spec for spec in tools.values() if spec.name not in known)
+                service.learn(connection, more)
         await self._gateway.update_tools(service.name, await service.tools())
 
     async def _follow_prompts(self, service: UpstreamService) -> None:

@@ -214,6 +214,35 @@ async def test_a_tool_of_one_session_is_offered_and_fails_cleanly_in_another(
         assert await count(client, other) == 1
 
 
+async def test_a_tool_that_its_connections_removed_leaves_the_list(started: Any) -> None:
+    told = Told()
+    async with (
+        started({"services": {"quick": service("asking")}}) as gateway,
+        Client(
+            Face(gateway, version="0"), cache=None, mode="legacy", message_handler=told.handle
+        ) as client,
+    ):
+        before = await names(client)
+        one, other = await opened_session(client), await opened_session(client)
+
+        async def changed(session: str, **how: Any) -> None:
+            await client.call_tool("grow", {"session_id": session, "name": "brief", **how})
+
+        await changed(one)
+        await told.wait()
+        await changed(other)
+        await changed(other, name="second")
+        await told.wait()
+        await changed(one, gone=True)
+        await changed(one, name="mark")
+        await told.wait()
+        # The other session's server still has it.
+        assert await names(client) == [*before, "brief", "second", "mark"]
+        await changed(other, gone=True)
+        await told.wait()
+        assert await names(client) == [*before, "second", "mark"]
+
+
 async def test_a_new_tool_of_an_earlier_service_takes_its_name_from_a_later_one(
     started: Any,
 ) -> None:

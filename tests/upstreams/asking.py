@@ -56,7 +56,7 @@ class Asking(Quick):
             tool("sample"),
             tool("roots"),
             tool("log", {"level": {"type": "string"}, "text": {"type": "string"}}),
-            tool("grow", {"name": {"type": "string"}}),
+            tool("grow", {"name": {"type": "string"}, "gone": {"type": "boolean"}}),
             tool("same"),
             tool("own_session", {"session_id": {"type": "string"}}, idempotentHint=True),
             tool("shaped", {"value": {}}),
@@ -189,7 +189,11 @@ class Asking(Quick):
         return text("logged")
 
     def tool_grow(self, given: JSON, *_: object) -> JSON:
-        self.tools.append(tool(str(given.get("name", "extra"))))
+        name = str(given.get("name", "extra"))
+        if given.get("gone"):
+            self.tools = [known for known in self.tools if known["name"] != name]
+        else:
+            self.tools.append(tool(name))
         return self.tool_same()
 
     def tool_same(self, *_: object) -> JSON:

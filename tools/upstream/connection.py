@@ -76,6 +76,7 @@ class UpstreamConnection:
         self._wire: Wire | None = None
         self._listener: Listener | None = None
         self._used = False
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"<UpstreamConnection {self.service!r} calls={len(self._calls)}>"
@@ -118,8 +119,14 @@ class UpstreamConnection:
 
     async def aclose(self) -> None:
         """Close within a bound; requests in flight end with OutcomeUnknown."""
+        self._closed = True
         if self._wire is not None:
             await self._wire.aclose()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was neither closed nor lost."""
+        return not self._closed and not self.lost.is_set()
 
     async def snapshot(self) -> Snapshot | None:
         return await self.saver() if self.saver is not None else None

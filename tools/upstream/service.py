@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
+from weakref import WeakSet
 
 import anyio
 from mcp.shared.inbound import mcp_param_headers
@@ -112,6 +113,8 @@ class UpstreamService:
         self._followed: dict[str, set[str]] = {}
         """The resources that each session is subscribed to, for its next connection."""
         self._learned: dict[str, ToolSpec] = {}
+        self._shown: dict[str, WeakSet[UpstreamConnection]] = {}
+        """The connections that showed each learned tool when they were last asked."""
         # Without placeholders and without a connection of its own, every session would hear the same over HTTP.
         self._turn = anyio.Lock() if self.transport == "http" and not is_filled(config) else None
 
@@ -163,11 +166,20 @@ class UpstreamService:
         names = {spec.name for spec in fresh}
         return (*fresh, *(spec for name, spec in self._learned.items() if name not in names))
 
-    def learn(self, tools: Iterable[ToolSpec]) -> None:
-        """Add the tools that a live connection has by now. They stay until the process ends."""
-        for spec in tools:
-            self._learned[spec.name] = spec
-            self._header_maps.setdefault(spec.name, header_map(spec))
+    def learn(self, connection: UpstreamConnection, tools: Iterable[ToolSpec]) -> None:
+        """Add the tools that a live connection lists now beyond those of a fresh one.
+
+        A tool that it no longer lists is dropped, unless another open connection listed it when it was last asked.
+        """
+        listed = {spec.name: spec for spec in tools}
+        for name in [name for name in self._learned if name not in listed]:
+            self._shown[name].discard(connection)
+            if not any(other.is_open for other in self._shown[name]):
+                del self._learned[name], self._shown[name]
+        for name, spec in listed.items():
+            self._learned[name] = spec
+            self._shown.setdefault(name, WeakSet()).add(connection)
+            self._header_maps.setdefault(name, header_map(spec))
 
     async def refresh(self) -> bool:
         """Probe again. Returns whether the tools changed; raises as tools() does and then keeps the old ones."""
