@@ -51,6 +51,8 @@ Tool: TypeAlias = Callable[["Conformance", Context, JSON], Awaitable[JSON]]
 RETRY_MS = 100
 PAUSE_SECONDS = 0.05
 """The pause between two notifications that the scenarios ask for."""
+LONG_SECONDS = 1.0
+"""A call of this length is answered with a stream by whoever answers short ones with plain JSON."""
 
 
 def text(value: str) -> JSON:
@@ -159,9 +161,11 @@ class Conformance:
         return text(f"User response: action={found['action']}, content={said}")
 
     async def reconnection(self, ctx: Context, params: JSON) -> JSON:
-        if ctx.close_sse_stream is not None:
+        if ctx.close_sse_stream is None:
+            await anyio.sleep(LONG_SECONDS)
+        else:
             await ctx.close_sse_stream()
-        await anyio.sleep(PAUSE_SECONDS)
+            await anyio.sleep(PAUSE_SECONDS)
         return text("Reconnection test completed")
 
     async def missing_capability(self, ctx: Context, params: JSON) -> JSON:
