@@ -20,7 +20,13 @@ from pydantic import ValidationError
 
 from ..sessions.services import JSON, ToolSpec
 from .own import Naming
-from .schema import argument_names, is_object_schema, sound_object_schema
+from .schema import (
+    admit_argument,
+    argument_names,
+    is_object_schema,
+    sound_object_schema,
+    spell_out_booleans,
+)
 
 logger = logging.getLogger("statehold.catalog")
 
@@ -202,6 +208,7 @@ def sanitised(definition: JSON, service: str) -> JSON | None:
         logger.warning(
             "service %s: input schema of %s is invalid; what is valid of it is kept", service, name
         )
+    spell_out_booleans(found["inputSchema"])
     output = found.get("outputSchema")
     if output is not None and not is_object_schema(output):
         logger.warning(
@@ -242,6 +249,7 @@ def _inject(definition: JSON, naming: Naming, header: bool) -> str:
         _drop_header(own, "Session-Id")
     if naming == "pinned":
         return argument
+    admit_argument(schema, argument)
     schema["properties"] = {argument: session_schema(header), **own}
     if naming == "explicit":
         schema["required"] = [argument, *schema.get("required", [])]

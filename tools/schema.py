@@ -17,11 +17,11 @@ def is_object_schema(schema: object) -> bool:
     return (
         isinstance(schema, dict)
         and cast("JSON", schema).get("type") == "object"
-        and _is_schema(cast("JSON", schema))
+        and is_schema(cast("JSON", schema))
     )
 
 
-def _is_schema(schema: Any) -> bool:
+def is_schema(schema: Any) -> bool:
     """Tell whether a schema is valid in the dialect it names, or in one of those that servers write without naming it."""
     if not isinstance(schema, dict):
         return isinstance(schema, bool)
@@ -58,7 +58,7 @@ def _sound_parts(schema: JSON) -> JSON:
     dialect = {key: schema[key] for key in ("$schema",) if isinstance(schema.get(key), str)}
     anything: JSON = {}
     kept: JSON = {
-        name: part if _is_schema({**dialect, "allOf": [part]}) else anything
+        name: part if is_schema({**dialect, "allOf": [part]}) else anything
         for name, part in properties.items()
     }
     found: JSON = {**dialect, "type": "object"}
@@ -67,31 +67,72 @@ def _sound_parts(schema: JSON) -> JSON:
     if required := _texts(schema.get("required")):
         found["required"] = required
     for key in ("$defs", "definitions"):
-        if key in schema and _is_schema({**dialect, key: schema[key]}):
+        if key in schema and is_schema({**dialect, key: schema[key]}):
             found[key] = schema[key]
-    return found if _is_schema(found) else {"type": "object"}
+    return found if is_schema(found) else {"type": "object"}
 
 
 def argument_names(root: JSON) -> set[str]:
     """Return the names of all arguments a schema speaks of, in its root and in what the root refers to."""
     names: set[str] = set()
-    left: list[object] = [root]
-    seen: set[int] = set()
-    while left:
-        found = left.pop()
-        if not isinstance(found, dict) or id(found) in seen:  # pyright: ignore[reportUnknownArgumentType]
-            continue
-        schema = cast("JSON", found)
-        seen.add(id(schema))
+    for schema in _in_place(root):
         properties, required = schema.get("properties"), schema.get("required")
         names.update(cast("JSON", properties) if isinstance(properties, dict) else ())
         names.update(_texts(required))
+    return names
+
+
+def admit_argument(root: JSON, name: str) -> None:
+    """Change the schemas that judge the arguments of a tool so that none refuses one more, of a name new to them.
+
+    `patternProperties` and `not` are left as they are.
+    """
+    for schema in _in_place(root):
+        closed = any(
+            schema.get(key, True) is not True
+            for key in ("additionalProperties", "unevaluatedProperties")
+        )
+        if closed and schema is not root:
+            schema["properties"] = {**(schema.get("properties") or {}), name: {}}
+        most = schema.get("maxProperties")
+        if isinstance(most, int | float):
+            schema["maxProperties"] = most + 1
+        names = schema.get("propertyNames", True)
+        if names is not True:
+            schema["propertyNames"] = {"anyOf": [{"enum": [name]}, *([names] if names else ())]}
+
+
+def spell_out_booleans(schema: JSON) -> None:
+    """Replace the boolean schemas of arguments, which many clients do not read: true by `{}`, false by its negation."""
+    for part in _in_place(schema):
+        properties = part.get("properties")
+        if isinstance(properties, dict):
+            known = cast("JSON", properties)
+            for name, found in known.items():
+                if isinstance(found, bool):
+                    known[name] = {} if found else {"not": {}}
+
+
+def _in_place(root: JSON) -> list[JSON]:
+    """Return the root and the schemas that apply to the same value: combined, conditional and referred ones, each once."""
+    found: list[JSON] = []
+    left: list[object] = [root]
+    seen: set[int] = set()
+    while left:
+        one = left.pop()
+        if not isinstance(one, dict) or id(one) in seen:  # pyright: ignore[reportUnknownArgumentType]
+            continue
+        schema = cast("JSON", one)
+        seen.add(id(schema))
+        found.append(schema)
         left += [schema.get(key) for key in ("if", "then", "else")]
         for key in ("allOf", "anyOf", "oneOf"):
             parts = schema.get(key)
             left += cast("list[object]", parts) if isinstance(parts, list) else ()
+        dependent = schema.get("dependentSchemas")
+        left += cast("JSON", dependent).values() if isinstance(dependent, dict) else ()
         left.append(_referred(root, schema.get("$ref")))
-    return names
+    return found
 
 
 def _referred(root: JSON, reference: object) -> object:
@@ -112,4 +153,11 @@ def _texts(values: object) -> list[str]:
     return list(dict.fromkeys(item for item in items if isinstance(item, str)))
 
 
-__all__ = ["argument_names", "is_object_schema", "sound_object_schema"]
+__all__ = [
+    "admit_argument",
+    "argument_names",
+    "is_object_schema",
+    "is_schema",
+    "sound_object_schema",
+    "spell_out_booleans",
+]

@@ -87,6 +87,41 @@ def test_an_argument_that_is_not_at_the_root_keeps_its_name(schema: JSON) -> Non
     Draft202012Validator.check_schema(found)
 
 
+CLOSED: JSON = {"properties": {"a": {"type": "integer"}}, "additionalProperties": False}
+
+
+NARROW: list[JSON] = [
+    {"oneOf": [CLOSED, {**CLOSED, "required": ["b"]}]},
+    {"allOf": [{**CLOSED, "maxProperties": 1}]},
+    {"anyOf": [{"allOf": [CLOSED]}]},
+    {"$ref": "#/$defs/A", "$defs": {"A": CLOSED}},
+    {"allOf": [{"properties": {"a": {}}, "unevaluatedProperties": False}]},
+    {"additionalProperties": {"type": "integer"}},
+    {**CLOSED, "maxProperties": 1},
+    {"maxProperties": 1, "propertyNames": {"pattern": "^[a-c]$"}},
+    {"allOf": [{"propertyNames": {"maxLength": 3}}]},
+]
+
+
+@pytest.mark.parametrize("schema", NARROW)
+@pytest.mark.parametrize("naming", ["explicit", "auto"])
+def test_arguments_that_a_tool_accepts_are_accepted_with_the_session(
+    schema: JSON, naming: Naming
+) -> None:
+    schema = {"type": "object", **schema}
+    judge: Any = Draft202012Validator
+    assert judge(schema).is_valid({"a": 1})
+    checked = judge(of(spec("t", schema), naming=naming)[0]["inputSchema"])
+    assert checked.is_valid({"session_id": "s", "a": 1})
+    assert not checked.is_valid({"session_id": "s", "a": "x", "other": "y"})
+
+
+def test_a_boolean_schema_of_an_argument_is_spelled_out() -> None:
+    schema = {"type": "object", "properties": {"any": True, "none": False}}
+    found = of(spec("t", schema), naming="pinned")[0]["inputSchema"]
+    assert found["properties"] == {"any": {}, "none": {"not": {}}}
+
+
 def test_a_tool_may_have_arguments_of_both_our_names() -> None:
     taken = ["session_id", "statehold_session_id", "statehold_session_id_2"]
     schema: JSON = {"type": "object", "properties": {name: {} for name in taken}}
@@ -261,7 +296,7 @@ def test_what_is_sound_passes_as_it_is() -> None:
         "description": "d",
         "inputSchema": {
             "type": "object",
-            "properties": {"a": {"$ref": "#/$defs/A"}, "any": True, "none": {"default": None}},
+            "properties": {"a": {"$ref": "#/$defs/A"}, "any": {}, "none": {"default": None}},
             "$defs": {"A": {"oneOf": [{"type": "string"}, {"type": "null"}]}},
             "additionalProperties": False,
             "x-own": {"kept": [1]},
