@@ -10,6 +10,7 @@ import anyio
 import mcp_types as types
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
+from ..sessions.deliveries import Delivery
 from ..sessions.errors import InvalidArgument, NotAllowed
 from ..sessions.labels import label
 from ..sessions.services import JSON
@@ -28,6 +29,9 @@ ANSWER_SECONDS = 600.0
 
 SETTLED = 1000
 """Operations that one call may settle."""
+
+DELIVERY_SCOPE = "statehold.delivery"
+"""Where the ASGI scope of a request keeps the notice that its answer carries."""
 
 _HOP_KEYS = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 _NEEDED = {
@@ -61,6 +65,12 @@ class Caller:
 
     def close(self) -> None:
         self._closed = True
+
+    def carry(self, delivery: Delivery | None) -> None:
+        """Leave the notice of the answer to whoever delivers that; only HTTP does, see direct.py."""
+        request = self._ctx.request
+        if delivery is not None and request is not None:
+            request.scope[DELIVERY_SCOPE] = delivery
 
     @property
     def modern(self) -> bool:

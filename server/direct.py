@@ -21,6 +21,7 @@ from mcp_types import ErrorData
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..sessions.services import JSON
+from .caller import DELIVERY_SCOPE
 from .direct_legacy import Accepted, Legacy
 from .direct_modern import Modern
 from .direct_request import BODY_LIMIT, again, head_of, read
@@ -100,14 +101,22 @@ class Direct:
     async def _serve(self, exchange: Exchange, context: RequestContext) -> None:
         self._open[exchange] = None
         self._some.set()
+        delivered = False
         try:
             answer: JSON | ErrorData | None = None
             with exchange.scope:
                 answer = await self._called(context)
+            if answer is not None:
+                delivered = not _carries_notice(context) or not await exchange.lost()
             answer = exchange.unanswered if answer is None else answer
             if answer is not None:
                 await exchange.answer(answer)
+        except BaseException:
+            delivered = False
+            raise
         finally:
+            if not delivered:
+                self._face.return_notice(context)
             del self._open[exchange]
             exchange.end()
 
@@ -136,6 +145,10 @@ class Direct:
             await exchange.attend(self._ping_seconds)
         except Exception:
             logger.exception("nobody watches a call over HTTP any more")
+
+
+def _carries_notice(context: RequestContext) -> bool:
+    return context.request is not None and DELIVERY_SCOPE in context.request.scope
 
 
 __all__ = ["BODY_LIMIT", "Direct"]

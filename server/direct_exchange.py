@@ -132,6 +132,11 @@ class LegacyExchange(Exchange):
             # The result would not reach it either; without this the call waits for its answer for minutes.
             question.settle(ErrorData(code=CONNECTION_CLOSED, message="The client is gone"))
 
+    async def lost(self) -> bool:
+        if self._events is not None and self._writing is not None:
+            return False
+        return self._gone or await super().lost()
+
     def _status(self, error: ErrorData) -> int:
         return 200
 

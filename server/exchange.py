@@ -193,6 +193,14 @@ class Exchange:
         """The client is gone, which is how a 2026-07-28 client cancels."""
         self.scope.cancel()
 
+    async def lost(self) -> bool:
+        """Whether the client is known to be gone before the answer, and cannot come back for it."""
+        with anyio.CancelScope() as look:
+            # The server hands over what it knows at once, and would wait otherwise.
+            look.cancel()
+            return (await self._receive())["type"] == "http.disconnect"
+        return False
+
     async def _ping(self, seconds: float) -> None:
         while True:
             await anyio.sleep_until(self._said_at + seconds)

@@ -43,7 +43,7 @@ from ..tools.catalog import Catalog, Entry, Naming
 from ..tools.own import Context, OwnTool, missing_session
 from ..tools.session_tools import summary
 from . import results
-from .caller import LOG_LEVEL, Caller, may_ask
+from .caller import DELIVERY_SCOPE, LOG_LEVEL, Caller, may_ask
 from .followers import Followers
 from .gateway import Gateway
 from .introduction import introduced
@@ -254,6 +254,11 @@ class Face(Server[dict[str, Any]]):
                 anyio.current_time() - began,
             )
 
+    def return_notice(self, ctx: RequestContext) -> None:
+        """Make what the answer of a call says first due again, because the answer was not delivered."""
+        if ctx.request is not None:
+            self._gateway.router.return_notice(ctx.request.scope.get(DELIVERY_SCOPE))
+
     async def _answer(self, ctx: RequestContext) -> JSON:
         params = dict(ctx.params or {})
         modern = is_modern(ctx)
@@ -325,6 +330,7 @@ class Face(Server[dict[str, Any]]):
         context = Context(principal, self._gateway.config.namespace, pinned)
         calls = self._gateway.calls
         outcome = await calls.run(tool, context, arguments, caller)
+        caller.carry(outcome.delivery)
         found = results.own(outcome, tool, modern=modern, info=self._info)
         if caller.instance is not None:
             found["_meta"][INSTANCE_META] = calls.repeats.instance
@@ -354,7 +360,10 @@ class Face(Server[dict[str, Any]]):
             request.operation_id, request.run = caller.operation_id, caller.run_id
             request.settled = caller.settled
             request.epoch, request.repeated = caller.epoch, caller.repeated
-            answer = await self._gateway.router.call(request, caller)
+            try:
+                answer = await self._gateway.router.call(request, caller)
+            finally:
+                caller.carry(request.delivery)
             return results.forwarded(
                 answer,
                 service=entry.service,

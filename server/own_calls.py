@@ -69,7 +69,7 @@ class OwnCalls:
 
         async def work() -> CallResult:
             outcome.append(await tool.run(bound, arguments))
-            return CallResult({_CONTENT: outcome[0].content})
+            return CallResult({_CONTENT: outcome[0].content}, notice=outcome[0].notice)
 
         try:
             result = await self._receipts.run(request, work)
@@ -85,7 +85,7 @@ class OwnCalls:
         async def work(claim: Claim) -> CallResult:
             given = dict(request.arguments)
             outcome.append(await tool.run(replace(context, claim=claim), given))
-            return CallResult({_CONTENT: outcome[0].content})
+            return CallResult({_CONTENT: outcome[0].content}, notice=outcome[0].notice)
 
         result = await self._receipts.make(request, work)
         if outcome:
@@ -98,7 +98,7 @@ class OwnCalls:
             session = summary(await self._registry.info(context.principal, session_id))
         except SessionError:
             session = None
-        return Outcome(result.payload[_CONTENT], session)
+        return Outcome(result.payload[_CONTENT], session, result.notice)
 
 
 __all__ = ["OwnCalls"]

@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 import orjson
 
 from ..sessions.errors import ServiceUnavailable, SessionError
-from ..sessions.notices import NOTICE_MEMBER
+from ..sessions.notices import NOTICE_MEMBER, NOTICE_META
 from ..sessions.router import Answer
 from ..sessions.services import JSON
 from ..tools.own import Outcome, OwnTool
@@ -21,8 +21,6 @@ SESSION_META = "statehold/session"
 ERROR_META = "statehold/error"
 INSTANCE_META = "statehold/instance"
 """Which process answers; see repeats.py."""
-NOTICE_META = "statehold/notice"
-"""Says again what the first text block says when that is ours, so that a client can tell it from the tool's own."""
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 SCHEME = "session://"
 _KNOWN = frozenset({"text", "image", "audio", "resource", "resource_link"})

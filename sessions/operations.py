@@ -27,6 +27,7 @@ from .errors import (
 from .exact import dumps
 from .journal import INPUT_REQUIRED, STARTED, CallEntry, status_of
 from .labels import label
+from .notices import with_notice, without_notice
 from .patience import until_closed
 from .records import JournalRecord, ReceiptRecord
 from .registry import Registry
@@ -245,9 +246,10 @@ def settled(
     """Return a receipt with what became of its call."""
     changes: JSON = {"status": status_of(outcome), "ended_at": ended}
     if isinstance(outcome, CallResult):
-        text = dumps(outcome.payload)
+        result = with_notice(outcome)
+        text = dumps(result)
         size = len(text) if text.isascii() else len(text.encode(errors="replace"))
-        changes |= {"bytes": size, "result": outcome.payload if size <= limit else None}
+        changes |= {"bytes": size, "result": result if size <= limit else None}
     elif isinstance(outcome, SessionError):
         changes["error"] = _told(outcome)
     return receipt.model_copy(update=changes)
@@ -267,7 +269,7 @@ def replayed(receipt: ReceiptRecord) -> CallResult:
         SessionError: what it failed with, or OutcomeUnknown.
     """
     if receipt.result is not None:
-        return CallResult(cast("JSON", receipt.result))
+        return without_notice(cast("JSON", receipt.result))
     if receipt.error is not None:
         raise _again(cast("JSON", receipt.error))
     if receipt.status in (STARTED, OutcomeUnknown.code):

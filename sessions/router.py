@@ -15,6 +15,7 @@ import anyio
 
 from .attempts import Attempts
 from .connections import LiveConnection
+from .deliveries import Delivery, take
 from .errors import (
     CallDeferred,
     CallTimedOut,
@@ -76,13 +77,12 @@ class Request:
     """Whether it may have reached the far side."""
     ended_at: float | None = None
     """When the far side was done with it, None when it was not sent: what is saved from then on has what it did."""
+    delivery: Delivery | None = None
+    """The notice that its answer, or its refusal, carries; for Router.return_notice()."""
 
 
 RECORD_SECONDS: Final = 1.0
 """How long the first answer over a new connection may wait until it is durable that there is one."""
-
-NOTICES: Final = 100
-"""Operations of a session of which the notice is remembered; of more, that of the oldest is forgotten."""
 
 
 class Router:
@@ -116,8 +116,6 @@ class Router:
             )
         registry.admission.begin(session)
         try:
-            for operation in request.settled:
-                session.notices.pop(operation, None)
             if request.settled:
                 await self._operations.forget(session, request.settled)
             if request.operation_id is None:
@@ -127,31 +125,44 @@ class Router:
             else:
                 work = partial(self._journaled, session, binding, request, ctx)
                 result = await self._attempts.run(session, request, ctx, work)
-        except SessionError as error:
-            error.session_id = session.id
+        except BaseException as error:
+            if isinstance(error, SessionError):
+                error.session_id = session.id
+            if not isinstance(error, CallDeferred):
+                self.return_notice(request.delivery)
             raise
         finally:
             registry.admission.settle(session)
-        # A question has no place for it; the result that follows has.
-        told = None if result.input_required else self._notice(session, binding, request)
+        told = self._notice(session, binding, request, result)
         accepted = accepts_notice(binding.service.tool(request.tool))
         return Answer(result.payload, session.summary(), told, accepted)
 
-    def _notice(self, session: Session, binding: Binding, request: Request) -> str | None:
-        """Take the notice for an answer. A repeat of an operation gets that of the first answer too, which may be lost."""
-        found = notice(session, binding)
-        if found is not None:
-            self._registry.links.save_soon(session, binding)
-        key = request.operation_id
-        if key is None:
-            return found
-        parts = dict.fromkeys(part for part in (session.notices.get(key), found) if part)
-        if not parts:
-            return None
-        session.notices[key] = text = "\n".join(parts)
-        while len(session.notices) > NOTICES:
-            del session.notices[next(iter(session.notices))]
-        return text
+    def return_notice(self, delivery: Delivery | None) -> None:
+        """Make the notice of an answer that was not delivered due again. A second time does nothing."""
+        if delivery is not None and delivery.revert():
+            self._save(delivery)
+
+    def _notice(
+        self, session: Session, binding: Binding, request: Request, result: CallResult
+    ) -> str | None:
+        """Return the notice for a result: for a repeat that of the first answer, which may be lost, and what is due now."""
+        if request.delivery is None:
+            self._take(session, binding, request, result)
+        due = None if request.delivery is None else request.delivery.text
+        return "\n".join(dict.fromkeys(part for part in (result.notice, due) if part)) or None
+
+    def _take(
+        self, session: Session, binding: Binding, request: Request, result: CallResult | None
+    ) -> None:
+        # A question has no place for it; the result that follows has.
+        if result is None or not result.input_required:
+            request.delivery = take(session, binding)
+            if request.delivery is not None:
+                self._save(request.delivery)
+
+    def _save(self, delivery: Delivery) -> None:
+        for binding in delivery.bindings:
+            self._registry.links.save_soon(delivery.session, binding)
 
     async def forward(
         self, request: Request, method: str, params: JSON, ctx: CallContext
@@ -196,9 +207,19 @@ class Router:
         self, session: Session, binding: Binding, request: Request, ctx: CallContext
     ) -> CallResult:
         async def work() -> CallResult:
-            return await until_closed(session, self._sent(session, binding, request, ctx))
+            return await self._run(session, binding, request, ctx)
 
         return await self._operations.run(session, binding, request, ctx, work)
+
+    async def _run(
+        self, session: Session, binding: Binding, request: Request, ctx: CallContext
+    ) -> CallResult:
+        result = await until_closed(session, self._sent(session, binding, request, ctx))
+        # Before the receipt is written, which keeps it for repeats.
+        self._take(session, binding, request, result)
+        if request.delivery is not None:
+            result.notice = request.delivery.text
+        return result
 
     async def _journaled(
         self, session: Session, binding: Binding, request: Request, ctx: CallContext
@@ -206,7 +227,7 @@ class Router:
         started = self._registry.clock.now()
         outcome: CallResult | BaseException = SessionClosed("unfinished")
         try:
-            outcome = await until_closed(session, self._sent(session, binding, request, ctx))
+            outcome = await self._run(session, binding, request, ctx)
             return outcome
         except BaseException as error:
             outcome = error
@@ -331,9 +352,9 @@ class Router:
         due = session.notice is not None or binding.notice is not None
         if not due or accepts_notice(binding.service.tool(request.tool)):
             return
-        told = self._notice(session, binding, request)
-        if told is not None:
-            raise CallDeferred(told, session_id=session.id)
+        self._take(session, binding, request, None)
+        if request.delivery is not None:
+            raise CallDeferred(request.delivery.text, session_id=session.id)
 
     async def _connected(self, session: Session, binding: Binding) -> LiveConnection:
         await self._registry.steady(session)
@@ -367,16 +388,4 @@ class Router:
         )
 
 
-def notice(session: Session, *bindings: Binding) -> str | None:
-    """Take, once, what the next result has to say: of the session itself and of replaced connections."""
-    found = [] if session.notice is None else [session.notice]
-    session.notice = None
-    for binding in bindings:
-        if binding.notice is not None:
-            found.append(binding.notice)
-            binding.notice, binding.untold = None, ""
-            binding.changed(told_generation=binding.record.generation)
-    return "\n".join(found) or None
-
-
-__all__ = ["Answer", "Request", "Router", "notice"]
+__all__ = ["Answer", "Request", "Router"]

@@ -82,6 +82,8 @@ class CallResult:
     payload: JSON
     secrets: Sequence[str] | None = None
     """Texts that the journal must not hold, of the arguments or the result; None: the result does not know."""
+    notice: str | None = None
+    """What its answer says first; the receipt of an operation keeps it for repeats."""
 
     @property
     def is_error(self) -> bool:

@@ -182,8 +182,6 @@ class Session:
         """The newest state that is durable."""
         self.notice: str | None = None
         """What the next result has to say of the session as a whole."""
-        self.notices: dict[str, str] = {}
-        """The notices that answers to operations carried, by operation id, for repeats. In memory only."""
         self.operations: dict[str, Operation] = {}
         """The calls in flight that carry an operation id, by it."""
         self.answered: dict[str, ReceiptRecord] = {}

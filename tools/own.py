@@ -14,6 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import PydanticKnownError, core_schema
 
 from ..sessions.claims import Claim
+from ..sessions.deliveries import Delivery
 from ..sessions.errors import InvalidArgument, SessionNotFound
 from ..sessions.records import Principal
 from ..sessions.services import JSON
@@ -67,6 +68,8 @@ class Outcome:
     session: JSON | None = None
     notice: str | None = None
     """What has to be said first, as with any call: see Answer."""
+    delivery: Delivery | None = None
+    """The same, for Router.return_notice()."""
 
 
 Handler = Callable[[Context, Any], Awaitable[Outcome]]

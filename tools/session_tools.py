@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, JsonValue
 
 from ..sessions.creation import Wish
+from ..sessions.deliveries import take
 from ..sessions.labels import Plain
 from ..sessions.life import SAME
 from ..sessions.lifecycle import Status
 from ..sessions.records import SessionFilter, labels_of
 from ..sessions.registry import Registry
-from ..sessions.router import notice
 from ..sessions.services import JSON
 from ..sessions.session import Session
 from .own import Arguments, Context, Handler, Outcome, OwnTool, moment, words
@@ -435,10 +435,12 @@ class SessionTools:
 
     def _outcome(self, session: Session) -> Outcome:
         bindings = list(session.bindings.values())
-        told = notice(session, *bindings)
-        for binding in bindings if told else ():
+        delivery = take(session, *bindings)
+        if delivery is None:
+            return Outcome(session.info(), session.summary())
+        for binding in delivery.bindings:
             self._registry.links.save_soon(session, binding)
-        return Outcome(session.info(), session.summary(), told)
+        return Outcome(session.info(), session.summary(), delivery.text, delivery)
 
 
 def summary(info: JSON) -> JSON:

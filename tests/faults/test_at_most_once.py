@@ -138,3 +138,21 @@ async def test_no_operation_runs_twice_however_often_the_server_is_killed(tmp_pa
     assert len(answered) + len(unknown) == CALLS + 1
     assert HANGING in unknown
     assert shown == {f"op-{mark}" for mark in unknown}
+
+
+@pytest.mark.timeout(120)
+async def test_a_repeat_after_a_kill_carries_the_note_of_the_first_answer(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        server = Killed(tmp_path, stack)
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            created = await server.call(http, "session_create", {}, {})
+            session = {"session_id": created["structuredContent"]["session_id"]}
+            await server.call(http, "inc", session, {})
+            await server.call(http, "crash", session, {})
+            meta = {"statehold/operation_id": "one"}
+            first = await server.call(http, "inc", session, meta)
+            assert "Lost:" in first["_meta"]["statehold/notice"]
+            await server.kill()
+            repeat = await server.call(http, "inc", session, meta)
+            assert outcome(repeat) == outcome(first)
+            assert repeat["_meta"]["statehold/notice"] == first["_meta"]["statehold/notice"]

@@ -326,6 +326,54 @@ async def test_a_repeat_carries_the_note_of_the_first_answer_until_that_is_settl
         assert (await call(home, session)).notice is None
 
 
+async def test_a_repeat_after_a_restart_carries_the_note_of_the_first_answer(
+    build: Build, tmp_path: Path
+) -> None:
+    async with build(folder=tmp_path) as home:
+        session = (await home.create()).id
+        await call(home, session, "before")
+        await home.registry.restart(LOCAL, session)
+        first = await call(home, session)
+        assert first.notice is not None
+    async with build(folder=tmp_path) as home:
+        repeat = await call(home, session)
+        assert (repeat.payload, repeat.notice) == (first.payload, first.notice)
+        assert home.counter.opened == 0
+
+
+async def test_a_note_whose_answer_was_not_delivered_is_due_again(build: Build) -> None:
+    async with build() as home:
+        session = (await home.create()).id
+        await call(home, session, "before")
+        await home.registry.restart(LOCAL, session)
+        request = Request(LOCAL, session, "counter", "inc", {})
+        first = await home.router.call(request, Nobody())
+        assert first.notice is not None
+        for _ in range(2):
+            home.router.return_notice(request.delivery)
+        binding = (await home.registry.ready(LOCAL, session)).bindings["counter"]
+        assert binding.record.told_generation < 2
+        assert (await call(home, session, "next")).notice == first.notice
+        assert binding.record.told_generation == 2
+        assert (await call(home, session, "later")).notice is None
+
+
+async def test_a_note_that_was_not_delivered_is_part_of_the_note_of_the_next_loss(
+    build: Build,
+) -> None:
+    async with build() as home:
+        session = (await home.create()).id
+        await call(home, session, "before")
+        await home.registry.restart(LOCAL, session)
+        request = Request(LOCAL, session, "counter", "inc", {})
+        await home.router.call(request, Nobody())
+        home.router.return_notice(request.delivery)
+        await home.registry.restart(LOCAL, session)
+        notice = (await call(home, session, "next")).notice
+        assert notice is not None
+        assert "generation 1 to 3" in notice
+
+
 async def test_refused_calls_and_notes_leave_no_gap_in_the_journal(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
