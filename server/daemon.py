@@ -157,6 +157,8 @@ class Ending:
         self.begun = anyio.Event()
         self.hurried = anyio.Event()
         """Set by a second signal."""
+        self.serving = False
+        """Whether there is something to end; before, a signal cancels the start."""
 
     def begin(self) -> None:
         self.begun.set()
@@ -208,12 +210,31 @@ def run_http(config: Config) -> int:
     configure(config.log)
     raise_limit()
     tokens = None if config.server.tokens is None else StaticTokens.read(config.server.tokens)
-    with _listening(config) as listener:
-        anyio.run(_serve_http, config, listener, tokens, backend_options={"use_uvloop": _uvloop()})
+    anyio.run(_serve_http, config, tokens, backend_options={"use_uvloop": _uvloop()})
     return 0
 
 
-async def _serve_http(config: Config, listener: socket.socket, tokens: StaticTokens | None) -> None:
+async def _serve_http(config: Config, tokens: StaticTokens | None) -> None:
+    """Serve until a signal comes. Signals are received before the port opens: whoever reaches it may send one."""
+    async with anyio.create_task_group() as tasks:
+        ending = Ending()
+        await tasks.start(_watch_signals, ending)
+        tasks.start_soon(_cancel_start, ending, tasks.cancel_scope)
+        with _listening(config) as listener:
+            await _serve_on(listener, config, tokens, ending)
+        tasks.cancel_scope.cancel()
+
+
+async def _cancel_start(ending: Ending, start: anyio.CancelScope) -> None:
+    """A signal that comes before the process serves cancels its start."""
+    await ending.begun.wait()
+    if not ending.serving:
+        start.cancel()
+
+
+async def _serve_on(
+    listener: socket.socket, config: Config, tokens: StaticTokens | None, ending: Ending
+) -> None:
     url = _url(listener)
     alone = config.server.loopback and config.server.tokens is None
     address, port = f"{url}, pid {os.getpid()}", listener.getsockname()[1]
@@ -233,9 +254,8 @@ async def _serve_http(config: Config, listener: socket.socket, tokens: StaticTok
             timeout_graceful_shutdown=1,
         )
         server = _Server(settings)
+        ending.serving = True
         async with anyio.create_task_group() as tasks:
-            ending = Ending()
-            await tasks.start(_watch_signals, ending)
             tasks.start_soon(_end_http, gateway, face, streams, server, ending)
             tasks.start_soon(_hurry_http, server, ending)
             sys.stderr.write(f"Statehold listens on {url}/mcp\n")

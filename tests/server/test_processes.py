@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -176,6 +177,27 @@ async def test_a_signal_counts_as_soon_as_the_address_is_said(
         running.process.send_signal(number)
         assert await ended(running.process) == 0
     assert "Traceback" not in running.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_counts_as_soon_as_the_port_accepts(
+    config: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = ["--config", str(config), "--data", str(tmp_path / "data"), "--port", str(port)]
+    command = [*statehold(), "serve", *options]
+    async with await anyio.open_process(command, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        with anyio.fail_after(30):
+            while True:
+                with suppress(OSError):
+                    await (await anyio.connect_tcp("127.0.0.1", port)).aclose()
+                    break
+            process.send_signal(number)
+            told = b"".join([piece async for piece in process.stderr]).decode()
+            assert await process.wait() == 0, told
+    assert "Traceback" not in told
 
 
 async def test_a_second_signal_ends_at_once_and_without_a_word(
