@@ -265,7 +265,7 @@ class SnapshotChecker(Protocol):
 
 
 class Service(Protocol):
-    """A configured kind of live connection. Its attributes do not change while the process runs."""
+    """A configured kind of live connection. Its settings do not change while the process runs."""
 
     name: str
     config_hash: str
@@ -276,10 +276,14 @@ class Service(Protocol):
     """How many calls of one session may run at once; 1 means in order."""
     eager: bool
     """Whether session_create opens it, instead of the first call."""
-    connect_seconds: float
     call_seconds: float
     checkpoint_seconds: float | None
     """How often at most a checkpoint is taken after calls, None for never."""
+
+    @property
+    def connect_seconds(self) -> float:
+        """How long opening a connection may take; the first start of a command may get more than later ones."""
+        ...
 
     async def tools(self) -> Sequence[ToolSpec]:
         """Return its tools: probed once, then remembered. Raises ServiceUnavailable."""
