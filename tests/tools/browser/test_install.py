@@ -7,6 +7,7 @@ import os
 import threading
 import zipfile
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -233,7 +234,9 @@ def doctored(folder: Path, *, consent: bool, browsers: bool = True) -> bool:
     """Run the part of the doctor that installs. Returns whether it asked the package manager."""
     config = Config.model_validate({"services": {"browser": {}} if browsers else {}})
     here = machine(folder, root=True, apt=APT)
-    install_missing(config, consent=consent, machine=here)
+    # In a thread of its own: the loop of a fixture may still be open in this one.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(install_missing, config, consent=consent, machine=here).result()
     return (folder / "asked").exists()
 
 

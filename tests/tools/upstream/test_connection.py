@@ -359,7 +359,7 @@ async def test_a_question_is_never_put_to_the_wrong_caller(serving: Serving) -> 
 async def test_changes_of_lists_are_told_to_the_service(serving: Serving) -> None:
     service = serving("asking")
     changed: list[str] = []
-    service.on_changed = lambda _, method, __: changed.append(method)
+    service.on_changed = lambda _, method, __, ___: changed.append(method)
     before = len(await service.tools())
     connection = await service.open(view(), None)
     try:

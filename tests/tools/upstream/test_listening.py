@@ -37,7 +37,7 @@ class Heard:
         self._more = anyio.Event()
         service.on_changed = self._hear
 
-    def _hear(self, _: object, method: str, connection: UpstreamConnection) -> None:
+    def _hear(self, _: object, method: str, connection: UpstreamConnection, *__: object) -> None:
         self.methods.append(method)
         self.connections.append(connection)
         self._more.set()
