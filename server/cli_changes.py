@@ -20,6 +20,7 @@ from ..sessions.records import BindingStatus, NodeRecord, SessionRecord
 from ..sessions.session import Session
 from ..sessions.store import SQLStore
 from ..sessions.store.base import Loaded
+from ..tools.footprint import FOLDERS
 from ..tools.upstream.places import plain
 from .cli_parser import BUSY, FAILURE, NOT_FOUND
 from .config import Config
@@ -230,7 +231,7 @@ class Changer:
 
     def forget(self, session_id: str) -> None:
         """Remove the files of a session of which nothing else is left."""
-        for kept in ("work", "browser/files"):
+        for kept in FOLDERS:
             shutil.rmtree(self.config.data / kept / plain(session_id), ignore_errors=True)
 
     async def joined(self, what: str = "command line") -> Node:

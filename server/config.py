@@ -149,8 +149,9 @@ class LimitSettings(Section):
     )
     stored_bytes_per_principal: Bytes = Field(
         default=4 << 30,
-        description="Bytes that the sessions of one caller, closed ones included, may take in the store (states, snapshots, "
-        "journals, results). Past it new sessions and larger states get `session_limit`. 0: no limit.",
+        description="Bytes that the sessions of one caller, closed ones included, may take (states, snapshots, journals, "
+        "results, and files below the data folder), measured in the background at most once a minute. Past it new sessions "
+        "and larger states get `session_limit`; calls go on, with their journal and snapshots. 0: no limit.",
     )
     free_disk_bytes: Bytes = Field(
         default=100 << 20,

@@ -7,6 +7,7 @@ import math
 import unicodedata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -32,6 +33,7 @@ from ..sessions.store.base import Store
 from ..tools.admin_tools import AdminTools
 from ..tools.branch_tools import BranchTools
 from ..tools.catalog import Catalog, Entry, Naming, Offer
+from ..tools.footprint import bytes_of_files
 from ..tools.history_tools import HistoryTools
 from ..tools.own import OwnTool
 from ..tools.session_tools import SessionTools
@@ -70,7 +72,14 @@ class Gateway:
         self.config = config
         self.store = store
         self.services = dict(services)
-        self.registry = Registry(store, node, services, policy=config.policy(), clock=clock)
+        self.registry = Registry(
+            store,
+            node,
+            services,
+            policy=config.policy(),
+            clock=clock,
+            files=partial(bytes_of_files, config.data),
+        )
         self.router = Router(self.registry, store, node.id)
         receipts = Receipts(self.registry, store, node.id)
         self.calls = OwnCalls(self.registry, receipts, Repeats(node.id, self.registry.clock))

@@ -140,8 +140,13 @@ class Creation:
         for service in chosen:
             self.bind(session, service)
         planted = 0 if seed is None else sum(map(len, seed.saved.values()))
-        await self._quota.admit(record.owner, ROW_BYTES + size_of(session.state.value) + planted)
-        await self._insert(session, wish.claim)
+        growth = ROW_BYTES + size_of(session.state.value) + planted
+        await self._quota.admit_new(record.owner, growth, wish.claim)
+        try:
+            await self._insert(session, wish.claim)
+        except BaseException:
+            self._quota.admit(record.owner, -growth)
+            raise
         try:
             if seed is not None:
                 await session.save(snapshots=self._planted(session, seed))

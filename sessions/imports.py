@@ -50,7 +50,7 @@ CHUNK: Final = 500
 """Entries that are written at once: nobody else waits long for the writer."""
 
 
-async def admit_all(owner: str, growth: int) -> None:
+async def admit_all(owner: str, growth: int, claim: Claim | None) -> None:
     """Refuse nothing."""
 
 
@@ -66,7 +66,7 @@ class Place:
     """The services by name. A `SnapshotChecker` among them checks its imported snapshot."""
     redactor: Redactor
     mint: Callable[[], str]
-    admit: Callable[[str, int], Awaitable[None]] = field(default=admit_all)
+    admit: Callable[[str, int, Claim | None], Awaitable[None]] = field(default=admit_all)
     """Refuses the bytes of an owner that exceed its quota."""
     alone: Callable[[str], AbstractContextManager[None]] = field(default=lambda _: nullcontext())
     """Keeps everybody else in this process from claiming the session while it is made."""
@@ -261,7 +261,8 @@ async def _insert(
         last_seq=document.journal[-1].seq if document.journal else 0,
     )
     session.redactor = place.redactor
-    await place.admit(record.owner, size_of(state.value) + ENTRY_BYTES * (1 + len(journal)))
+    growth = size_of(state.value) + ENTRY_BYTES * (1 + len(journal))
+    await place.admit(record.owner, growth, claim)
     with place.alone(record.id), anyio.CancelScope(shield=True):
         bound = [_binding(place, record.id, binding) for binding in bindings]
         per_owner = place.policy.sessions_per_principal

@@ -26,6 +26,7 @@ from .errors import (
     SessionPaused,
     StoreUnavailable,
 )
+from .eviction import Eviction
 from .expiry import Expiry
 from .forking import Forking
 from .history import History
@@ -54,7 +55,7 @@ class Registry:
     It lives as long as the process: `async with Registry(...)` adopts what dead nodes left behind, runs the reaper and, at
     the end, drains: calls in flight get `close_grace`, then every session is paused and its connections are closed. Every
     method may be called from any task. `principal` is checked by each one: a foreign session does not exist. `ref` is an id
-    or a name of the caller's.
+    or a name of the caller's. `files` returns the bytes of the files that services keep for some sessions; it may block.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Registry:
         policy: Policy | None = None,
         clock: Clock | None = None,
         mint: Callable[[], str] = new_id,
+        files: Callable[[Sequence[str]], int] | None = None,
     ) -> None:
         self.policy = policy or Policy()
         self.clock = clock or SystemClock()
@@ -80,8 +82,8 @@ class Registry:
             self.policy.live_sessions,
             queue=self.policy.queue,
             queue_seconds=self.policy.queue_seconds,
-            make_room=self._make_room,
-            may_leave=self._may_leave,
+            make_room=lambda session_id, foreign: self._eviction.start(session_id, foreign),
+            may_leave=lambda session_id, foreign: self._eviction.may_leave(session_id, foreign),
             most=self.policy.live_per_principal,
             queue_most=self.policy.queue_per_principal,
             shared=self.policy.shared,
@@ -117,10 +119,11 @@ class Registry:
             policy=self.policy,
             forget=self._directory.forget,
         )
+        self._eviction: Eviction = Eviction(self._directory, self.changes, self._budget, self.spawn)
         self.admission = Admission(
             spawn=self.spawn, clock=self.clock, policy=self.policy, budget=self._budget
         )
-        self._quota = Quota(store, self.clock, self.policy)
+        self.quota = Quota(store, self.clock, self.policy, spawn=self.spawn, files=files)
         self._creation = Creation(
             store=store,
             node=node.id,
@@ -132,9 +135,9 @@ class Registry:
             directory=self._directory,
             mint=mint,
             abandon=self._abandon,
-            quota=self._quota,
+            quota=self.quota,
         )
-        self.states = States(self._directory, self.ready, self._changing, self.policy, self._quota)
+        self.states = States(self._directory, self.ready, self._changing, self.policy, self.quota)
         self.forking = Forking(
             store,
             self._directory,
@@ -164,7 +167,7 @@ class Registry:
                 services=self.services,
                 redactor=self.redactor,
                 mint=mint,
-                admit=self._quota.admit,
+                admit=self.quota.admit_new,
                 alone=self._directory.alone,
             ),
         )
@@ -463,34 +466,6 @@ class Registry:
     def _purged(self, session_id: str) -> None:
         for tell in self.on_purged:
             tell(session_id)
-
-    def _make_room(self, session_id: str, foreign: bool) -> None:
-        self.spawn(self._give_way, session_id, foreign)
-
-    def _may_leave(self, session_id: str, foreign: bool) -> bool:
-        session = self._directory.get(session_id)
-        if session is None:
-            return True
-        return session.busy is None and (session.saveable or not foreign)
-
-    async def _give_way(self, session_id: str, foreign: bool) -> None:
-        session = self._directory.get(session_id)
-        paused = False
-        try:
-            paused = session is not None and await self.changes.pause(
-                session,
-                Event.PAUSE_REQUESTED,
-                cause="live_budget",
-                release=True,
-                saved_only=foreign,
-            )
-        finally:
-            if not paused:
-                able = session is not None and not session.in_flight and not session.gone.is_set()
-                self._budget.stays(session_id, idle=able)
-                if able and not self._may_leave(session_id, foreign):
-                    # It became busy just now, or could not be saved: another is asked, and it again when it can leave.
-                    self._budget.mark_idle(session_id)
 
     def _fenced(self, session: Session) -> None:
         logger.error("session %s was taken over by another process", session.id)

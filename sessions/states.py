@@ -174,12 +174,12 @@ async def _propose(
                 await shape_of(before.json_schema).check(
                     newer.value, size, session.id, owner=session.record.owner
                 )
-            if quota is not None and newer is not before:
-                growth = size_of(newer.value) - size_of(before.value)
-                await quota.admit(session.record.owner, growth)
             # A failed write takes back what this was made of; a thread may take long enough for that.
             if session.state is before and _takes(session, live):
                 break
+        if quota is not None and newer is not before:
+            growth = size_of(newer.value) - size_of(before.value)
+            quota.admit(session.record.owner, growth)
         if session.status in LIVE:
             session.apply(Event.STATE_UPDATED)
         return newer, session.propose(newer)

@@ -157,6 +157,14 @@ class Store(Protocol):
         """Return about how many bytes the sessions of an owner take, closed ones included, in time proportional to them."""
         ...
 
+    async def ids(self, owner: str) -> list[str]:
+        """Return the ids of all sessions of an owner, closed ones included."""
+        ...
+
+    async def made(self, owner: str, operation_id: str) -> ReceiptRecord | None:
+        """Return the receipt of the call of that id that made a session of an owner; see claims.making()."""
+        ...
+
     def free_bytes(self) -> int | None:
         """Return what is free on the disk of the data folder, None where there is no such folder."""
         ...

@@ -97,6 +97,10 @@ def usage(connection: Connection, owner: str) -> int:
     return sum(int(connection.scalar(part, {"owner": owner}) or 0) for part in _USAGE)
 
 
+def ids(connection: Connection, owner: str) -> list[str]:
+    return [row[0] for row in connection.execute(_MINE, {"owner": owner})]
+
+
 def counts(connection: Connection) -> dict[str, int]:
     found = connection.execute(select(_s.status, func.count()).group_by(_s.status))
     return {row[0]: row[1] for row in found}

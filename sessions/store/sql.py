@@ -234,6 +234,13 @@ class SQLStore:
     async def usage(self, owner: str) -> int:
         return await self._read(partial(queries.usage, owner=owner))
 
+    async def ids(self, owner: str) -> list[str]:
+        return await self._read(partial(queries.ids, owner=owner))
+
+    async def made(self, owner: str, operation_id: str) -> ReceiptRecord | None:
+        query = partial(receipts.made, owner=owner, operation_id=operation_id)
+        return await self._read(query)
+
     def free_bytes(self) -> int | None:
         return self._connections.free_bytes()
 

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
 import pytest
-from house import Build
+from house import Build, House
 
-from statehold.sessions.errors import SessionLimit
+from statehold.sessions.claims import Claim
+from statehold.sessions.errors import NameTaken, SessionLimit
 from statehold.sessions.policy import Policy
 from statehold.sessions.quota import MEASURE_SECONDS
+from statehold.sessions.receipts import Receipts
 from statehold.sessions.records import Principal
+from statehold.sessions.router import Request
+from statehold.sessions.services import CallResult
 
 ANN, BOB = Principal(subject="ann"), Principal(subject="bob")
 LARGE = {"text": "x" * 100_000}
+
+
+async def measured(house: House, owner: Principal) -> int:
+    """Wait for the measurement that is due, and return what it found."""
+    start = house.clock.now()
+
+    def done() -> bool:
+        when = house.registry.quota.usage(owner.key)["measured_at"]
+        return when is not None and when >= start
+
+    await house.until(done)
+    return house.registry.quota.usage(owner.key)["bytes"]
 
 
 async def test_creating_and_closing_sessions_ends_at_the_budget_of_a_principal(build: Build):
@@ -21,32 +38,107 @@ async def test_creating_and_closing_sessions_ends_at_the_budget_of_a_principal(b
     policy = Policy(stored_bytes_per_principal=1_000_000, retention=1000.0)
     async with build(policy=policy) as house:
         made: list[str] = []
-        for _ in range(9):
+
+        async def create_and_close() -> None:
             session = await house.create(ANN, state=LARGE)
             made.append(session.id)
             await house.registry.close(ANN, session.id)
+
+        await create_and_close()
+        await measured(house, ANN)
+        for _ in range(7):
+            await create_and_close()
+
+        async def create_some() -> None:
+            for _ in range(3):
+                await create_and_close()
+
         with pytest.raises(SessionLimit, match="closed ones included") as caught:
-            await house.create(ANN, state=LARGE)
+            await create_some()
         assert caught.value.retry_after == MEASURE_SECONDS
         assert await house.store.usage(ANN.key) <= 1_000_000
         await house.create(BOB, state=LARGE)
+        for session in made[:2]:
+            await house.store.purge(session)
         house.clock.advance(MEASURE_SECONDS)
-        await house.store.purge(made[0])
+        await measured(house, ANN)
         await house.create(ANN, state=LARGE)
 
 
 async def test_a_state_may_not_grow_past_the_budget_and_calls_go_on(build: Build):
-    async with build(policy=Policy(stored_bytes_per_principal=250_000)) as house:
+    async with build(policy=Policy(stored_bytes_per_principal=350_000)) as house:
         session = await house.create(ANN, state=LARGE)
         for _ in range(20):
             await house.registry.states.update(ANN, session.id, {"text": "y" * 100_000})
         with pytest.raises(SessionLimit):
-            await house.registry.states.update(ANN, session.id, {"more": "y" * 200_000})
+            await house.registry.states.update(ANN, session.id, {"more": "y" * 300_000})
         state = await house.registry.states.read(ANN, session.id)
         assert "more" not in state.value
         assert await house.count(session.id, principal=ANN) == 1
+        house.clock.advance(MEASURE_SECONDS)
+        await measured(house, ANN)
         await house.registry.states.update(ANN, session.id, {"text": None})
         await house.registry.states.update(ANN, session.id, {"more": "y" * 200_000})
+
+
+async def test_no_call_waits_for_the_measurement(build: Build, monkeypatch: pytest.MonkeyPatch):
+    async with build(policy=Policy(stored_bytes_per_principal=1_000_000)) as house:
+        usage, go, asked = house.store.usage, anyio.Event(), list[str]()
+
+        async def slow_usage(owner: str) -> int:
+            asked.append(owner)
+            await go.wait()
+            return await usage(owner)
+
+        monkeypatch.setattr(house.store, "usage", slow_usage)
+        with anyio.fail_after(10):
+            session = await house.create(ANN, state=LARGE)
+            await house.until(lambda: asked)
+            for number in range(5):
+                await house.registry.states.update(ANN, session.id, {f"n{number}": LARGE["text"]})
+            with pytest.raises(SessionLimit):
+                await house.create(ANN, state={"text": "x" * 500_000})
+        assert asked == [ANN.key], "one measurement at a time"
+        go.set()
+        assert await measured(house, ANN) >= 600_000
+
+
+async def test_the_next_measurement_sees_what_others_stored(build: Build, tmp_path: Path):
+    async with build(folder=tmp_path) as house:
+        for _ in range(5):
+            await house.create(ANN, state=LARGE)
+    policy = Policy(stored_bytes_per_principal=500_000)
+    async with build(folder=tmp_path, policy=policy) as house:
+        await house.create(ANN)
+        assert await measured(house, ANN) > 500_000
+        with pytest.raises(SessionLimit):
+            await house.create(ANN)
+
+
+async def test_a_repeated_operation_is_replayed_over_the_budget(build: Build):
+    async with build(policy=Policy(stored_bytes_per_principal=150_000)) as house:
+        receipts = Receipts(house.registry, house.store, house.node.id)
+        request = Request(ANN, "", "", "session_create", {}, operation_id="op")
+
+        async def work(claim: Claim) -> CallResult:
+            session = await house.create(ANN, state=LARGE, claim=claim)
+            return CallResult({"id": session.id})
+
+        first = await receipts.make(request, work)
+        with pytest.raises(SessionLimit):
+            await house.create(ANN, state=LARGE)
+        assert await receipts.make(request, work) == first
+        assert await house.store.ids(ANN.key) == [first.payload["id"]]
+
+
+async def test_a_refused_session_does_not_count(build: Build):
+    async with build(policy=Policy(stored_bytes_per_principal=1_000_000)) as house:
+        await house.create(ANN, name="one")
+        await measured(house, ANN)
+        for _ in range(20):
+            with pytest.raises(NameTaken):
+                await house.create(ANN, name="one", state=LARGE)
+        assert house.registry.quota.usage(ANN.key)["bytes"] < 10_000
 
 
 async def test_with_a_disk_nearly_full_nothing_new_is_stored_and_calls_go_on(
