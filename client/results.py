@@ -244,6 +244,8 @@ class Stats:
     sessions: dict[str, int]
     here: dict[str, int]
     journal_dropped: int
+    stored: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What the caller's sessions take: `bytes`, `limit` (0: none), and `measured_at`, absent before that."""
 
 
 @dataclass(frozen=True, slots=True)

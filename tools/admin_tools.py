@@ -69,11 +69,20 @@ class Services(BaseModel):
     services: list[ServiceState]
 
 
+class Stored(BaseModel):
+    """What the caller's sessions take of what they may. `measured_at` is null until the store was asked."""
+
+    bytes: int
+    limit: int
+    measured_at: str | None
+
+
 class Stats(BaseModel):
     started_at: str
     sessions: dict[str, int]
     here: dict[str, int]
     journal_dropped: int
+    stored: Stored
 
 
 class AdminTools:
@@ -146,7 +155,7 @@ class AdminTools:
             OwnTool(
                 "server_stats",
                 "Count what the server does",
-                "Count the sessions of everybody by status, and what is live in this process.",
+                "Count the sessions of everybody by status, what is live in this process, and the bytes that yours take.",
                 Arguments,
                 Stats,
                 self._stats,
@@ -197,11 +206,14 @@ class AdminTools:
 
     async def _stats(self, context: Context, args: Arguments) -> Outcome:
         counts = await self._store.counts()
+        stored = self._registry.quota.usage(context.principal.key)
+        measured = stored["measured_at"]
         content: JSON = {
             "started_at": timestamp(self._started_at),
             "sessions": {status.value: counts.get(status.value, 0) for status in Status},
             "here": self._registry.statistics(),
             "journal_dropped": self._store.dropped,
+            "stored": {**stored, "measured_at": measured and timestamp(measured)},
         }
         return Outcome(content)
 

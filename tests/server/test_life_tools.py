@@ -149,3 +149,5 @@ async def test_the_server_is_looked_at_without_ids(client: Client) -> None:
     }
     assert stats["here"]["owned"] >= 1
     assert stats["journal_dropped"] == 0
+    assert stats["stored"]["bytes"] > 0
+    assert stats["stored"]["limit"] == 4 << 30
