@@ -379,8 +379,8 @@ async def test_a_failure_of_ours_is_told_without_its_words(
         raise errors[0]
 
     monkeypatch.setattr(gateway.registry, "create", fail)
-    monkeypatch.setattr(gateway, "catalog", fail)
     async with Client(Face(gateway, version="0"), mode=mode, cache=None) as client:
+        monkeypatch.setattr(gateway, "catalog", fail)
         errors[:] = [StoreUnavailable("/secret/path cannot be written")]
         result = await client.call_tool("session_create", {})
         assert code_of(result) == "service_unavailable"

@@ -14,9 +14,10 @@ from house import Build, House
 
 from statehold.sessions import links
 from statehold.sessions import saving as kept
+from statehold.sessions.deliveries import take
 from statehold.sessions.errors import InvalidArgument, ServiceUnavailable, StoreUnavailable
 from statehold.sessions.records import LOCAL
-from statehold.sessions.router import Answer, Request, notice
+from statehold.sessions.router import Answer, Request
 from statehold.sessions.services import CallResult, Snapshot, ToolSpec
 from statehold.sessions.session import Session
 
@@ -338,9 +339,9 @@ async def test_what_a_restart_on_request_told_is_not_told_again_after_a_pause_th
 
         async def restart() -> None:
             found = await house.registry.restart(LOCAL, session.id)
-            told = notice(found, *found.bindings.values())
-            assert told is not None
-            assert "(generation 1 to 2;" in told
+            delivery = take(found, *found.bindings.values())
+            assert delivery is not None
+            assert "(generation 1 to 2;" in delivery.text
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(restart)
