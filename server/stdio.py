@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -261,7 +261,9 @@ async def _receive(wire: _Given | _Wire, out: Any, stdio: Stdio) -> None:
             while (item := await wire.receive()) is not None:
                 if isinstance(item, SessionMessage):
                     stdio.came(item.message)
-                await out.send(item)
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    # The server may have ended before its client: the rest is read up to the end, and dropped.
+                    await out.send(item)
             stdio.left.set()
 
         tasks.start_soon(relay)
@@ -270,14 +272,18 @@ async def _receive(wire: _Given | _Wire, out: Any, stdio: Stdio) -> None:
 
 
 async def _send(wire: _Given | _Wire, messages: Any, stdio: Stdio, written: anyio.Event) -> None:
+    reads = True
     try:
         async with messages:
             async for item in messages:
-                await wire.send(item)
+                try:
+                    if reads:
+                        await wire.send(item)
+                except (ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    # The client reads no more; that it is gone is seen on the other side. Until then answers are
+                    # dropped here: a closed stream would be an error in whatever sends.
+                    reads = False
                 stdio.sent(item.message)
-    except (ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        # The client reads no more; that it is gone is seen on the other side.
-        pass
     finally:
         written.set()
 

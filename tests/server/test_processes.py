@@ -443,6 +443,23 @@ async def test_a_client_that_is_gone_ends_the_process(
         await until_gone(*(child.pid for child in children))
 
 
+async def test_answers_that_no_client_reads_are_dropped_without_a_traceback(
+    config: Path, tmp_path: Path
+) -> None:
+    """A client that was killed leaves requests in the pipe whose answers nobody reads."""
+    async with piped(config, tmp_path / "data") as pipes:
+        assert pipes.process.stderr is not None
+        await pipes.out.aclose()
+        for number in range(1, 30):
+            await pipes.send(tool_call(number, "session_create" if number < 5 else "session_list"))
+        await pipes.stdin.aclose()
+        with anyio.fail_after(20):
+            told = b"".join([piece async for piece in pipes.process.stderr]).decode()
+            assert await pipes.process.wait() == 0, told
+        assert "Traceback" not in told
+        assert "ERROR" not in told
+
+
 async def test_two_processes_share_a_data_folder_but_not_an_open_session(
     config: Path, tmp_path: Path
 ) -> None:

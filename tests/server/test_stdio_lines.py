@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,45 @@ def test_what_nobody_waits_for_is_not_answered(answers: Any) -> None:
         b"[" * 5000,
     )
     assert list(found) == ["last"]
+
+
+LATE = """
+import anyio, sys
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification
+from statehold.server.stdio import stdio_streams
+
+async def main():
+    note = SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="notifications/x"))
+    async with stdio_streams() as stdio:
+        if sys.argv[1] == "reads":
+            await stdio.read.receive()
+            await stdio.read.aclose()
+        else:
+            for _ in range(100):
+                await stdio.write.send(note)
+        await stdio.left.wait()
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.parametrize("side", ["reads", "writes"])
+def test_a_side_that_was_closed_first_ends_the_streams_without_an_error(side: str) -> None:
+    """A killed client reads no more, and a server that has ended takes no more of what the client had written."""
+    ping = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode() + b"\n"
+    with subprocess.Popen(
+        [sys.executable, "-c", LATE, side],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdin is not None
+        process.stdout.close()
+        process.stdin.write(ping * 100 if side == "reads" else b"")
+        process.stdin.close()
+        told = process.stderr.read().decode()
+        assert process.wait(20) == 0, told
+    assert told == ""
