@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -11,7 +12,7 @@ from house import Build, House
 from statehold.sessions.claims import Claim
 from statehold.sessions.errors import NameTaken, SessionLimit
 from statehold.sessions.policy import Policy
-from statehold.sessions.quota import MEASURE_SECONDS
+from statehold.sessions.quota import MEASURE_SECONDS, Quota
 from statehold.sessions.receipts import Receipts
 from statehold.sessions.records import Principal
 from statehold.sessions.router import Request
@@ -113,6 +114,27 @@ async def test_the_next_measurement_sees_what_others_stored(build: Build, tmp_pa
         assert await measured(house, ANN) > 500_000
         with pytest.raises(SessionLimit):
             await house.create(ANN)
+
+
+async def test_files_of_open_and_closed_sessions_count(build: Build):
+    policy = Policy(stored_bytes_per_principal=1_000_000)
+    async with build() as house:
+        made = [await house.create(ANN) for _ in range(2)]
+        await house.create(BOB)
+        await house.registry.close(ANN, made[0].id)
+        asked: list[str] = []
+
+        def files(ids: Sequence[str]) -> int:
+            asked.extend(ids)
+            return 600_000
+
+        spawn = house.registry.spawn
+        quota = Quota(house.store, house.clock, policy, spawn=spawn, files=files)
+        quota.admit(ANN.key, 1)
+        await house.until(lambda: quota.usage(ANN.key)["bytes"] >= 600_000)
+        assert sorted(asked) == sorted(session.id for session in made)
+        with pytest.raises(SessionLimit):
+            quota.admit(ANN.key, 400_000)
 
 
 async def test_a_repeated_operation_is_replayed_over_the_budget(build: Build):
