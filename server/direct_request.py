@@ -8,13 +8,15 @@ from typing import Any, Final, cast
 
 from mcp.server.connection import Connection
 from mcp.server.session import ServerSession
-from mcp_types import RequestParamsMeta
+from mcp_types import JSONRPCError, RequestParamsMeta
 from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 from starlette.requests import Request
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..sessions.services import JSON
 from .exchange import Exchange
+from .refusals import invalid_request
 from .sdk import RequestContext
 
 BODY_LIMIT: Final = 4 * 2**20
@@ -82,7 +84,10 @@ async def read(receive: Receive) -> tuple[bytes | None, list[Message]]:
 
 
 class WholeBody:
-    """Reads the body of a POST before `app` is asked, which would take a client that leaves meanwhile for a fault."""
+    """Reads the body of a POST before `app` is asked, which would take a client that leaves meanwhile for a fault.
+
+    It refuses a request whose id is null or a fraction, which the SDK would take for a notification, and a batch.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -92,8 +97,20 @@ class WholeBody:
             await self._app(scope, receive, send)
             return
         body, found = await read(receive)
+        refused = None if body is None else _refusal(body)
+        if refused is not None:
+            answer = refused.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            await JSONResponse(answer, status_code=400)(scope, receive, send)
+            return
         if body is not None or found[-1]["type"] != "http.disconnect":
             await self._app(scope, again(found, receive), send)
+
+
+def _refusal(body: bytes) -> JSONRPCError | None:
+    try:
+        return invalid_request(json.loads(body))
+    except (ValueError, RecursionError):
+        return None
 
 
 def again(found: list[Message], receive: Receive) -> Receive:

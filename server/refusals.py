@@ -11,6 +11,22 @@ from pydantic import ValidationError
 from ..sessions.members import UNREADABLE, members
 
 
+def invalid_request(found: object) -> types.JSONRPCError | None:
+    """Return the answer to a batch, and to a request whose id is neither a string nor an integer; else None."""
+    if isinstance(found, list):
+        message = "Invalid Request: batches are not supported; send one message at a time"
+    elif isinstance(found, dict) and "method" in found and "id" in found:
+        number = cast("dict[str, Any]", found)["id"]
+        if number is UNREADABLE or (isinstance(number, str | int) and not isinstance(number, bool)):
+            return None
+        message = "Invalid Request: the id of a request is a string or an integer"
+    else:
+        return None
+    # JSON-RPC 2.0, section 5: null where there is no valid id.
+    told = types.ErrorData(code=types.INVALID_REQUEST, message=message)
+    return types.JSONRPCError(jsonrpc="2.0", id=None, error=told)
+
+
 def refusal(line: bytes, error: ValidationError) -> types.JSONRPCError | None:
     """Return the answer to a line that is no message, None when it is no request: nobody waits for one then."""
     text = line.decode(errors="replace")
@@ -19,13 +35,16 @@ def refusal(line: bytes, error: ValidationError) -> types.JSONRPCError | None:
         found: Any = json.loads(text, strict=False)
     except (ValueError, RecursionError):
         found = members(text)
+    invalid = invalid_request(found)
+    if invalid is not None:
+        return invalid
     if not isinstance(found, dict) or "method" not in found:
         return None
     number = cast("dict[str, Any]", found).get("id")
     if number is UNREADABLE:
         # JSON-RPC 2.0, section 5: null where the id cannot be detected.
         number = None
-    elif not isinstance(number, str | int) or isinstance(number, bool):
+    elif number is None:
         return None
     # Not the errors of the fields, which hold what came.
     first = error.errors(include_url=False, include_input=False)[0]
@@ -37,4 +56,4 @@ def refusal(line: bytes, error: ValidationError) -> types.JSONRPCError | None:
     return types.JSONRPCError.model_construct(jsonrpc="2.0", id=number, error=told)
 
 
-__all__ = ["refusal"]
+__all__ = ["invalid_request", "refusal"]

@@ -7,6 +7,7 @@ itself serves pipes, sockets and terminals for half the work; on Windows it cann
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import stat
 import sys
@@ -22,7 +23,7 @@ from pydantic import ValidationError
 
 from ..tools.upstream.lines import encode
 from ..tools.upstream.pipe import PipeEnd
-from .refusals import refusal
+from .refusals import invalid_request, refusal
 from .sdk import create_context_streams
 
 LINE_LIMIT = 64 << 20
@@ -225,15 +226,24 @@ class _Wire:
         try:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValidationError as error:
-            answer = refusal(line, error)
-            if answer is None:
-                return error
+            return await self._refused(refusal(line, error), error)
+        if isinstance(message, types.JSONRPCNotification) and b'"id"' in line:
+            # The SDK takes a request whose id is null for a notification.
+            answer = invalid_request(json.loads(line))
+            if answer is not None:
+                return await self._refused(answer, ValueError(answer.error.message))
+        return SessionMessage(message)
+
+    async def _refused(
+        self, answer: types.JSONRPCError | None, error: Exception
+    ) -> Exception | None:
+        """Write the answer, where there is one. Return the error, None when the client reads no more."""
+        if answer is not None:
             try:
                 await self._write(encode(answer))
             except ConnectionError:
                 return None
-            return error
-        return SessionMessage(message)
+        return error
 
     async def send(self, message: SessionMessage) -> None:
         await self._write(encode(message.message))

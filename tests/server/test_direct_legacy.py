@@ -22,6 +22,7 @@ from mcp_types import CONNECTION_CLOSED
 
 from statehold.server.direct import BODY_LIMIT
 from statehold.server.direct_exchange import LegacyExchange, Question
+from statehold.server.direct_request import WholeBody
 from statehold.server.gateway import Gateway
 from statehold.server.mcp import Face
 from statehold.server.sdk import open_transport
@@ -470,6 +471,18 @@ async def test_what_is_odd_is_answered_by_the_sdk(odd: str, door: Door, one: JSO
     assert (ours.status, ours.type) == (theirs.status, theirs.type)
     if ours.text != theirs.text:
         assert stable(ours.answer) == stable(theirs.answer)
+
+
+@pytest.mark.parametrize("number", [b"null", b"1.5", b"[1]", b"a batch"])
+async def test_an_invalid_id_and_a_batch_are_refused_with_the_id_null(
+    door: Door, number: bytes
+) -> None:
+    line = b'{"jsonrpc": "2.0", "id": %b, "method": "ping"}' % number
+    asked = door.post(b"[" + line.replace(number, b"1") + b"]" if number == b"a batch" else line)
+    await asked.of(WholeBody(door.sdk))
+    assert asked.status == 400
+    answer = json.loads(asked.text)
+    assert (answer["id"], answer["error"]["code"]) == (None, -32600)
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-11-25", ""])

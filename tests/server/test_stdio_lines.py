@@ -93,6 +93,22 @@ def test_a_request_whose_id_cannot_be_read_is_refused_without_it(
     assert answers(line)[None]["code"] == -32700
 
 
+INVALID_IDS = [b"null", b"1.5", b"true", b"[1]"]
+
+
+@pytest.mark.parametrize("number", INVALID_IDS)
+def test_a_request_whose_id_is_invalid_is_refused_without_it(answers: Any, number: bytes) -> None:
+    found = answers(b'{"jsonrpc":"2.0","id":%b,"method":"ping"}' % number)
+    assert found[None]["code"] == -32600
+    assert "the id of a request" in found[None]["message"]
+
+
+def test_a_batch_is_refused(answers: Any) -> None:
+    found = answers(b'[{"jsonrpc":"2.0","id":8,"method":"ping"}]')
+    assert found[None]["code"] == -32600
+    assert "batches" in found[None]["message"]
+
+
 def test_what_nobody_waits_for_is_not_answered(answers: Any) -> None:
     found = answers(
         b"",
@@ -100,14 +116,9 @@ def test_what_nobody_waits_for_is_not_answered(answers: Any) -> None:
         b'{"jsonrpc":"2.0","id":1,"method":"cut',
         b'{"jsonrpc":"2.0","id":1,"method":"cut}',
         b'{"jsonrpc":"2.0","method":"notifications/\\ud800"}',
-        b'{"jsonrpc":"2.0","id":null,"method":5}',
-        b'{"jsonrpc":"2.0","id":true,"method":5}',
-        b'{"jsonrpc":"2.0","id":1.5,"method":5}',
-        b'{"jsonrpc":"2.0","id":[1],"method":5}',
         b'{"jsonrpc":"2.0","method":"notifications/x","params":{"id":6,"n":' + b"1" * 4301 + b"}}",
         b'{"jsonrpc":"2.0","id":7,"result":"\\ud800"}',
         b'{"jsonrpc":"2.0","id":7,"result":{"method":' + b"[" * 5000 + b"]" * 5000 + b"}}",
-        b'[{"jsonrpc":"2.0","id":8,"method":"ping"}]',
         b"[" * 5000,
     )
     assert list(found) == ["last"]
