@@ -205,11 +205,28 @@ class _Plain(GenerateJsonSchema):
 
 
 def schema_of(model: type[BaseModel], mode: Any = "validation") -> JSON:
-    """Return the JSON Schema of a model: 2020-12, without titles, references resolved where they are."""
+    """Return the JSON Schema of a model: 2020-12, without titles, `propertyNames` and references.
+
+    No model of ours contains itself.
+    """
     schema = model.model_json_schema(schema_generator=_Plain, mode=mode)
     _untitled(schema)
     schema.pop("description", None)
-    return schema
+    models: JSON = schema.pop("$defs", {})
+    return cast("JSON", _inlined(schema, models))
+
+
+def _inlined(node: Any, models: JSON) -> Any:
+    """Return a schema with each model in the place of its reference."""
+    if isinstance(node, list):
+        return [_inlined(one, models) for one in cast("list[Any]", node)]
+    if not isinstance(node, dict):
+        return node
+    schema = cast("JSON", node)
+    if isinstance(schema.get("$ref"), str):
+        own = {key: value for key, value in schema.items() if key != "$ref"}
+        return _inlined({**models[schema["$ref"].rpartition("/")[2]], **own}, models)
+    return {key: _inlined(one, models) for key, one in schema.items() if key != "propertyNames"}
 
 
 def _untitled(schema: JSON) -> None:

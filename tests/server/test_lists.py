@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import anyio
@@ -23,6 +24,7 @@ from mcp import Client, MCPError
 
 from statehold.server.config_load import load
 from statehold.server.daemon import opened
+from statehold.server.gateway import Gateway
 from statehold.server.mcp import Face
 
 OWN = [
@@ -114,6 +116,12 @@ async def test_our_own_tools_are_described(client: Client) -> None:
     assert "15 minutes" in described
     assert "7 days" in described
     assert "quick, second, broken" in described
+
+
+async def test_our_own_schemas_are_plain(gateway: Gateway) -> None:
+    for tool in gateway.own.values():
+        told = json.dumps(tool.definition())
+        assert not [key for key in ("$ref", "$defs", "propertyNames") if f'"{key}"' in told]
 
 
 async def test_a_broken_tool_is_repaired_or_dropped_alone(client: Client) -> None:

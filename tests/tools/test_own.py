@@ -52,6 +52,18 @@ def test_a_result_may_hold_null() -> None:
     assert schema["required"] == ["note"]
 
 
+class Holder(BaseModel):
+    found: list[Found]
+    values: dict[str, JsonValue]
+
+
+def test_a_schema_has_no_references_and_no_names_of_properties() -> None:
+    held = schema_of(Holder, "serialization")
+    assert held["properties"]["found"]["items"] == schema_of(Found, "serialization")
+    told = str([held, schema_of(Given)])
+    assert not [key for key in ("$ref", "$defs", "propertyNames") if key in told]
+
+
 def test_a_definition_has_the_session_as_it_is_named() -> None:
     assert "session_id" not in TOOL.definition(naming="pinned")["inputSchema"]["properties"]
     assert "required" not in TOOL.definition(naming="pinned")["inputSchema"]
