@@ -57,7 +57,10 @@ GLOBAL_FLAGS: list[Flag] = [
     (("--token-file",), {"metavar": "FILE", "help": "static bearer tokens (serve)"}),
     (
         ("--session-header",),
-        {"action": "store_true", "help": "mark session_id with x-mcp-header (serve)"},
+        {
+            "action": "store_true",
+            "help": "have clients repeat session_id as the header Mcp-Param-Session-Id, for a proxy to route by (serve)",
+        },
     ),
     (
         ("--log-level",),

@@ -259,8 +259,8 @@ class ServerSettings(Section):
     )
     session_header: bool = Field(
         default=False,
-        description="Mark `session_id` with `x-mcp-header`, so that modern clients also send it as a header that a proxy "
-        "can route by.",
+        description="Mark `session_id` with `x-mcp-header`, so that clients of 2026-07-28 also send it as the header "
+        "`Mcp-Param-Session-Id`, by which a proxy can route the calls of a session to one node.",
     )
     session: Name | None = Field(
         default=None,
