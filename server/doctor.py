@@ -34,7 +34,13 @@ def run(arguments: Namespace) -> int:
     """Print every finding; the exit code is 1 when one of them is a failure."""
     from .doctor_browser import check_browser, install_missing
     from .doctor_data import check_children, check_folder, check_store
-    from .doctor_system import check_files, check_programs, check_python, check_services
+    from .doctor_system import (
+        check_files,
+        check_programs,
+        check_python,
+        check_services,
+        check_tool_names,
+    )
 
     config, configured = _configuration(arguments)
     checks: list[Check] = [check_python, check_programs]
@@ -42,6 +48,8 @@ def run(arguments: Namespace) -> int:
         checks += [check_services, check_browser, check_tokens, check_files]
     if not config.ephemeral:
         checks += [check_folder, check_store, check_children]
+    if configured.status != "fail" and not config.ephemeral:
+        checks.append(check_tool_names)
     if configured.status != "fail" and (arguments.install or not arguments.json):
         install_missing(config, consent=arguments.install)
     found = [configured]

@@ -92,6 +92,22 @@ def check_services(config: Config) -> Iterator[Finding]:
             yield Finding(f"service {name}", "fail", f"no program {service.command}", remedy)
 
 
+def check_tool_names(config: Config) -> Iterator[Finding]:
+    """Name the tools that go by another name, as far as services were started before with this configuration."""
+    from ..tools.upstream.identity import config_hash
+    from ..tools.upstream.profile_file import ProfileFile
+    from .tool_names import configured_renames
+
+    kept = {
+        name: ProfileFile(config.data, name, config_hash(service)).read()
+        for name, service in config.upstreams().items()
+    }
+    tools = {name: profile.tools for name, profile in kept.items() if profile is not None}
+    for name, line in configured_renames(config, tools).items():
+        renamed, _, remedy = line.rpartition("; ")
+        yield Finding(f"tools of {name}", "warn", renamed, remedy)
+
+
 def _find(command: str, env: Mapping[str, str]) -> str | None:
     return shutil.which(command, path=env.get("PATH"))
 

@@ -39,6 +39,7 @@ from ..tools.own import OwnTool
 from ..tools.session_tools import SessionTools
 from ..tools.state_tools import StateTools
 from ..tools.upstream.config import UpstreamConfig
+from ..tools.upstream.service import UpstreamService
 from .config import Config, ServiceConfig
 from .own_calls import OwnCalls
 from .repeats import Repeats
@@ -55,9 +56,10 @@ PATIENCE_SECONDS = 10.0
 class Gateway:
     """The sessions and services of one process. `async with` opens it; leaving it drains.
 
-    Services are probed in the background as soon as it is open. The tool list waits for them a few seconds; a call waits
-    for nothing but the service it is for. A service that cannot be probed contributes no tools until it can. Whoever waits
-    for a probe when the gateway is left is refused with ServiceUnavailable.
+    Services are probed in the background as soon as it is open. What an earlier process kept of a service is offered at
+    once, and clients are told when the probe finds another list. The tool list waits a few seconds for the other services;
+    a call waits for nothing but the service it is for. A service that cannot be probed contributes no other tools until it
+    can. Whoever waits for a probe when the gateway is left is refused with ServiceUnavailable.
     """
 
     def __init__(
@@ -88,6 +90,8 @@ class Gateway:
         self.on_resources: list[Callable[[str, str | None, str], None]] = []
         """Told of a changed resource: service, session (None: any), URI (empty: the list changed). Must not block."""
         self._tools: dict[str, Sequence[ToolSpec]] = {}
+        self._recalled: set[str] = set()
+        """Services whose tools are those that an earlier process kept, and were not probed yet."""
         self._problems: dict[str, str] = {}
         self._renames: dict[str, str] = {}
         self._catalogs: dict[Naming, Catalog] = {}
@@ -119,6 +123,7 @@ class Gateway:
         )
         self.own = {tool.name: tool for tools in sets for tool in tools.tools(chosen)}
         self._patient_until = anyio.current_time() + PATIENCE_SECONDS
+        await self._recall()
         self.registry.spawn(self._probe)
         return self
 
@@ -148,10 +153,10 @@ class Gateway:
 
     def _seen(self, name: str, service: Service) -> JSON:
         tools = self._tools.get(name)
-        unavailable = "unavailable" if name in self._problems else "starting"
+        status = "starting" if tools is None else "available"
         return {
             "service": name,
-            "status": unavailable if tools is None else "available",
+            "status": "unavailable" if name in self._problems else status,
             "problem": self._problems.get(name),
             "renamed": self._renames.get(name),
             "tools": None if tools is None else len(tools),
@@ -172,8 +177,15 @@ class Gateway:
 
     async def _patient(self) -> None:
         with anyio.CancelScope(deadline=self._patient_until):
-            await self._probed.wait()
+            while not self._probed.is_set() and any(
+                self._is_unknown(name) for name in self.services
+            ):
+                await self._more.wait()
         self._refuse_when_stopped()
+
+    def _is_unknown(self, name: str) -> bool:
+        """Whether the first probe of a service still runs, and no earlier process kept its tools."""
+        return name not in self._tools and name not in self._problems
 
     async def entry(self, name: str, naming: Naming) -> Entry | None:
         """Return where a call of a tool goes, None for an unknown tool.
@@ -203,8 +215,7 @@ class Gateway:
         for name in self.services:
             if name == entry.service:
                 return False
-            waiting = name not in self._tools and name not in self._problems
-            if waiting and self._offer(name).may_have(entry.name):
+            if self._is_unknown(name) and self._offer(name).may_have(entry.name):
                 return True
         return False
 
@@ -246,6 +257,13 @@ class Gateway:
         await self._probed.wait()
         self._refuse_when_stopped()
 
+    async def _recall(self) -> None:
+        """Offer what earlier processes kept of the services, before anything is asked."""
+        for name, service in self.services.items():
+            if isinstance(service, UpstreamService) and await service.recall():
+                self._recalled.add(name)
+                self._offered(name, await service.tools())
+
     async def _probe(self) -> None:
         try:
             async with anyio.create_task_group() as tasks:
@@ -266,8 +284,11 @@ class Gateway:
             raise ServiceUnavailable("Statehold is stopping.", recovery="Open it again.")
 
     async def _probe_first(self, name: str, service: Service) -> None:
+        recalled = name in self._recalled
         tools = await self._probe_one(name, service)
-        if tools is not None:
+        if tools is not None and recalled:
+            await self.update_tools(name, tools)
+        elif tools is not None:
             late = anyio.current_time() > self._patient_until
             self._offered(name, tools)
             if late:
@@ -291,6 +312,8 @@ class Gateway:
 
     async def _probe_one(self, name: str, service: Service) -> Sequence[ToolSpec] | None:
         try:
+            if isinstance(service, UpstreamService) and name in self._recalled:
+                await self._renew(service)
             tools = await service.tools()
         except SessionError as error:
             if self._problems.get(name) != error.message:
@@ -300,6 +323,13 @@ class Gateway:
         self._problems.pop(name, None)
         logger.info("service %s is available: %d tools", name, len(tools))
         return tools
+
+    async def _renew(self, service: UpstreamService) -> None:
+        before = service.prompts
+        await service.refresh()
+        self._recalled.discard(service.name)
+        if service.prompts != before:
+            await self.prompts_changed()
 
     async def _probe_again(self) -> None:
         while self._problems:
@@ -415,7 +445,10 @@ class Gateway:
         trouble = self.store.trouble
         return {
             "status": "draining" if self.registry.draining else "failing" if trouble else "ok",
-            "services": {"ok": len(self._tools), "unavailable": unavailable},
+            "services": {
+                "ok": len(self._tools.keys() - self._problems),
+                "unavailable": unavailable,
+            },
             **({} if trouble is None else {"reason": trouble}),
         }
 

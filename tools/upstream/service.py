@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from weakref import WeakSet
 
 import anyio
+import anyio.to_thread
 from mcp.shared.inbound import mcp_param_headers
 
 from ...sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
@@ -32,6 +33,7 @@ from .ledger import Ledger
 from .places import Place, Places
 from .probe import HeaderMap, Profile, header_map, probed
 from .process import ProcessLimits
+from .profile_file import ProfileFile
 from .redaction import Secrets
 from .sse import sse_channel
 from .stdio import stdio_channel
@@ -98,7 +100,8 @@ class UpstreamService:
         self.call_seconds = config.call_seconds or call_seconds
         self.checkpoint_seconds = checkpoint_of(config.recipe)
         self.profile: Profile | None = None
-        """What the last probe found, None before the first."""
+        """What the last probe found; before the first, what recall() found, or None."""
+        self._file = ProfileFile(data, name, self.config_hash)
         self.ledger = ledger
         self._base = base
         self._limits = limits
@@ -123,7 +126,7 @@ class UpstreamService:
 
     @property
     def connect_seconds(self) -> float:
-        """How long opening a connection may take; longer for a command that this process has not started yet."""
+        """How long opening a connection may take; longer for a command that was not started yet here."""
         first = self.config.first_connect_seconds
         if self._started or first is None or self.transport != "stdio":
             return self.config.connect_seconds
@@ -148,6 +151,15 @@ class UpstreamService:
     @property
     def prompts(self) -> Sequence[JSON]:
         return () if self.profile is None else self.profile.prompts
+
+    async def recall(self) -> bool:
+        """Take over what an earlier process with this configuration found. Returns whether there is such a profile."""
+        if self.profile is None:
+            kept = await anyio.to_thread.run_sync(self._file.read)
+            if self.profile is None and kept is not None:
+                self._started = True
+                self._take(kept)
+        return self.profile is not None
 
     async def tools(self) -> Sequence[ToolSpec]:
         """Return its tools, asking a throw-away connection the first time. One probe serves all who wait for it.
@@ -217,7 +229,7 @@ class UpstreamService:
         try:
             async with self._throw_away(probe) as connection:
                 with anyio.fail_after(self.connect_seconds):
-                    self.profile = await probed(connection)
+                    found = await probed(connection)
         except TimeoutError:
             raise ServiceUnavailable(
                 f"{self.name} did not list its tools within {self.connect_seconds:g} seconds."
@@ -228,6 +240,13 @@ class UpstreamService:
             ) from error
         finally:
             await self._places.forget(probe.id)
+        changed = found != self.profile
+        self._take(found)
+        if changed:
+            await anyio.to_thread.run_sync(self._file.write, found)
+
+    def _take(self, profile: Profile) -> None:
+        self.profile = profile
         self._header_maps = {spec.name: header_map(spec) for spec in self._known()}
 
     @asynccontextmanager

@@ -1,0 +1,150 @@
+"""What a service offered before a restart is offered at once, and renewed in the background."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from front import JSON, Running, service, serving, toml
+from mcp import Client
+
+from statehold.server.cli import main
+from statehold.server.cli_parser import OK
+
+# Answers `initialize` when the file `go` is there, and lists the tools that the file `names` names.
+UPSTREAM = """
+import json, os, sys, time
+folder = sys.argv[1]
+def send(request, result):
+    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+for line in sys.stdin:
+    request = json.loads(line)
+    if request["method"] == "initialize":
+        while not os.path.exists(folder + "/go"):
+            time.sleep(0.02)
+        send(request, {"protocolVersion": request["params"]["protocolVersion"],
+                       "capabilities": {"tools": {}}, "serverInfo": {"name": "gated", "version": "1"}})
+    elif request["method"] == "tools/list":
+        names = open(folder + "/names").read().split()
+        send(request, {"tools": [{"name": n, "inputSchema": {"type": "object"}} for n in names]})
+    elif "id" in request:
+        send(request, {})
+"""
+
+
+class Gated:
+    """An upstream that starts when the test says so, and its configuration."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.config = folder / "statehold.toml"
+        self.program = folder / "gated.py"
+        self.program.write_text(UPSTREAM)
+        self.offer("before")
+        self.open()
+        self.configure()
+
+    def offer(self, names: str) -> None:
+        (self.folder / "names").write_text(names)
+
+    def open(self) -> None:
+        (self.folder / "go").touch()
+
+    def shut(self) -> None:
+        (self.folder / "go").unlink()
+
+    def configure(self, **options: Any) -> None:
+        gated = service("quick") | {"args": ["-S", "-E", str(self.program), str(self.folder)]}
+        services = {"gated": gated | {"era": "legacy"} | options}
+        self.config.write_text(toml({"services": services}))
+
+    def run(self, use: Any) -> None:
+        with serving(self.config, self.data) as running:
+            anyio.run(use, running)
+            assert running.stop() == 0
+
+
+@pytest.fixture
+def gated(tmp_path: Path) -> Gated:
+    return Gated(tmp_path)
+
+
+async def offered(client: Client) -> set[str]:
+    tools = {tool.name for tool in (await client.list_tools()).tools}
+    return tools & {"before", "after"}
+
+
+async def first(running: Running) -> None:
+    async with Client(running.url + "/mcp", cache=None) as client:
+        assert await offered(client) == {"before"}
+
+
+def test_a_restart_lists_the_tools_at_once_and_tells_when_they_changed(gated: Gated) -> None:
+    gated.run(first)
+    gated.shut()
+    gated.offer("before after")
+
+    async def again(running: Running) -> None:
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(Client(running.url + "/mcp", cache=None))
+            changes = await stack.enter_async_context(client.listen(tools_list_changed=True))
+            # The upstream does not answer yet: only the kept list can be this one.
+            assert await offered(client) == {"before"}
+            gated.open()
+            with anyio.fail_after(30):
+                await anext(aiter(changes))
+            assert await offered(client) == {"before", "after"}
+
+    gated.run(again)
+
+    async def third(running: Running) -> None:
+        async with Client(running.url + "/mcp", cache=None) as client:
+            assert await offered(client) == {"before", "after"}
+        gated.open()
+
+    gated.shut()
+    gated.run(third)
+
+
+@pytest.mark.parametrize("change", ["configuration", "damage"])
+def test_a_kept_list_that_does_not_fit_is_ignored(gated: Gated, change: str) -> None:
+    gated.run(first)
+    gated.offer("after")
+    (kept,) = (gated.data / "profiles").iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o600
+    if change == "configuration":
+        gated.configure(env={"ANOTHER": "1"})
+    else:
+        kept.write_text(kept.read_text()[:-20])
+
+    async def again(running: Running) -> None:
+        async with Client(running.url + "/mcp", cache=None) as client:
+            assert await offered(client) == {"after"}
+
+    gated.run(again)
+
+
+def test_the_doctor_names_renamed_tools_of_services_that_ran_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, data = tmp_path / "statehold.toml", tmp_path / "data"
+    services: JSON = {name: service("naming", "read_file") for name in ("one", "two")}
+    config.write_text(toml({"services": services}))
+
+    async def use(running: Running) -> None:
+        async with Client(running.url + "/mcp", cache=None) as client:
+            await client.list_tools()
+
+    with serving(config, data) as running:
+        anyio.run(use, running)
+        assert running.stop() == 0
+    assert main(["doctor", "--json", "--config", str(config), "--data", str(data)]) == OK
+    checks: list[JSON] = json.loads(capsys.readouterr().out)["checks"]
+    (found,) = [check for check in checks if check["name"] == "tools of two"]
+    assert "read_file is two_read_file" in found["detail"]
+    assert "prefix in [services.two]" in found["remedy"]

@@ -1,0 +1,103 @@
+"""What an upstream offered when it was last asked, kept on disk for the next start."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ...sessions.services import JSON, ToolSpec
+from .era import Peer
+from .places import private_folder
+from .probe import Profile
+
+logger = logging.getLogger("statehold.upstream")
+
+FOLDER = "profiles"
+
+
+class _Content(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    format: Literal[1]
+    service: str
+    config_hash: str
+    peer: Peer
+    tools: list[tuple[str, JSON]]
+    prompts: list[JSON]
+
+
+class ProfileFile:
+    """The file of one service, `<data>/profiles/<digest of its name>.json`; nothing without a data folder.
+
+    It holds the profile of one configuration: another `config_hash` makes it foreign, and the next write() replaces it.
+    Its methods block, and may run in any thread; several processes may share a data folder.
+    """
+
+    def __init__(self, data: Path | None, service: str, config_hash: str) -> None:
+        self._service = service
+        self._config_hash = config_hash
+        digest = hashlib.sha256(service.encode(errors="surrogatepass")).hexdigest()[:32]
+        self._path = None if data is None else data / FOLDER / f"{digest}.json"
+
+    def read(self) -> Profile | None:
+        """Return the kept profile; None when there is none, or it is damaged or of another configuration."""
+        if self._path is None:
+            return None
+        try:
+            found = _Content.model_validate(json.loads(self._path.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, ValidationError, RecursionError) as error:
+            logger.info(
+                "the kept tool list of %s is ignored: %s", self._service, type(error).__name__
+            )
+            return None
+        if (found.service, found.config_hash) != (self._service, self._config_hash):
+            return None
+        tools = tuple(ToolSpec(name, definition) for name, definition in found.tools)
+        return Profile(found.peer, tools, tuple(found.prompts))
+
+    def write(self, profile: Profile) -> None:
+        """Keep a profile, for the user alone. A failure is logged: the next start asks the upstream then."""
+        if self._path is None:
+            return
+        try:
+            self._replace(self._path, self._text(profile))
+        except (OSError, ValueError, RecursionError) as error:
+            logger.warning("the tool list of %s is not kept: %s", self._service, error)
+
+    def _text(self, profile: Profile) -> str:
+        # Not by pydantic: an upstream may send half a surrogate pair, which has no UTF-8.
+        return json.dumps(
+            {
+                "format": 1,
+                "service": self._service,
+                "config_hash": self._config_hash,
+                "peer": asdict(profile.peer),
+                "tools": [(spec.name, spec.definition) for spec in profile.tools],
+                "prompts": profile.prompts,
+            }
+        )
+
+    def _replace(self, path: Path, text: str) -> None:
+        private_folder(path.parent)
+        # mkstemp() makes a file of mode 0600.
+        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=".draft-")
+        try:
+            with os.fdopen(handle, "w", encoding="ascii") as opened:
+                opened.write(text)
+            Path(draft).replace(path)
+        except BaseException:
+            Path(draft).unlink(missing_ok=True)
+            raise
+
+
+__all__ = ["FOLDER", "ProfileFile"]
