@@ -57,9 +57,12 @@ class Notebook:
 
     def run(self) -> None:
         for line in sys.stdin.buffer:
-            message: JSON = json.loads(line)
+            try:
+                message = _members(json.loads(line))
+            except ValueError:
+                continue
             if "method" in message and "id" in message:
-                self._answer(message["id"], message["method"], message.get("params") or {})
+                self._answer(message["id"], message["method"], _members(message.get("params")))
 
     def _answer(self, request: Any, method: str, params: JSON) -> None:
         try:
@@ -84,7 +87,7 @@ class Notebook:
         if method == "tools/list":
             return {"tools": TOOLS}
         if method == "tools/call":
-            return self._call(str(params.get("name")), params.get("arguments") or {})
+            return self._call(str(params.get("name")), _members(params.get("arguments")))
         raise Refused(METHOD_NOT_FOUND, f"Method not found: {method}")
 
     def _call(self, name: str, arguments: JSON) -> JSON:
@@ -99,18 +102,19 @@ class Notebook:
             elif name != "read_notes":
                 raise Refused(INVALID_PARAMS, f"Unknown tool: {name}")
         except KeyError as missing:
-            # A result, not a JSON-RPC error: a model reads it and can correct its call.
-            return {
-                "content": [{"type": "text", "text": f"{missing.args[0]} is missing."}],
-                "isError": True,
-            }
+            return _wrong(f"{missing.args[0]} is missing.")
+        except TypeError:
+            return _wrong("notes should be a list of texts.")
         return _told({"notes": self.notes})
 
     def _think(self, request: Any, params: JSON) -> None:
         """Answer later. That it has begun is said at once, to a caller who wants to know."""
-        arguments: JSON = params.get("arguments") or {}
-        meta: JSON = params.get("_meta") or {}
-        seconds = float(arguments.get("seconds", 1))
+        arguments, meta = _members(params.get("arguments")), _members(params.get("_meta"))
+        try:
+            seconds = max(0.0, min(float(arguments.get("seconds", 1)), threading.TIMEOUT_MAX))
+        except (TypeError, ValueError, OverflowError):
+            self._write({"id": request, "result": _wrong("seconds should be a number.")})
+            return
         answer = {"id": request, "result": _told({"thought": "42"})}
         timer = threading.Timer(seconds, self._write, [answer])
         timer.daemon = True
@@ -125,6 +129,16 @@ class Notebook:
         with self._writing:
             sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
+
+
+def _members(found: Any) -> JSON:
+    """Return an object; anything else that a client sent in its place has no members."""
+    return found if isinstance(found, dict) else {}
+
+
+def _wrong(problem: str) -> JSON:
+    """Return a result, not a JSON-RPC error: a model reads it and can correct its call."""
+    return {"content": [{"type": "text", "text": problem}], "isError": True}
 
 
 def _told(found: JSON) -> JSON:

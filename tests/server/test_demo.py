@@ -168,3 +168,32 @@ def test_the_notebook_refuses_what_it_does_not_know() -> None:
     assert [answers[n]["error"]["code"] for n in (2, 3)] == [-32601, -32602]
     assert answers[4]["result"]["isError"]
     assert answers[5]["result"]["structuredContent"]["thought"] == "42"
+
+
+def test_the_demo_server_survives_wrong_arguments() -> None:
+    calls: list[JSON] = [
+        {"name": "think", "arguments": {"seconds": "long"}},
+        {"name": "think", "arguments": {"seconds": None}},
+        {"name": "think", "arguments": {"seconds": 10**400}},
+        {"name": "set_notes", "arguments": {"notes": 5}},
+        {"name": "write_note", "arguments": [1]},
+    ]
+    lines = [b"no JSON", b"[1]"]
+    lines += [
+        json.dumps({"id": number, "method": "tools/call", "params": params}).encode()
+        for number, params in enumerate(calls)
+    ]
+    lines.append(b'{"id": "last", "method": "ping", "params": []}')
+    done = subprocess.run(
+        [sys.executable, "-m", "statehold.server.demo_server"],
+        input=b"\n".join([*lines, b""]),
+        capture_output=True,
+        timeout=30,
+        check=True,
+    )
+    *answers, last = [json.loads(line) for line in done.stdout.splitlines()]
+    texts = [answer["result"]["content"][0]["text"] for answer in answers]
+    assert all(answer["result"]["isError"] for answer in answers)
+    assert texts[0] == texts[1] == texts[2] == "seconds should be a number."
+    assert texts[3:] == ["notes should be a list of texts.", "text is missing."]
+    assert last["result"] == {}
