@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import threading
-from typing import Any
+from typing import Any, cast
 
 JSON = dict[str, Any]
 
@@ -133,7 +133,7 @@ class Notebook:
 
 def _members(found: Any) -> JSON:
     """Return an object; anything else that a client sent in its place has no members."""
-    return found if isinstance(found, dict) else {}
+    return cast(JSON, found) if isinstance(found, dict) else {}
 
 
 def _wrong(problem: str) -> JSON:
