@@ -62,11 +62,15 @@ class Client(httpx2.AsyncClient):
         listening = request.headers.get(MCP_METHOD_HEADER) == LISTEN
         try:
             response = await super().send(request, **options)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             if listening:
                 return _unreachable(request)
             self._note_unsent(request)
-            raise
+            url = request.url
+            port = f":{url.port}" if url.port is not None else ""
+            place = f"{url.scheme}://{url.host}{port}"
+            cause = str(error).rstrip(".") or "no answer"
+            raise type(error)(f"{cause} at {place}", request=request) from error
         except httpx2.TransportError:
             if listening:
                 return _unreachable(request)

@@ -586,3 +586,12 @@ async def test_the_description_of_a_check_holds_no_secret(serving: Serving) -> N
     assert "exited with code 7" in report.error
     assert "not set" not in report.error
     assert "Secrets" not in json.dumps(report.error)
+
+
+@pytest.mark.parametrize("path", ["mcp", "sse"])
+async def test_an_address_that_nothing_listens_on_is_named(path: str) -> None:
+    transport = "sse" if path == "sse" else "http"
+    config = UpstreamConfig(url=f"http://127.0.0.1:9/{path}", type=transport)
+    with pytest.raises(ServiceUnavailable) as caught:
+        await UpstreamService("gone", config).open(view(), None)
+    assert "All connection attempts failed at http://127.0.0.1:9." in caught.value.message
