@@ -74,6 +74,7 @@ def load(
     """
     environ = os.environ if environ is None else environ
     _refuse_unknown(environ)
+    config_named_by = "--config" if config else CONFIG_VARIABLE
     config = config or environ.get(CONFIG_VARIABLE)
     services = services or environ.get(SERVICES_VARIABLE)
     layers = [
@@ -82,7 +83,7 @@ def load(
     ]
     if config:
         path = Path(config).expanduser().absolute()
-        layers.append(Layer(str(config), path.parent, _from_toml(path)))
+        layers.append(Layer(str(config), path.parent, _from_toml(path, config_named_by)))
     if services:
         path = Path(services).expanduser().absolute()
         layers.append(Layer(str(services), path.parent, {"services": read_services(path)}))
@@ -140,8 +141,8 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
         raise ConfigError(f"{variable}: is not a setting; {hint or 'see docs/configuration.md'}")
 
 
-def _from_toml(path: Path) -> JSON:
-    text = read_text(path, "--config")
+def _from_toml(path: Path, named_by: str) -> JSON:
+    text = read_text(path, named_by)
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -498,7 +498,7 @@ def test_mistake_in_the_file_of_a_client_is_one_line_that_names_it(
         ("STATEHOLD_SERVER__PORT", "99999", "should be less than or equal to 65535, found '99999'"),
         ("STATEHOLD_TIMEOUTS", "[1", "should be a table of settings"),
         ("STATEHOLD_SERVICES", f"{{{SECRET}", "should be a table of settings"),
-        ("STATEHOLD_CONFIG", "/none.toml", "there is no such file; correct --config"),
+        ("STATEHOLD_CONFIG", "/none.toml", "there is no such file; correct STATEHOLD_CONFIG"),
         ("STATEHOLD_SERVICES_FILE", "/none.json", "there is no such file; correct --services"),
         ("STATEHOLD_SERVICES__S__ENV__KEY", SECRET, "cannot be given one by one"),
     ],
