@@ -118,7 +118,7 @@ def walk(parser: Parser) -> Iterator[Parser]:
 
 
 def _hint(word: str, words: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(words), n=1)
+    near = difflib.get_close_matches(word, list(words), n=1, cutoff=0.7)
     return f", did you mean {near[0]}?" if near else ""
 
 

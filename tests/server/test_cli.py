@@ -172,6 +172,7 @@ def test_flags_count_before_and_after_the_command() -> None:
     ("words", "found"),
     [
         (["--prot", "1"], "there is no option --prot, did you mean --port?; see statehold --help"),
+        (["--bogus"], "there is no option --bogus; see statehold --help"),
         (["serve", "--verbose"], "there is no option --verbose"),
         (["seve"], "there is no 'seve', did you mean serve?"),
         (["sessions"], "required: ACTION; see statehold sessions --help"),
