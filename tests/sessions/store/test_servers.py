@@ -20,7 +20,7 @@ from sqlalchemy import Connection, event, inspect, text
 from store_making import NODE, OTHER, Sessions, node_record, version_of
 
 from statehold.sessions.errors import SessionLimit, StoreUnavailable
-from statehold.sessions.records import HistoryFilter, StateRecord
+from statehold.sessions.records import HistoryFilter, Principal, StateRecord
 from statehold.sessions.store import SQLStore, Write, connections, sql
 from statehold.sessions.store import upgrade as upgrade_module
 from statehold.sessions.store.dialect import RemoteDatabase, mysql
@@ -321,6 +321,27 @@ async def test_a_database_of_an_earlier_schema_is_upgraded(
         assert (found.id, await version_of(store)) == ("sh_a", 3)
         assert await store.check() == []
         assert upgrade_module.HEAD == HEAD
+
+
+async def test_the_sessions_of_all_clients_of_a_user_become_the_users(
+    server: DatabaseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two open sessions of one name, the one that was used last keeps it."""
+    url = server.fresh()
+    with monkeypatch.context() as earlier, server.connection(url) as connection:
+        earlier.setattr(upgrade_module, "HEAD", "0003")
+        upgrade_module.migrate(connection, None)
+        for number, client in enumerate(("one", "two")):
+            row = {**_SESSION, "id": f"'sh_{client}'", "used_at": f"{number}.5"}
+            row["owner"] = f"'4.3:home{client}ben'"
+            insert = f"INSERT INTO session ({', '.join(row)}) VALUES ({', '.join(row.values())})"
+            connection.exec_driver_sql(insert)
+    async with _store(url) as store:
+        ben = Principal(issuer="home", subject="ben").key
+        assert sorted(await store.ids(ben)) == ["sh_one", "sh_two"]
+        found = await store.find(ben, "", "work")
+        assert found is not None
+        assert found.id == "sh_two"
 
 
 _SESSION = {

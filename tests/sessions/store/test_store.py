@@ -110,6 +110,22 @@ async def test_names_that_only_look_alike_are_different(store: Store, sessions: 
         assert (found.id, found.name) == (f"sh_{number}", name)
 
 
+async def test_what_an_owner_stores_is_counted_closed_sessions_included(
+    store: Store, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a", "browser", owner="ann")
+    before = await store.usage("ann")
+    data = SnapshotRecord(
+        session_id="sh_a", service="browser", seq=1, taken_at=2.0, epoch=1, data=b"\0" * 50_000
+    )
+    await store.write(write("sh_a", snapshots=[data]))
+    await store.write(write("sh_a", session={"status": Status.CLOSED}))
+    assert 0 < before < 10_000
+    assert await store.usage("ann") - before >= 50_000
+    assert await store.ids("ann") == ["sh_a"]
+    assert (await store.usage("bob"), await store.ids("bob")) == (0, [])
+
+
 async def test_nothing_is_found_of_an_id_that_is_not_there(store: Store) -> None:
     assert await store.get("sh_x") is None
     assert await store.state("sh_x") is None
