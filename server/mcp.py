@@ -167,10 +167,9 @@ class Face(Server[dict[str, Any]]):
     ) -> Any:
         refuse_cursor(params)
         catalog = await self._gateway.catalog(self._naming(ctx))
-        tools = catalog.definitions
         if not is_modern(ctx):
-            return {"tools": tools}
-        return {"tools": tools, "resultType": "complete"}
+            return {"tools": catalog.legacy_definitions}
+        return {"tools": catalog.definitions, "resultType": "complete"}
 
     async def _set_level(
         self, ctx: RequestContext, params: types.SetLevelRequestParams

@@ -24,6 +24,7 @@ from .schema import (
     admit_argument,
     argument_names,
     is_object_schema,
+    is_schema,
     sound_object_schema,
     spell_out_booleans,
 )
@@ -140,6 +141,8 @@ class Catalog:
             *self.own.values(),
             *(entry.definition for entry in self.entries.values()),
         ]
+        self.legacy_definitions: list[JSON] = [_for_legacy(tool) for tool in self.definitions]
+        """The same for clients before 2026-07-28, which know output schemas of objects only."""
         self._schemas = {tool["name"]: tool["inputSchema"] for tool in self.definitions}
         self.with_headers = frozenset(
             name for name, schema in self._schemas.items() if x_mcp_header_map(schema)
@@ -182,6 +185,12 @@ class Catalog:
         self.entries[name] = Entry(name, offer.service, spec.name, definition, argument)
 
 
+def _for_legacy(definition: JSON) -> JSON:
+    if "outputSchema" not in definition or is_object_schema(definition["outputSchema"]):
+        return definition
+    return {key: value for key, value in definition.items() if key != "outputSchema"}
+
+
 def _free_name(name: str, used: Container[str]) -> str:
     numbered = (f"{name}_{number}" for number in itertools.count(2))
     return next(found for found in itertools.chain((name,), numbered) if found not in used)
@@ -210,10 +219,8 @@ def sanitised(definition: JSON, service: str) -> JSON | None:
         )
     spell_out_booleans(found["inputSchema"])
     output = found.get("outputSchema")
-    if output is not None and not is_object_schema(output):
-        logger.warning(
-            "service %s: output schema of %s dropped: its root is no object", service, name
-        )
+    if output is not None and not (isinstance(output, dict) and is_schema(output)):
+        logger.warning("service %s: output schema of %s dropped: invalid", service, name)
         del found["outputSchema"]
     # Tasks of 2025-11-25 do not exist behind a session; the field alone would promise them.
     found.pop("execution", None)

@@ -318,7 +318,7 @@ def test_what_is_sound_passes_as_it_is() -> None:
         ("title", 5),
         ("description", ["d"]),
         ("_meta", "m"),
-        ("outputSchema", {"type": "array"}),
+        ("outputSchema", {"type": 5}),
         ("outputSchema", {"type": "object", "properties": 5}),
         ("outputSchema", "s"),
         ("execution", {"taskSupport": "required"}),
@@ -328,6 +328,12 @@ def test_a_broken_part_costs_a_tool_that_part_only(part: str, broken: Any) -> No
     sound = {"name": "t", "inputSchema": {"type": "object"}}
     for other in ({}, {"title": "T"} if part != "title" else {"description": "d"}):
         assert sanitised({**sound, **other, part: broken}, "s") == {**sound, **other}
+
+
+def test_an_output_that_is_no_object_is_described_to_clients_that_know_it() -> None:
+    catalog = Catalog([Offer("service", [spec("t", outputSchema={"type": "array"})])])
+    assert catalog.definitions[0]["outputSchema"] == {"type": "array"}
+    assert "outputSchema" not in catalog.legacy_definitions[0]
 
 
 def test_two_broken_parts_cost_both() -> None:
