@@ -10,7 +10,7 @@ import anyio
 
 from ..sessions.lifecycle import Status
 from ..sessions.records import NodeRecord, SessionRecord
-from ..sessions.session import seconds_of
+from ..sessions.views import seconds_of
 from .control import ControlRefused, ControlUnavailable, ask
 
 JSON = dict[str, Any]

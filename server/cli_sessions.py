@@ -15,8 +15,8 @@ import anyio
 from ..sessions.errors import StoreUnavailable
 from ..sessions.lifecycle import OPEN, Status
 from ..sessions.records import LOCAL, JournalKind, JournalRecord, SessionFilter, SessionRecord
-from ..sessions.session import describe, describe_binding, expiry, timestamp
 from ..sessions.store import SQLStore
+from ..sessions.views import describe, describe_binding, expiry, timestamp
 from .cli import complain
 from .cli_changes import Changer, Refused
 from .cli_choices import chosen

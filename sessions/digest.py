@@ -12,8 +12,8 @@ import orjson
 
 from .redaction import Redactor
 from .services import JSON
-from .session import timestamp
 from .store.base import Tally
+from .views import timestamp
 
 LAST_CALLS: Final = 5
 LAST_ERRORS: Final = 3

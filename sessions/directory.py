@@ -25,8 +25,9 @@ from .limits import Budget
 from .reaper import Reaper
 from .records import BindingStatus, Principal, SessionFilter, SessionRecord, StateRecord
 from .services import Service
-from .session import REDACTOR, Binding, Session, describe, describe_binding
+from .session import REDACTOR, Binding, Session
 from .store.base import RESTARTED, Store
+from .views import describe, describe_binding
 
 ID_PREFIX = "sh_"
 STORED = ""

@@ -31,8 +31,9 @@ from .records import (
 )
 from .redaction import Redactor
 from .services import JSON
-from .session import Session, describe_binding, timestamp
+from .session import Session
 from .store.base import Store
+from .views import describe_binding, timestamp
 
 NOTE_BYTES = 65_536
 """How large a message may be. It is refused then, not cut: whoever adds it wants to have it back."""

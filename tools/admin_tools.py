@@ -15,8 +15,8 @@ from ..sessions.lifecycle import Status
 from ..sessions.porting import DOCUMENT_LIMIT
 from ..sessions.registry import Registry
 from ..sessions.services import JSON
-from ..sessions.session import timestamp
 from ..sessions.store.base import Store
+from ..sessions.views import timestamp
 from .own import Arguments, Context, Outcome, OwnTool
 from .session_tools import Close, Name, One, SessionInfo, summary
 
