@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import mcp_types as types
 import pytest
-from front import FEW_WAYS, JSON, UPSTREAMS, Way
+from front import FEW_WAYS, JSON, UPSTREAMS, Running, Way
 from mcp import Client
 from nursery import Nursery
 
@@ -31,11 +32,10 @@ async def test_instructions_are_ours_and_those_of_the_services(
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_pinned_url_has_its_own_instructions_and_addresses(
-    request: pytest.FixtureRequest, era: Any
+    server: Running, config_file: Path, tmp_path: Path, era: Any
 ) -> None:
-    from conftest import way_of
-
-    way: Way = way_of(request, "http", era)
+    way = Way("http", era, config_file, tmp_path)
+    way.url = server.url
     async with way.connect(f"/s/introduced-{era}/mcp") as client:
         await client.list_tools()
     async with way.connect(f"/s/introduced-{era}/mcp") as client:
