@@ -22,7 +22,8 @@ SERVICE_TEXTS = {
     "env": "Additional environment variables of the program.",
     "inherit_env": "Names of environment variables of Statehold's that it gets too.",
     "cwd": "Folder to start it in, relative to the file. Here and in `command`, `args`, `env`, `url` and `headers`, `{dir}` "
-    "is a folder of each session's own; `{session_id}` and `{session_name}` are what they say.",
+    "is a folder of each session's own; `{session_id}` and `{session_name}` are what they say; `{python}` is the "
+    "interpreter of Statehold.",
     "url": "Address of a server that runs already, instead of `command`.",
     "headers": "Headers of every HTTP request to it.",
     "type": "Transport. Default: `stdio` with a command; `sse` for a URL that ends in `/sse`; else `http`.",

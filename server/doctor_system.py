@@ -47,14 +47,17 @@ def check_programs(config: Config) -> Iterator[Finding]:
         used = "npx" in commands or name in commands
         yield _program(name, used, "install Node.js 20 or newer from https://nodejs.org")
     words = [word for s in config.upstreams().values() for word in s.args]
+    if any("playwright" in word for word in words):
+        yield _chromium()
+
+
+def _chromium() -> Finding:
+    """Look for the browser of a Playwright server. That of a built-in service is looked for by check_browser()."""
     found = next((path for name in CHROMIUM if (path := shutil.which(name))), None)
     if found is not None:
-        yield Finding("chromium", "ok", found)
-    else:
-        used = any("playwright" in word for word in words)
-        remedy = "install Chromium (apt install chromium), or: npx playwright install chromium"
-        detail = "not found" if used else "not found, and no service needs it"
-        yield Finding("chromium", "warn" if used else "ok", detail, remedy)
+        return Finding("chromium", "ok", found)
+    remedy = "install Chromium (apt install chromium), or: npx playwright install chromium"
+    return Finding("chromium", "warn", "not found", remedy)
 
 
 def _program(name: str, used: bool, remedy: str) -> Finding:
@@ -109,14 +112,14 @@ def check_tool_names(config: Config) -> Iterator[Finding]:
 
 
 def _find(command: str, env: Mapping[str, str]) -> str | None:
-    return shutil.which(command, path=env.get("PATH"))
+    return shutil.which(command.replace("{python}", sys.executable), path=env.get("PATH"))
 
 
 def _origin(url: str) -> str:
     from urllib.parse import urlsplit
 
     parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname}"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def check_files(config: Config) -> Iterator[Finding]:

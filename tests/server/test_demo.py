@@ -129,6 +129,7 @@ def test_a_step_that_fails_is_named(environ: dict[str, str], folder: Path) -> No
 
 def test_the_example_configuration_is_that_of_the_demo() -> None:
     example = tomllib.loads((ROOT / "examples" / "notebook.toml").read_text())
+    assert example["services"]["notebook"]["command"] == "{python}"
     example["services"]["notebook"]["command"] = sys.executable
     assert example == tomllib.loads(CONFIG.format(python=json.dumps(sys.executable)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,7 @@ def distinct_name(session: SessionView) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What `{dir}`, `{session_id}` and `{session_name}` stand for."""
+    """What `{dir}`, `{session_id}`, `{session_name}` and `{python}` stand for."""
 
     folder: Path | None
     session_id: str
@@ -46,6 +47,7 @@ class Place:
 
     def fill(self, text: str) -> str:
         """Replace the placeholders and nothing else: the text may well be JSON with braces of its own."""
+        text = text.replace("{python}", sys.executable)
         text = text.replace("{session_id}", self.session_id)
         text = text.replace("{session_name}", self.session_name)
         return text if self.folder is None else text.replace("{dir}", str(self.folder))
