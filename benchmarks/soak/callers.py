@@ -174,7 +174,7 @@ class Caller:
         self._findings.add("calls without an answer", f"{self.tag}: {tool} ({operation})")
         raise NoAnswer
 
-    # What has to hold.
+    # Checks.
 
     def _judge(self, call: Call, result: types.CallToolResult) -> None:
         # A note may come with the result of any call of the session, an error too.

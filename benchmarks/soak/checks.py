@@ -1,4 +1,4 @@
-"""What is compared after a soak: the log of the upstreams, the journal, the states, the logs and the process table."""
+"""The comparison after a soak: the log of the upstreams, the journal, the states, the logs and the process table."""
 
 from __future__ import annotations
 

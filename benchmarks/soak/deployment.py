@@ -1,4 +1,4 @@
-"""What a soak runs: two serving nodes on one data folder, an HTTP upstream, and the command of more nodes over stdio."""
+"""The processes of a soak: two serving nodes on one data folder, an HTTP upstream, and commands of nodes over stdio."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ PARTS: Final[dict[str, Callable[[str], bool]]] = {
     "driver": lambda line: "run-driver" in line,
     "stdio node": lambda line: "statehold.server" in line and " serve " not in line,
 }
-"""Which command lines belong to a kind of process that is found below the soak and killed."""
+"""The command lines of each kind of process that the soak finds below itself and kills."""
 
 
 class Faults:

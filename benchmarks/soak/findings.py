@@ -1,4 +1,4 @@
-"""What a soak counts: calls, faults, and everything that must not happen."""
+"""The counts of a soak: calls, faults, and everything that must not happen."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS: Final = (
 
 @dataclass(slots=True)
 class Findings:
-    """What was seen so far. `acknowledged` are the operation ids of service calls that were answered without an error."""
+    """The findings so far. `acknowledged` are the operation ids of service calls that were answered without an error."""
 
     calls: Counter[str] = field(default_factory=Counter[str])
     faults: Counter[str] = field(default_factory=Counter[str])
