@@ -13,8 +13,8 @@ from mcp.server.connection import Connection
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 
 from ..sessions.errors import StoreUnavailable
+from .addresses import state_uri
 from .gateway import Gateway
-from .results import state_uri
 
 logger = logging.getLogger("statehold.server")
 

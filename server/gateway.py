@@ -40,6 +40,7 @@ from ..tools.session_tools import SessionTools
 from ..tools.state_tools import StateTools
 from ..tools.upstream.config import UpstreamConfig
 from ..tools.upstream.service import UpstreamService
+from .addresses import page_uri
 from .config import Config, ServiceConfig
 from .own_calls import OwnCalls
 from .repeats import Repeats
@@ -241,7 +242,15 @@ class Gateway:
             if tool.pinned or naming != "pinned"
         ]
         offers = [self._offer(name) for name in self.services if name in self._tools]
-        return Catalog(offers, own, reserved=self.own, naming=naming, header=header)
+        own_uris = naming == "pinned" and len(self.services) == 1
+        return Catalog(
+            offers,
+            own,
+            reserved=self.own,
+            naming=naming,
+            header=header,
+            address=None if own_uris else page_uri,
+        )
 
     def _offer(self, name: str) -> Offer:
         return offer_of(name, self.config.services[name], self._tools.get(name, ()))

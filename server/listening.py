@@ -11,9 +11,9 @@ from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 
+from .addresses import parse_state_uri
 from .followers import Followers
 from .resources import Resources
-from .results import parse_state_uri
 from .sdk import RequestContext, connection_of, is_modern
 from .subscriptions import Renaming, Subscriptions, Topic
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from functools import partial
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -34,22 +35,26 @@ from ..sessions.router import Request
 from ..sessions.services import JSON, Offering
 from ..tools.catalog import SESSION_ARGUMENT, free_argument
 from ..tools.upstream.errors import UpstreamRefused
-from .caller import Caller
-from .completion import Completion
-from .exchange import encode
-from .gateway import Gateway
-from .parking import Work
-from .results import (
+from ..tools.upstream.service import UpstreamService
+from .addresses import (
     SCHEME,
-    addressed,
-    asking,
+    contents_addressed,
+    contents_in_session,
+    messages_in_session,
+    page_uri,
+    parse_page_uri,
     parse_session_uri,
     parse_state_uri,
     session_template,
     session_uri,
     state_uri,
-    store_down,
 )
+from .caller import Caller
+from .completion import Completion
+from .exchange import encode
+from .gateway import Gateway
+from .parking import Work
+from .results import asking, store_down
 from .sdk import RequestContext, is_modern
 from .sound import refuse_unsound
 from .subscriptions import Topic
@@ -160,14 +165,11 @@ class Resources:
         """
         pin, own = self.pin(ctx), self.own_service(ctx)
         parsed = parse_session_uri(uri)
-        if parsed is None and own is not None and pin is not None:
-            return await self.gateway.pinned(self.principal(ctx), pin), own, uri
         if parsed is None:
-            raise MCPError(
-                code=types.INVALID_PARAMS,
-                message=f"Unknown resource: use {SCHEME}ID/SERVICE/URI, the URI percent-encoded",
-                data={"uri": uri},
-            )
+            found = parse_page_uri(uri) if own is None else (own, uri)
+            if found is None or pin is None:
+                raise _unknown(uri)
+            return await self.gateway.pinned(self.principal(ctx), pin), *found
         await self._refuse_others(ctx, parsed[0])
         return parsed
 
@@ -219,8 +221,13 @@ class Resources:
             return await self._read_state(ctx, state_of)
         given = str(params.uri)
         with translated():
+            page = parse_page_uri(given)
+            if page is not None and self.pin(ctx) is None:
+                return result_of(ctx, await self._page(given, *page))
             session, service, uri = await self.address(ctx, given)
-            finish = _as_it_is if uri == given else _addressed(service, uri)
+            finish = _as_it_is
+            if uri != given:
+                finish = partial(contents_in_session, service=service, uri=uri)
             wanted: JSON = {"uri": uri}
             try:
                 return await self._asking(ctx, session, service, "resources/read", wanted, finish)
@@ -228,6 +235,14 @@ class Resources:
                 if error.data == {"uri": uri}:
                     error.data = {"uri": given}
                 raise
+
+    async def _page(self, given: str, service: str, uri: str) -> JSON:
+        """Read the page of an MCP App as the tool list names it, in no session."""
+        upstream = self.gateway.services.get(service)
+        found = await upstream.read_page(uri) if isinstance(upstream, UpstreamService) else None
+        if found is None:
+            raise _unknown(given)
+        return contents_addressed(found, uri, partial(page_uri, service))
 
     async def _read_state(self, ctx: RequestContext, session: str) -> JSON:
         with translated():
@@ -302,7 +317,7 @@ class Resources:
                 raise SessionNotFound(f"{missing} is missing: call session_create first.")
             wanted: JSON = {"name": known[1]["name"], "arguments": arguments}
             own = self.own_service(ctx) is not None
-            finish = _as_it_is if own else _messages_addressed(known[0])
+            finish = _as_it_is if own else partial(messages_in_session, service=known[0])
             return await self._asking(ctx, session, known[0], "prompts/get", wanted, finish)
 
     def known_prompts(self) -> dict[str, tuple[str, JSON]]:
@@ -440,37 +455,6 @@ def _sound(resources: object, kind: type[BaseModel], service: str) -> Generator[
             yield cast("JSON", resource)
 
 
-def _addressed(service: str, uri: str) -> Callable[[JSON, str], JSON]:
-    """Return what gives the parts of a resource their address in a session."""
-
-    def finish(found: JSON, session_id: str) -> JSON:
-        if not isinstance(found.get("contents"), list):
-            return found
-        parts = [cast("JSON", part) for part in found["contents"] if isinstance(part, dict)]
-        contents = [
-            {**part, "uri": session_uri(session_id, service, str(part.get("uri", uri)))}
-            for part in parts
-        ]
-        return {**found, "contents": contents}
-
-    return finish
-
-
-def _messages_addressed(service: str) -> Callable[[JSON, str], JSON]:
-    """Return what gives the resources in the messages of a prompt their address in a session."""
-
-    def finish(found: JSON, session_id: str) -> JSON:
-        messages: list[JSON] = [m for m in found.get("messages") or () if isinstance(m, dict)]
-        moved = [
-            {**message, "content": addressed(message["content"], session_id, service)}
-            for message in messages
-            if isinstance(message.get("content"), dict)
-        ]
-        return {**found, "messages": moved}
-
-    return finish
-
-
 def refuse_cursor(params: Params) -> None:
     """Refuse a cursor: no list of ours has a second page.
 
@@ -479,6 +463,11 @@ def refuse_cursor(params: Params) -> None:
     """
     if params is not None and params.cursor is not None:
         raise MCPError(code=types.INVALID_PARAMS, message="There is no such cursor")
+
+
+def _unknown(uri: str) -> MCPError:
+    message = f"Unknown resource: use {SCHEME}ID/SERVICE/URI, the URI percent-encoded"
+    return MCPError(code=types.INVALID_PARAMS, message=message, data={"uri": uri})
 
 
 def _as_it_is(found: JSON, session_id: str) -> JSON:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
-from typing import Any, cast
-from urllib.parse import quote, unquote
+from functools import partial
+from typing import Any
 
 import orjson
 
@@ -13,7 +12,9 @@ from ..sessions.errors import ServiceUnavailable, SessionError
 from ..sessions.notices import NOTICE_MEMBER, NOTICE_META
 from ..sessions.router import Answer
 from ..sessions.services import JSON
+from ..tools.app_pages import with_app_page
 from ..tools.own import Outcome, OwnTool
+from .addresses import addressed, session_uri
 from .caller import OUR_STATE
 from .repeats import AnotherProcess
 
@@ -22,7 +23,6 @@ ERROR_META = "statehold/error"
 INSTANCE_META = "statehold/instance"
 """Which process answers; see repeats.py."""
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
-SCHEME = "session://"
 _KNOWN = frozenset({"text", "image", "audio", "resource", "resource_link"})
 
 
@@ -47,7 +47,7 @@ def forwarded(
     meta = dict(found.get("_meta") or {})
     if not own_uris:
         content = [addressed(block, answer.session["id"], service) for block in content]
-        meta = app_addressed(meta, answer.session["id"], service)
+        meta = with_app_page(meta, partial(session_uri, answer.session["id"], service))
     meta.pop(NOTICE_META, None)
     if answer.notice is not None:
         content.insert(0, text_block(answer.notice))
@@ -146,83 +146,13 @@ def asking(found: JSON) -> JSON:
     return {**found, "requestState": OUR_STATE + state} if isinstance(state, str) else found
 
 
-def addressed(block: JSON, session_id: str, service: str) -> JSON:
-    """Return a content block whose resource, linked or embedded, has its address in the session."""
-    if block.get("type") == "resource_link" and isinstance(block.get("uri"), str):
-        return {**block, "uri": session_uri(session_id, service, block["uri"])}
-    resource: object = block.get("resource")
-    if block.get("type") != "resource" or not isinstance(resource, dict):
-        return block
-    embedded = cast("JSON", resource)
-    uri = session_uri(session_id, service, str(embedded.get("uri")))
-    return {**block, "resource": {**embedded, "uri": uri}}
-
-
-def app_addressed(meta: JSON, session_id: str, service: str) -> JSON:
-    """Return a `_meta` whose page of an MCP App, where it names one, has its address in the session."""
-    app: object = meta.get("ui")
-    if not isinstance(app, dict):
-        return meta
-    found = cast("JSON", app)
-    uri: object = found.get("resourceUri")
-    if not isinstance(uri, str):
-        return meta
-    return {**meta, "ui": {**found, "resourceUri": session_uri(session_id, service, uri)}}
-
-
-def session_template(session_id: str, service: str, template: str) -> str:
-    """Return the address in a session of a template: what stands between its braces stays."""
-    parts = re.split(r"(\{[^{}]*\})", template)
-    quoted = (part if part.startswith("{") else quote(part, safe="") for part in parts)
-    return f"{SCHEME}{session_id}/{quote(service, safe='')}/{''.join(quoted)}"
-
-
-def session_uri(session_id: str, service: str, uri: str) -> str:
-    """Return the address of a service's resource in one session: `session://ID/SERVICE/URI`, the URI percent-encoded.
-
-    A path, which the files of a browser have instead of a URI, stays readable.
-    """
-    safe = "" if ":" in uri else "/"
-    return f"{SCHEME}{session_id}/{quote(service, safe='')}/{quote(uri, safe=safe)}"
-
-
-def parse_session_uri(uri: str) -> tuple[str, str, str] | None:
-    """Return session, service and the upstream's own URI, None for any other address."""
-    if not uri.startswith(SCHEME):
-        return None
-    parts = uri[len(SCHEME) :].split("/", 2)
-    if len(parts) != 3 or not all(parts):
-        return None
-    return unquote(parts[0]), unquote(parts[1]), unquote(parts[2])
-
-
-def state_uri(session_id: str) -> str:
-    """Return the address of the state of a session: `session://ID/state`."""
-    return f"{SCHEME}{quote(session_id, safe='')}/state"
-
-
-def parse_state_uri(uri: str) -> str | None:
-    """Return whose state an address is of, by id or by name, None for any other address."""
-    if not uri.startswith(SCHEME):
-        return None
-    parts = uri[len(SCHEME) :].split("/")
-    return unquote(parts[0]) if len(parts) == 2 and parts[0] and parts[1] == "state" else None
-
-
 __all__ = [
     "ERROR_META",
     "SESSION_META",
-    "addressed",
-    "app_addressed",
     "asking",
     "failed",
     "forwarded",
     "own",
-    "parse_session_uri",
-    "parse_state_uri",
-    "session_template",
-    "session_uri",
-    "state_uri",
     "store_down",
     "text_block",
 ]

@@ -20,8 +20,8 @@ from ..sessions.records import Principal
 from ..sessions.router import Request
 from ..sessions.services import JSON
 from ..tools.upstream.quiet import Quiet
+from .addresses import session_uri
 from .gateway import Gateway
-from .results import session_uri
 
 logger = logging.getLogger("statehold.server")
 

@@ -10,8 +10,9 @@ import copy
 import itertools
 import logging
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from mcp.shared.inbound import x_mcp_header_map
@@ -19,6 +20,7 @@ from mcp_types import Tool
 from pydantic import ValidationError
 
 from ..sessions.services import JSON, ToolSpec
+from .app_pages import with_app_page
 from .own import Naming
 from .schema import (
     admit_argument,
@@ -123,8 +125,12 @@ class Catalog:
         reserved: Iterable[str] = (),
         naming: Naming = "explicit",
         header: bool = False,
+        address: Callable[[str, str], str] | None = None,
     ) -> None:
         """Merge the offers after our own tools.
+
+        `address` returns the URI by which callers read the page of an MCP App, of its service and the URI there; None leaves
+        it as it is.
 
         The first holder of a name keeps it: ours, then those of the services in the given order. A later tool of that name
         gets its service's name in front. Names in `reserved` are those of our tools too, although they are not listed here,
@@ -134,6 +140,7 @@ class Catalog:
         self.entries: dict[str, Entry] = {}
         self.renames: list[Rename] = []
         self._reserved = self.own.keys() | set(reserved)
+        self._address = address
         for offer in offers:
             for spec, name in self._named(offer):
                 self._add(offer, spec, name, naming, header)
@@ -180,7 +187,10 @@ class Catalog:
         definition = sanitised({**spec.definition, "name": name}, offer.service)
         if definition is None:
             return
-        definition["_meta"] = {**(definition.get("_meta") or {}), SERVICE_META: offer.service}
+        meta: JSON = definition.get("_meta") or {}
+        if self._address is not None:
+            meta = with_app_page(meta, partial(self._address, offer.service))
+        definition["_meta"] = {**meta, SERVICE_META: offer.service}
         argument = _inject(definition, naming, header)
         self.entries[name] = Entry(name, offer.service, spec.name, definition, argument)
 

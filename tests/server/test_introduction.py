@@ -11,9 +11,10 @@ from front import FEW_WAYS, JSON, UPSTREAMS, Running, Way
 from mcp import Client
 from nursery import Nursery
 
+from statehold.server.addresses import session_template
 from statehold.server.caller import can_elicit
 from statehold.server.gateway import Gateway
-from statehold.server.results import asking, session_template
+from statehold.server.results import asking
 
 WAYS = FEW_WAYS
 

@@ -20,6 +20,7 @@ from mcp.shared.inbound import mcp_param_headers
 from ...sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
 from ...sessions.one_line import escaped
 from ...sessions.services import JSON, PausePolicy, Restored, SessionView, Snapshot, ToolSpec
+from ..app_pages import app_page
 from . import recipe as recipes
 from .channel import OpenChannel
 from .config import Transport, UpstreamConfig
@@ -34,6 +35,7 @@ from .places import Place, Places
 from .probe import HeaderMap, Profile, header_map, probed
 from .process import ProcessLimits
 from .profile_file import ProfileFile
+from .quiet import Quiet
 from .redaction import Secrets
 from .sse import sse_channel
 from .stdio import stdio_channel
@@ -112,9 +114,12 @@ class UpstreamService:
         self._secrets = Secrets.of(config, self._inherited if config.command else None)
         self._eras = ERAS[config.era]
         self._probing = anyio.Lock()
+        self._reading = anyio.Lock()
         self._header_maps: dict[str, HeaderMap] = {}
         self._followed: dict[str, set[str]] = {}
         """The resources that each session is subscribed to, for its next connection."""
+        self._pages: dict[str, JSON] = {}
+        """The pages of MCP Apps that were read since the service last said something else."""
         self._learned: dict[str, ToolSpec] = {}
         self._shown: dict[str, WeakSet[UpstreamConnection]] = {}
         """The connections that showed each learned tool when they were last asked."""
@@ -223,11 +228,8 @@ class UpstreamService:
         )
 
     async def _probe(self) -> None:
-        probe = SessionView(
-            id=f"probe_{secrets.token_hex(4)}", name=None, namespace="", owner="", generation=1
-        )
         try:
-            async with self._throw_away(probe) as connection:
+            async with self._throw_away() as connection:
                 with anyio.fail_after(self.connect_seconds):
                     found = await probed(connection)
         except TimeoutError:
@@ -238,8 +240,6 @@ class UpstreamService:
             raise ServiceUnavailable(
                 f"{self.name} did not list its tools: {error.message}"
             ) from error
-        finally:
-            await self._places.forget(probe.id)
         changed = found != self.profile
         self._take(found)
         if changed:
@@ -247,15 +247,49 @@ class UpstreamService:
 
     def _take(self, profile: Profile) -> None:
         self.profile = profile
+        self._pages.clear()
         self._header_maps = {spec.name: header_map(spec) for spec in self._known()}
 
-    @asynccontextmanager
-    async def _throw_away(self, view: SessionView) -> AsyncGenerator[UpstreamConnection]:
-        connection = await self._connected(await self._place(view))
+    async def read_page(self, uri: str) -> JSON | None:
+        """Return the result of `resources/read` for the page of an MCP App, None for a URI that no tool names as its page.
+
+        The page is the same for every session. It is read on a throw-away connection, and once until the service changes.
+
+        Raises:
+            ServiceUnavailable: the service cannot be opened or does not answer.
+            UpstreamRefused: it has no such page.
+        """
+        if uri not in map(app_page, (spec.definition.get("_meta") for spec in await self.tools())):
+            return None
+        async with self._reading:
+            if uri not in self._pages:
+                self._pages[uri] = await self._read(uri)
+            return self._pages[uri]
+
+    async def _read(self, uri: str) -> JSON:
         try:
-            yield connection
+            async with self._throw_away() as connection:
+                with anyio.fail_after(self.connect_seconds):
+                    return await connection.request("resources/read", {"uri": uri}, Quiet())
+        except TimeoutError:
+            raise ServiceUnavailable(
+                f"{self.name} did not return {uri} within {self.connect_seconds:g} seconds."
+            ) from None
+
+    @asynccontextmanager
+    async def _throw_away(self) -> AsyncGenerator[UpstreamConnection]:
+        """Open a connection that no session has, and leave nothing of it."""
+        view = SessionView(
+            id=f"probe_{secrets.token_hex(4)}", name=None, namespace="", owner="", generation=1
+        )
+        try:
+            connection = await self._connected(await self._place(view))
+            try:
+                yield connection
+            finally:
+                await connection.aclose()
         finally:
-            await connection.aclose()
+            await self._places.forget(view.id)
 
     # Its connections.
 
@@ -367,6 +401,8 @@ class UpstreamService:
         return str(folder if self._base is None else self._base / folder)
 
     def _changed(self, connection: UpstreamConnection, method: str, params: JSON) -> None:
+        if method.startswith("notifications/resources/"):
+            self._pages.clear()
         if self.on_changed is not None:
             self.on_changed(self, method, connection, params)
 
