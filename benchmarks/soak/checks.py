@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -21,6 +22,10 @@ from .orphans import command_of, living
 END_SECONDS: Final = 15.0
 """How long the processes of a stopped node may take to end."""
 TRACEBACK: Final = "Traceback (most recent call last)"
+EVENT: Final = re.compile(r"^(?=\d\d:\d\d:\d\d )", re.MULTILINE)
+"""Between two events of a log of ours; the lines of a traceback belong to the event before them."""
+EVIDENCE: Final = 4000
+"""Characters that are shown of one event with a traceback."""
 
 
 async def compare_states(
@@ -58,9 +63,16 @@ def check_records(deployment: Deployment, findings: Findings) -> None:
     _check_journal(deployment, findings)
     for log in sorted(deployment.logs.iterdir()):
         text = log.read_text(encoding="utf-8", errors="replace")
-        for part in text.split(TRACEBACK)[1:]:
-            last = next((line for line in part.splitlines()[1:] if not line.startswith(" ")), "")
-            findings.add("tracebacks", f"{log.stem}: {last[:200]}")
+        for event in EVENT.split(text):
+            if TRACEBACK in event:
+                findings.add("tracebacks", f"{log.stem}: {_bounded(event.rstrip())}")
+
+
+def _bounded(text: str) -> str:
+    """Return a text as it is, or its beginning and its end, where the cause and the place of an error stand."""
+    if len(text) <= EVIDENCE:
+        return text
+    return f"{text[: EVIDENCE // 4]}\n ...\n{text[-EVIDENCE * 3 // 4 :]}"
 
 
 async def check_processes(findings: Findings) -> None:

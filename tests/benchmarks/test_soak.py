@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -64,11 +65,39 @@ def test_a_fault_is_found_by_what_was_left(
     assert [one for one in KINDS if findings.of(one)] == ([kind] if kind else [])
 
 
-def test_a_traceback_is_found_with_its_last_line(tmp_path: Path) -> None:
+CRASH = 'Traceback (most recent call last):\n  File "x.py", line 1\nKeyError: 1'
+LOGGED = f"10:00:00 ERROR   statehold.server: failed\n{indent(CRASH, '  ')}"
+"""The same exception as the log of a node writes it."""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (CRASH, [f"first: {CRASH}"]),
+        (f"10:00:00 INFO    a: b\n{LOGGED}\n10:00:01 INFO    a: b\n", [f"first: {LOGGED}"]),
+        (f"{LOGGED}\n{LOGGED}\n", [f"first: {LOGGED}"] * 2),
+        (f"{LOGGED}\n\n  During handling:\n\n{indent(CRASH, '  ')}\n", None),
+    ],
+)
+def test_a_traceback_is_found_with_its_event(
+    tmp_path: Path, text: str, found: list[str] | None
+) -> None:
     findings = Findings()
     left_by(tmp_path / "soak", RUNS, JOURNAL)
     deployment = Deployment(tmp_path / "soak", findings)
-    text = 'said\nTraceback (most recent call last):\n  File "x.py", line 1\nKeyError: 1\nsaid\n'
     deployment.log("first").write_text(text)
     check_records(deployment, findings)
-    assert findings.of("tracebacks") == ["first: KeyError: 1"]
+    assert findings.of("tracebacks") == (found or [f"first: {text.rstrip()}"])
+
+
+def test_a_long_traceback_is_shown_with_its_beginning_and_its_end(tmp_path: Path) -> None:
+    findings = Findings()
+    left_by(tmp_path / "soak", RUNS, JOURNAL)
+    deployment = Deployment(tmp_path / "soak", findings)
+    deeper = "  deeper\n" * 1000
+    deployment.log("first").write_text(f"{LOGGED}\n{deeper}  ValueError: 2\n")
+    check_records(deployment, findings)
+    [shown] = findings.of("tracebacks")
+    assert shown.startswith("first: 10:00:00 ERROR   statehold.server: failed")
+    assert shown.endswith("  ValueError: 2")
+    assert len(shown) < 5000
