@@ -21,6 +21,7 @@ from .errors import (
     ServiceUnavailable,
     SessionBusy,
     SessionClosed,
+    SessionError,
     SessionExpired,
     SessionFailed,
     SessionPaused,
@@ -35,6 +36,7 @@ from .life import Life
 from .lifecycle import LIVE, Event, Status
 from .limits import Budget
 from .links import Links
+from .one_line import one_line
 from .policy import Policy
 from .porting import Porting
 from .quota import Quota
@@ -230,6 +232,8 @@ class Registry:
     ) -> None:
         try:
             await work(*args)
+        except (SessionError, StoreUnavailable) as error:
+            logger.warning("background work failed: %s", one_line(str(error)))
         except Exception:
             logger.exception("background work failed")
 

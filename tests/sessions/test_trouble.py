@@ -13,6 +13,7 @@ import pytest
 from counting import Counter, Counting, Nobody
 from house import Build, House
 
+from statehold.sessions.admission import USED_SECONDS
 from statehold.sessions.clock import ManualClock
 from statehold.sessions.errors import (
     ServiceNotBound,
@@ -128,6 +129,21 @@ async def test_a_session_that_was_taken_answers_no_more_calls(build: Build):
         counter.may_close.set()
         await house.until(session.gone.is_set)
         assert (counter.opened, counter.open_now) == (1, 0)
+
+
+async def test_work_in_the_background_that_a_full_disk_stops_is_one_line_in_the_log(
+    build: Build, caplog: pytest.LogCaptureFixture
+):
+    async with build() as house:
+        session = await house.create()
+        await house.count(session.id)
+        await house.store.flush()
+        house.clock.advance(USED_SECONDS + 1)
+        with failing(house):
+            await house.count(session.id)
+            await house.until(lambda: caplog.records)
+    assert [record.message for record in caplog.records if record.exc_info] == []
+    assert "The disk is full." in caplog.messages[0]
 
 
 async def test_updates_that_fail_together_leave_the_last_durable_state(build: Build):
