@@ -24,6 +24,8 @@ from .findings import Findings
 
 DISK_BYTES: Final = 512 * 2**20
 STOP_SECONDS: Final = 30.0
+UPSTREAM: Final = "upstream"
+"""The name of the log of the HTTP upstream."""
 
 CONFIG: Final = """\
 [limits]
@@ -149,7 +151,7 @@ class Deployment:
     async def start_upstream(self) -> None:
         serve = ("--transport", "http", "--port", str(self.upstream_port), "--era", "legacy")
         command = python(COUNTER, *serve, "--log", self.truth)
-        self.upstream = self._spawn("upstream", command)
+        self.upstream = self._spawn(UPSTREAM, command)
         await accepting(self.upstream_port, self.upstream)
 
     async def stop_node(self, node: Node) -> None:

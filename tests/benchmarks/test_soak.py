@@ -17,7 +17,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.soak.checks import check_records
-from benchmarks.soak.deployment import Deployment
+from benchmarks.soak.deployment import UPSTREAM, Deployment
 from benchmarks.soak.findings import KINDS, Findings
 
 COLUMNS = "session_id, seq, operation_id, service, status"
@@ -88,6 +88,15 @@ def test_a_traceback_is_found_with_its_event(
     deployment.log("first").write_text(text)
     check_records(deployment, findings)
     assert findings.of("tracebacks") == (found or [f"first: {text.rstrip()}"])
+
+
+def test_a_traceback_of_the_upstream_is_no_finding(tmp_path: Path) -> None:
+    findings = Findings()
+    left_by(tmp_path / "soak", RUNS, JOURNAL)
+    deployment = Deployment(tmp_path / "soak", findings)
+    deployment.log(UPSTREAM).write_text(CRASH)
+    check_records(deployment, findings)
+    assert findings.of("tracebacks") == []
 
 
 def test_a_long_traceback_is_shown_with_its_beginning_and_its_end(tmp_path: Path) -> None:
