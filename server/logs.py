@@ -20,6 +20,9 @@ from .config import LogSettings
 QUIET_SECONDS: Final = 1.0
 """How long a message of a library that clients cause is left out after it was written."""
 
+KEPT_MESSAGES: Final = 256
+"""The messages of libraries that are remembered at once. Some name their client, so there is no end of them."""
+
 _OF_CLIENTS: Final = ("uvicorn", "mcp")
 """The libraries that log what clients do wrong."""
 _DEPARTED: Final = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
@@ -77,6 +80,8 @@ class ClientMistakes(logging.Filter):
         if now - last < QUIET_SECONDS:
             self._seen[key] = (last, left_out + 1)
             return False
+        if len(self._seen) >= KEPT_MESSAGES:
+            self._seen.clear()
         self._seen[key] = (now, 0)
         if left_out:
             record.msg = f"{record.getMessage()} ({left_out} more before)"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from functools import partial
 
 import anyio
 import orjson
 
+from .beside import Overtaken, beside
 from .clock import Clock
 from .connections import LiveConnection
 from .errors import CallTimedOut, OutcomeUnknown, SessionError, StoreUnavailable
@@ -234,7 +236,9 @@ class Saving:
             self._spawn(self._checkpoint, session, binding, when)
 
     async def _checkpoint(self, session: Session, binding: Binding, when: float) -> None:
-        await self._clock.sleep_until(when)
+        with suppress(Overtaken):
+            # A closed session would stay in memory until then.
+            await beside(session.gone.wait, partial(self._clock.sleep_until, when))
         if binding.checkpoint_at != when:
             # An earlier one took its place.
             return

@@ -175,6 +175,20 @@ async def test_nothing_is_saved_of_a_connection_that_ended_before_its_checkpoint
         assert binding.checkpoint_at is None
 
 
+async def test_a_checkpoint_that_waits_ends_with_its_session(build: Build):
+    """The waiting task keeps the session and its connection in memory."""
+    async with build(saving()) as house:
+        session, _ = await counted(house)
+        await house.count(session.id)
+        await settled(house)
+        await house.count(session.id)
+        binding = session.bindings["counter"]
+        assert binding.checkpoint_at is not None
+        await house.registry.close(LOCAL, session.id)
+        await settled(house)
+        assert binding.checkpoint_at is None
+
+
 async def test_what_was_saved_meanwhile_needs_no_checkpoint(build: Build):
     async with build(saving()) as house:
         session, _ = await counted(house)
