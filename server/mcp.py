@@ -50,7 +50,7 @@ from .introduction import introduced
 from .listening import Listening
 from .parking import STATE, Parking, Work
 from .principals import principal_of
-from .resources import Resources, refuse_cursor
+from .resources import Resources, refuse_cursor, translated
 from .results import INSTANCE_META
 from .sdk import RequestContext, connection_of, is_modern
 from .sound import refuse_unsound
@@ -379,19 +379,22 @@ class Face(Server[dict[str, Any]]):
         """Run what a request asks of a session, or take it up again; it is parked while its caller is asked.
 
         Raises:
-            InvalidArgument: what it continues does not wait for it.
+            InvalidArgument: the answers for the call that it continues are malformed.
+            MCPError: no call waits for its `requestState`; SEP-2322 wants no tool result for that.
         """
         if not is_modern(ctx):
             return await _attended(Caller(ctx, params), work)
-        state = params.get("requestState")
-        resumed = isinstance(state, str) and state.startswith(STATE)
-        if not resumed and not may_ask(ctx):
+        given = params.get("requestState")
+        state = given if isinstance(given, str) and given.startswith(STATE) else None
+        if state is None and not may_ask(ctx):
             return await _attended(Caller(ctx, params), work)
         principal = request.principal
-        request.session = await self._id(principal, request.session, resumed)
+        request.session = await self._id(principal, request.session, state is not None)
         owner = f"{principal.key}\n{request.session}"
-        if resumed:
-            return await self.parking.resume(ctx, params, owner, what)
+        if state is not None:
+            with translated():
+                call = self.parking.find(state, owner, what)
+            return await self.parking.resume(ctx, params, call)
         return await self.parking.run(ctx, params, owner, what, work)
 
     async def _id(self, principal: Principal, session: str, resumed: bool) -> str:

@@ -83,21 +83,27 @@ class Parking:
         self._spawn(self._work, call, work)
         return await self._next(call)
 
-    async def resume(
-        self, ctx: RequestContext, params: dict[str, Any], owner: str, what: str
-    ) -> JSON:
-        """Take up a parked call with the answers of its caller.
+    def find(self, state: str, owner: str, what: str) -> ParkedCall:
+        """Return the parked call that a request continues.
 
         Raises:
-            InvalidArgument: there is no such call of this caller, any more; or the answers are malformed, and it goes on
-                waiting.
+            InvalidArgument: there is no such call of this caller, any more.
         """
-        call = self._parked.get(params.get("requestState") or "")
-        if call is None or call.owner != owner or call.what != what or call.caller is None:
+        call = self._parked.get(state)
+        if call is None or call.owner != owner or call.what != what:
             raise InvalidArgument(
                 "The call that asked for this input is gone.",
                 recovery="Look at its effect, then send it again without requestState.",
             )
+        return call
+
+    async def resume(self, ctx: RequestContext, params: dict[str, Any], call: ParkedCall) -> JSON:
+        """Take up a parked call with the answers of its caller.
+
+        Raises:
+            InvalidArgument: the answers are malformed, and the call goes on waiting.
+        """
+        assert call.caller is not None
         answers = _answers(params.get("inputResponses"), call.questions)
         del self._parked[call.token]
         call.caller.bind(ctx, params)

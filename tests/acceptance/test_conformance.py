@@ -37,7 +37,6 @@ LEGACY_UPSTREAM = {
     "input-required-result-capability-check/": HANDSHAKE,
     "server-stateless/sep-2575-missing-capability-http-400": HANDSHAKE,
     "server-stateless/sep-2575-server-rejects-undeclared-capability": HANDSHAKE,
-    "input-required-result-tampered-state/": "Statehold refuses its own altered state in a tool result",
 }
 """Checks of 2026-07-28, by the beginning of their names, that fail with an upstream of the older era."""
 PENDING = {
