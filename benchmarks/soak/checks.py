@@ -8,6 +8,7 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import groupby, pairwise
 from typing import Any, Final
 
 import anyio
@@ -117,20 +118,26 @@ def _check_truth(deployment: Deployment, findings: Findings) -> None:
 COUNTED: Final = "SELECT operation_id FROM journal WHERE service IN ('quick', 'web')"
 
 
+JOURNAL: Final = (
+    "SELECT session_id, seq, epoch, kind, tool, operation_id, status, started_at FROM journal "
+    "ORDER BY session_id, seq"
+)
+
+
 def _check_journal(deployment: Deployment, findings: Findings) -> None:
     with closing(_database(deployment)) as database:
-        query = "SELECT session_id, seq, operation_id, status FROM journal ORDER BY session_id, seq"
-        rows = database.execute(query).fetchall()
-    statuses = {row[2]: row[3] for row in rows if row[2]}
+        database.row_factory = sqlite3.Row
+        rows = [dict(row) for row in database.execute(JOURNAL)]
+    statuses = {row["operation_id"]: row["status"] for row in rows if row["operation_id"]}
     for operation, session in findings.acknowledged.items():
         if statuses.get(operation) != "ok":
             text = f"{operation} of {session}: {statuses.get(operation)} in the journal"
             findings.add("lost acknowledgements", text)
-    last: dict[str, int] = {}
-    for session, seq, _, _ in rows:
-        if seq != last.get(session, 0) + 1:
-            findings.add("gaps in journal numbers", f"{session}: {last.get(session, 0)}, {seq}")
-        last[session] = seq
+    for session, entries in groupby(rows, key=lambda row: row["session_id"]):
+        for before, after in pairwise([{"seq": 0}, *entries]):
+            if after["seq"] != before["seq"] + 1:
+                text = f"{session}: nothing between {before} and {after}"
+                findings.add("gaps in journal numbers", text)
 
 
 def _database(deployment: Deployment) -> sqlite3.Connection:

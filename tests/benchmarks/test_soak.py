@@ -21,6 +21,7 @@ from benchmarks.soak.deployment import UPSTREAM, Deployment
 from benchmarks.soak.findings import KINDS, Findings
 
 COLUMNS = "session_id, seq, operation_id, service, status"
+MORE = "epoch, kind, tool, started_at"
 Row = tuple[str, int, str | None, str, str]
 
 
@@ -32,8 +33,8 @@ def left_by(folder: Path, runs: Sequence[dict[str, Any]], journal: Sequence[Row]
     deployment.data.mkdir()
     deployment.truth.write_text("".join(f"{json.dumps(run)}\n" for run in runs))
     with closing(sqlite3.connect(deployment.data / "statehold.db")) as database, database:
-        database.execute(f"CREATE TABLE journal ({COLUMNS})")
-        database.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?)", journal)
+        database.execute(f"CREATE TABLE journal ({COLUMNS}, {MORE})")
+        database.executemany(f"INSERT INTO journal ({COLUMNS}) VALUES (?, ?, ?, ?, ?)", journal)
     check_records(deployment, findings)
     return findings
 
@@ -63,6 +64,13 @@ def test_a_fault_is_found_by_what_was_left(
 ) -> None:
     findings = left_by(tmp_path / "soak", runs, journal)
     assert [one for one in KINDS if findings.of(one)] == ([kind] if kind else [])
+
+
+def test_a_gap_is_found_with_the_entries_around_it(tmp_path: Path) -> None:
+    journal: list[Row] = [JOURNAL[0], ("sh_1", 4, "b", "quick", "ok")]
+    [shown] = left_by(tmp_path / "soak", RUNS, journal).of("gaps in journal numbers")
+    assert "'operation_id': 'a'" in shown
+    assert "'seq': 4" in shown
 
 
 CRASH = 'Traceback (most recent call last):\n  File "x.py", line 1\nKeyError: 1'
