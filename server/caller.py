@@ -168,6 +168,11 @@ class Caller:
     def can_return_input_required(self) -> bool:
         return self.modern
 
+    @property
+    def reachable(self) -> bool:
+        # A 2026-07-28 client is asked by the end of its request, and cancels by leaving before that.
+        return not self._closed and (self.modern or self._ctx.session.can_send_request)
+
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if not self._closed:
             await self._ctx.session.report_progress(progress, total, message)

@@ -164,6 +164,10 @@ class Timed:
     def can_return_input_required(self) -> bool:
         return self._ctx.can_return_input_required
 
+    @property
+    def reachable(self) -> bool:
+        return self._ctx.reachable
+
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         waiting = self._waiting
         if waiting is not None:

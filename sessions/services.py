@@ -133,6 +133,11 @@ class CallContext(Protocol):
         """Whether an `InputRequiredResult` may be returned to this caller as it is (2026-07-28)."""
         ...
 
+    @property
+    def reachable(self) -> bool:
+        """Whether a question could still reach the caller, whose client may be gone while the call goes on."""
+        ...
+
     async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
 
     async def log(self, params: JSON) -> None:

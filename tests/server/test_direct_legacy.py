@@ -50,7 +50,7 @@ async def impatient(face: Face) -> AsyncGenerator[Door]:
     """A session whose client hears something every twentieth of a second, so that it sees a call run."""
     found = Door(face, StreamableHTTPSessionManager(face), ping_seconds=0.05)
     async with found.manager.run(), found.direct.run():
-        await found.enter()
+        await found.enter(elicitation={})
         yield found
 
 
@@ -289,6 +289,22 @@ async def test_a_client_that_leaves_while_it_is_asked_answers_no_more(
     assert live.in_flight == 0
     answer = await door.call("get", one).of(door.direct)
     assert answer.result["structuredContent"]["count"] == 0
+
+
+async def test_a_call_whose_client_left_keeps_no_other_caller_from_being_asked(
+    impatient: Door, one: JSON
+) -> None:
+    left = impatient.call("hang", one, id=7)
+    with anyio.fail_after(8):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(left.of, impatient.direct)
+            await begun(left)
+            left.gone.set()
+            call = impatient.call("ask", one)
+            answer: JSON = {"jsonrpc": "2.0", "result": {"action": "accept", "content": {}}}
+            await asking(impatient, call, answer)
+            assert json.loads(said_by(call))["action"] == "accept"
+            assert (await impatient.post(cancelled(7)).of(impatient.direct)).status == 202
 
 
 class Unasked:

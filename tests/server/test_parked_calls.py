@@ -21,10 +21,11 @@ from statehold.server.mcp import Face
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncGenerator[Gateway]:
-    """A service that takes many calls at once, and one that takes one."""
+    """A service that takes many calls at once, one that takes one, and one that all sessions share."""
     services: JSON = {
         "many": service("asking", "--era", "legacy", prefix="many_"),
         "one": service("asking", "--era", "legacy", prefix="one_", concurrency=1),
+        "all": service("asking", "--era", "legacy", prefix="all_", scope="shared"),
     }
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": services}))
@@ -77,6 +78,21 @@ async def test_a_question_without_an_answer_holds_up_no_other_call(client: Clien
         for asked in (second, first):
             result = await answered(client, session, "many_ask", asked)
             assert json.loads(text_of(result))["content"] == {"answer": "late"}
+
+
+async def test_a_question_over_a_shared_connection_holds_up_no_call_of_another_session(
+    client: Client,
+) -> None:
+    one, other = await opened_session(client), await opened_session(client)
+    with anyio.fail_after(8):
+        asked = await parked(client, one, "all_ask")
+        assert await count(client, other, "all_inc") == 1
+        # Only one caller at a time can be asked over a connection that several share.
+        refused = await client.call_tool("all_ask", {"session_id": other})
+        assert "2 calls in flight" in text_of(refused)
+        assert await count(client, other, "all_inc") == 2
+        result = await answered(client, one, "all_ask", asked)
+        assert json.loads(text_of(result))["content"] == {"answer": "late"}
 
 
 async def test_a_call_that_has_to_wait_for_a_question_is_refused_with_the_reason(

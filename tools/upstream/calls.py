@@ -1,7 +1,8 @@
 """The requests in flight on one connection: their notes to the caller, and whose question a question is.
 
 A legacy upstream that asks for input does not say for which call. So calls of tools that have asked take turns, and a
-question is only put to a caller when it can belong to no other call. A call with an open question holds up no other call.
+question is only put to a caller when it can belong to no other call. A call with an open question holds up no other call,
+and a call whose client is gone keeps no other caller from being asked.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ NOTES_KEPT: Final = 512
 FLUSH_SECONDS: Final = 5.0
 ATTRIBUTION_SECONDS: Final = 10.0
 """How long a question may wait until it is clear whose it is."""
+LOOK_SECONDS: Final = 1.0
+"""How often a waiting question looks for callers that are gone, which no event tells."""
 
 LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
@@ -188,28 +191,53 @@ class Calls:
         Raises:
             NotAllowed: none is in flight, or it cannot be told which.
         """
+        began = anyio.current_time()
         self._asking += 1
         self._wake()
         try:
             with anyio.move_on_after(ATTRIBUTION_SECONDS):
-                # When every call waits for a question none will end: one is refused, which lets the others go on.
-                while self._found() is None and len(self._candidates()) > max(1, self._asking):
-                    await self._changed.wait()
+                while self._found() is None and self._may_clear_up():
+                    with anyio.move_on_after(LOOK_SECONDS):
+                        await self._changed.wait()
         finally:
             self._asking -= 1
         call = self._found()
         if call is None:
-            several = "several calls are" if self._active else "no call is"
-            raise NotAllowed(f"Nobody can be asked, because {several} in flight; try again.")
+            raise NotAllowed(self._refusal(anyio.current_time() - began))
         self._asking_tools.add(call.tool)
         return call
 
+    def _refusal(self, seconds: float) -> str:
+        if not self._active:
+            return "Statehold refused a question, because no call is in flight."
+        return (
+            f"Statehold waited {seconds:.0f} seconds and refused a question, because any of the {len(self._active)} calls "
+            "in flight may have asked it; try again when the others have ended."
+        )
+
+    def _may_clear_up(self) -> bool:
+        """Whether waiting may tell whose a question is."""
+        candidates = self._candidates()
+        if self._shared and any(call.questions for call in candidates):
+            # That call is in flight until a person answers.
+            return False
+        # When every call waits for a question none will end: one is refused, which lets the others go on.
+        return len(candidates) > max(1, self._asking)
+
     def _candidates(self) -> list[Call]:
-        """Return the calls that a question may belong to; one whose question is open asks nothing else before the answer."""
+        """Return the calls that a question may belong to.
+
+        A call whose question is open asks nothing else before the answer. A call whose client is gone is taken to ask
+        nothing, unless its tool has asked before.
+        """
         calls = list(self._active.values())
         if self._shared or len(calls) == 1:
             return calls
-        return [call for call in calls if not call.questions]
+        return [
+            call
+            for call in calls
+            if not call.questions and (call.ctx.reachable or call.tool in self._asking_tools)
+        ]
 
     def _found(self) -> Call | None:
         found = self._candidates()

@@ -18,6 +18,7 @@ class Quiet:
     input_responses: JSON | None = None
     request_state: str | None = None
     can_return_input_required = False
+    reachable = False
 
     @property
     def capabilities(self) -> JSON:
@@ -30,7 +31,7 @@ class Quiet:
         return
 
     async def ask(self, method: str, params: JSON) -> JSON:
-        raise NotAllowed("Nobody made this call, so nobody can be asked.")
+        raise NotAllowed("Statehold made this call itself and answers no questions.")
 
 
 __all__ = ["Quiet"]

@@ -30,6 +30,7 @@ class Caller:
         self.input_responses: dict[str, Any] | None = given.get("input_responses")
         self.request_state: str | None = given.get("request_state")
         self.can_return_input_required: bool = given.get("modern", False)
+        self.reachable: bool = True
         self.answer: Callable[[str, dict[str, Any]], Any] | None = given.get("answer")
         self.progressed: list[tuple[float, float | None, str | None]] = []
         self.logged: list[dict[str, Any]] = []
