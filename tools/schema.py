@@ -12,8 +12,8 @@ from jsonschema.validators import validator_for
 from ..sessions.services import JSON
 
 
-def is_object_schema(schema: object) -> bool:
-    """Tell whether a schema is valid and its root an object, as both schemas of a tool have to be."""
+def _is_object_schema(schema: object) -> bool:
+    """Tell whether a schema is valid and its root an object, as the input schema of a tool has to be."""
     return (
         isinstance(schema, dict)
         and cast("JSON", schema).get("type") == "object"
@@ -48,7 +48,7 @@ def sound_object_schema(schema: object) -> tuple[JSON, bool]:
     found.setdefault("type", "object")
     if isinstance(found.get("required"), list):
         found["required"] = _texts(found["required"])
-    return (found, True) if is_object_schema(found) else (_sound_parts(found), False)
+    return (found, True) if _is_object_schema(found) else (_sound_parts(found), False)
 
 
 def _sound_parts(schema: JSON) -> JSON:
@@ -156,7 +156,6 @@ def _texts(values: object) -> list[str]:
 __all__ = [
     "admit_argument",
     "argument_names",
-    "is_object_schema",
     "is_schema",
     "sound_object_schema",
     "spell_out_booleans",
