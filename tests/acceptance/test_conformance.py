@@ -41,7 +41,6 @@ LEGACY_UPSTREAM = {
 """Checks of 2026-07-28, by the beginning of their names, that fail with an upstream of the older era."""
 PENDING = {
     "server-sse-polling/server-sse-disconnect-resume": "a stream stays open until the call ends",
-    "server-stateless/sep-2575-server-sends-": "a changed list is told after the time the suite waits (a SHOULD)",
 }
 """Checks that fail with every upstream."""
 SCENARIO_MS = 20_000

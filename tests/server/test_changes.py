@@ -25,6 +25,7 @@ from front import (
 from mcp import Client
 from nursery import Nursery
 
+from statehold.server.changes import ListWatcher
 from statehold.server.config_load import load
 from statehold.server.daemon import opened
 from statehold.server.gateway import Gateway
@@ -158,10 +159,9 @@ async def test_a_list_that_an_sdk_server_changes_reaches_clients_of_both_eras(
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_prompts_that_an_sdk_server_changes_reach_clients_of_both_eras(
-    started: Any, counter_server: Callable[..., str], era: str
+    started: Any, counter: Callable[[str], JSON], era: str
 ) -> None:
-    url = counter_server("http", "--era", era)
-    async with started({"services": {"counter": {"url": url}}}) as gateway:
+    async with started({"services": {"counter": counter(era)}}) as gateway:
         await gateway.ready()
         async with both_eras(gateway, "prompts") as clients:
             session = await opened_session(clients[0][0])
@@ -172,6 +172,20 @@ async def test_prompts_that_an_sdk_server_changes_reach_clients_of_both_eras(
                 prompts = (await client.list_prompts()).prompts
                 assert [prompt.name for prompt in prompts] == ["report", "extra"]
             assert [told.times for _, told in clients] == [1, 1]
+
+
+@pytest.mark.parametrize("what", ["tools", "prompts"])
+async def test_the_first_change_is_followed_at_once(
+    started: Any, counter: Callable[[str], JSON], what: str
+) -> None:
+    async with started({"services": {"counter": counter("legacy")}}) as gateway:
+        await gateway.ready()
+        gateway.services["counter"].on_changed = ListWatcher(gateway, debounce=3600).heard
+        async with both_eras(gateway, what) as clients:
+            session = await opened_session(clients[0][0])
+            await clients[0][0].call_tool("grow", {"session_id": session, "what": what})
+            for _, told in clients:
+                await told.wait()
 
 
 async def test_a_change_is_followed_though_the_session_that_told_it_is_gone(

@@ -108,7 +108,8 @@ class Conformance:
         self.key = secrets.token_bytes(32)
         self.bus = InMemorySubscriptionBus()
         self.listening = ListenHandler(self.bus)
-        self.changes = 0
+        self.tool_changes = 0
+        self.prompt_changes = 0
 
     # Tools.
 
@@ -183,13 +184,13 @@ class Conformance:
         return text("Streaming complete")
 
     async def tool_change(self, ctx: Context, params: JSON) -> JSON:
-        self.changes += 1
+        self.tool_changes += 1
         await self.bus.publish(ToolsListChanged())
         await ctx.session.send_tool_list_changed()
         return text("Mutation triggered")
 
     async def prompt_change(self, ctx: Context, params: JSON) -> JSON:
-        self.changes += 1
+        self.prompt_changes += 1
         await self.bus.publish(PromptsListChanged())
         await ctx.session.send_prompt_list_changed()
         return text("Mutation triggered")
@@ -317,11 +318,11 @@ class Conformance:
         return {"completion": {"values": values, "total": len(values), "hasMore": False}}
 
     async def tools(self, ctx: Context, params: object) -> Any:
-        return {"tools": [*TOOLS, *([tool("added")] if self.changes % 2 else ())]}
+        return {"tools": [*TOOLS, *([tool("added")] if self.tool_changes % 2 else ())]}
 
     async def prompts(self, ctx: Context, params: object) -> Any:
         added = [{"name": "added_prompt", "description": "Was added."}]
-        return {"prompts": [*PROMPTS, *(added if self.changes % 2 else ())]}
+        return {"prompts": [*PROMPTS, *(added if self.prompt_changes % 2 else ())]}
 
     async def resources(self, ctx: Context, params: object) -> Any:
         return {"resources": RESOURCES}

@@ -42,7 +42,7 @@ async def probed(connection: UpstreamConnection) -> Profile:
         UpstreamMisbehaved, UpstreamRefused, OutcomeUnknown, ConnectionLost: it does not list its tools.
     """
     tools = await listed_tools(connection)
-    return Profile(connection.peer, tools, await _listed_prompts(connection))
+    return Profile(connection.peer, tools, await listed_prompts(connection))
 
 
 async def listed(connection: UpstreamConnection, method: str, key: str) -> list[JSON]:
@@ -85,8 +85,8 @@ async def listed_tools(connection: UpstreamConnection) -> tuple[ToolSpec, ...]:
     return tuple(named.values())
 
 
-async def _listed_prompts(connection: UpstreamConnection) -> tuple[JSON, ...]:
-    """Return its prompts; none when it refuses to list them, which must not cost it its tools."""
+async def listed_prompts(connection: UpstreamConnection) -> tuple[JSON, ...]:
+    """Return the prompts a connection shows now; none when it refuses to list them, which must not cost it its tools."""
     if "prompts" not in connection.peer.capabilities:
         return ()
     try:
@@ -115,4 +115,12 @@ def header_map(spec: ToolSpec) -> HeaderMap:
     return x_mcp_header_map(schema)
 
 
-__all__ = ["HeaderMap", "Profile", "header_map", "listed", "listed_tools", "probed"]
+__all__ = [
+    "HeaderMap",
+    "Profile",
+    "header_map",
+    "listed",
+    "listed_prompts",
+    "listed_tools",
+    "probed",
+]

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
-from weakref import WeakSet
 
 import anyio
 import anyio.to_thread
@@ -31,6 +30,7 @@ from .http import http_channel
 from .identity import checkpoint_of, config_hash, is_filled, needs_folder, transport_of
 from .launch import inherited_environment
 from .ledger import Ledger
+from .live_items import LiveItems
 from .places import Place, Places
 from .probe import HeaderMap, Profile, header_map, probed
 from .process import ProcessLimits
@@ -73,8 +73,8 @@ class UpstreamService:
     """An upstream of the configuration. It lives as long as the process and holds nothing open of its own.
 
     `on_changed` is told when a live connection says that one of its lists changed: refresh() then asks a fresh one again,
-    learn() adds what only the live one has. `inherit_env` names variables of our environment that its process gets, besides
-    those of the configuration.
+    learn_tools() and learn_prompts() add what only the live one has. `inherit_env` names variables of our environment that
+    its process gets, besides those of the configuration.
     """
 
     def __init__(
@@ -120,9 +120,8 @@ class UpstreamService:
         """The resources that each session is subscribed to, for its next connection."""
         self._pages: dict[str, JSON] = {}
         """The pages of MCP Apps that were read since the service last said something else."""
-        self._learned: dict[str, ToolSpec] = {}
-        self._shown: dict[str, WeakSet[UpstreamConnection]] = {}
-        """The connections that showed each learned tool when they were last asked."""
+        self._live_tools = LiveItems[ToolSpec]()
+        self._live_prompts = LiveItems[JSON]()
         # Without placeholders and without a connection of its own, every session would hear the same over HTTP.
         self._turn = anyio.Lock() if self.transport == "http" and not is_filled(config) else None
 
@@ -155,7 +154,9 @@ class UpstreamService:
 
     @property
     def prompts(self) -> Sequence[JSON]:
-        return () if self.profile is None else self.profile.prompts
+        """Its prompts: those of a fresh connection, and what learn_prompts() added."""
+        fresh = () if self.profile is None else self.profile.prompts
+        return (*fresh, *self._live_prompts.beyond({prompt["name"] for prompt in fresh}))
 
     async def recall(self) -> bool:
         """Take over what an earlier process with this configuration found. Returns whether there is such a profile."""
@@ -180,23 +181,17 @@ class UpstreamService:
 
     def _known(self) -> tuple[ToolSpec, ...]:
         fresh = self.profile.tools if self.profile is not None else ()
-        names = {spec.name for spec in fresh}
-        return (*fresh, *(spec for name, spec in self._learned.items() if name not in names))
+        return (*fresh, *self._live_tools.beyond({spec.name for spec in fresh}))
 
-    def learn(self, connection: UpstreamConnection, tools: Iterable[ToolSpec]) -> None:
-        """Add the tools that a live connection lists now beyond those of a fresh one.
-
-        A tool that it no longer lists is dropped, unless another open connection listed it when it was last asked.
-        """
-        listed = {spec.name: spec for spec in tools}
-        for name in [name for name in self._learned if name not in listed]:
-            self._shown[name].discard(connection)
-            if not any(other.is_open for other in self._shown[name]):
-                del self._learned[name], self._shown[name]
-        for name, spec in listed.items():
-            self._learned[name] = spec
-            self._shown.setdefault(name, WeakSet()).add(connection)
+    def learn_tools(self, connection: UpstreamConnection, tools: Mapping[str, ToolSpec]) -> None:
+        """Add the tools that a live connection lists now beyond those of a fresh one, and drop what it lists no more."""
+        self._live_tools.learn(connection, tools)
+        for name, spec in tools.items():
             self._header_maps.setdefault(name, header_map(spec))
+
+    def learn_prompts(self, connection: UpstreamConnection, prompts: Mapping[str, JSON]) -> None:
+        """Add the prompts that a live connection lists now beyond those of a fresh one, and drop what it lists no more."""
+        self._live_prompts.learn(connection, prompts)
 
     async def refresh(self) -> bool:
         """Probe again. Returns whether the tools changed; raises as tools() does and then keeps the old ones."""
