@@ -24,6 +24,7 @@ from ..sessions.errors import (
     SessionNotFound,
 )
 from ..sessions.lifecycle import Status
+from ..sessions.patience import Waiting
 from ..sessions.receipts import Receipts
 from ..sessions.records import Principal, SessionFilter
 from ..sessions.registry import Registry
@@ -188,15 +189,20 @@ class Gateway:
         """Whether the first probe of a service still runs, and no earlier process kept its tools."""
         return name not in self._tools and name not in self._problems
 
-    async def entry(self, name: str, naming: Naming) -> Entry | None:
+    async def entry(self, name: str, naming: Naming, waiting: Waiting) -> Entry | None:
         """Return where a call of a tool goes, None for an unknown tool.
 
-        Waits until a service has the tool, or all were probed. For a service that is earlier in the configuration, and may
-        have a tool of that name, it waits as long as a list does.
+        Waits until a service has the tool, or all were probed, and tells the caller through `waiting` which services are
+        started. For a service that is earlier in the configuration, and may have a tool of that name, it waits as long as a
+        list does.
 
         Raises:
             ServiceUnavailable: the gateway is left, and nobody knows whether there is such a tool.
         """
+        starting, find = partial(self._starting, name, naming), partial(self._find, name, naming)
+        return await (waiting.starting(starting, find) if starting() else find())
+
+    async def _find(self, name: str, naming: Naming) -> Entry | None:
         while True:
             found = self.catalog_nowait(naming).entries.get(name)
             if found is None:
@@ -210,6 +216,16 @@ class Gateway:
                 return found
             with anyio.CancelScope(deadline=deadline):
                 await self._more.wait()
+
+    def _starting(self, name: str, naming: Naming) -> str:
+        """Say which services a call of a tool waits for; empty when _find() returns at once."""
+        found = self.catalog_nowait(naming).entries.get(name)
+        if self._probed.is_set() or (found is not None and not self._may_go_to_earlier(found)):
+            return ""
+        unseen = self.services.keys() - self._problems - (self._tools.keys() - self._recalled)
+        names = [service for service in self.services if service in unseen]
+        likely = [service for service in names if self._offer(service).may_have(name)] or names
+        return f"Starting service{'s' if len(likely) > 1 else ''} {', '.join(likely)}"
 
     def _may_go_to_earlier(self, entry: Entry) -> bool:
         """Whether a service that was not probed yet, and precedes that of the entry, may have a tool of its name."""

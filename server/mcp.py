@@ -36,6 +36,7 @@ from ..sessions.errors import (
     SessionNotFound,
     StoreUnavailable,
 )
+from ..sessions.patience import Waiting
 from ..sessions.records import LOCAL, Principal
 from ..sessions.router import Request
 from ..sessions.services import JSON
@@ -298,13 +299,14 @@ class Face(Server[dict[str, Any]]):
             caller = Caller(ctx, params)
             return await self._call_own(ctx, tool, arguments, pin, modern, caller)
         naming = self._naming(ctx)
-        entry = await self._gateway.entry(name, naming)
+        waiting = Waiting(Caller(ctx, params))
+        entry = await self._gateway.entry(name, naming, waiting)
         if entry is None:
             reason = self._gateway.missing(name)
             if reason is not None:
                 raise ServiceUnavailable(f"There is no tool {name[:128]!r} now. {reason}")
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {name[:128]}")
-        return await self._forward(ctx, params, entry, arguments, pin, modern)
+        return await self._forward(ctx, params, entry, arguments, pin, modern, waiting.farthest)
 
     async def _discover(
         self, ctx: RequestContext, params: types.RequestParams | None
@@ -343,6 +345,7 @@ class Face(Server[dict[str, Any]]):
         arguments: JSON,
         pin: str | None,
         modern: bool,
+        waited: float,
     ) -> JSON:
         principal = self.principal(ctx)
         session = await self._session(ctx, principal, entry, arguments, pin)
@@ -353,6 +356,7 @@ class Face(Server[dict[str, Any]]):
             entry.tool,
             arguments,
             namespace=self._gateway.config.namespace,
+            waited=waited,
         )
 
         async def work(caller: Caller) -> JSON:

@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 
 TELL_SECONDS: Final = 1.0
+STARTING_SECONDS: Final = 5.0
+"""How often a caller is told that its call waits for a service to start, which may take minutes."""
 PARKED_SECONDS: Final = 3.0
 """How long a call that cannot be told anything waits behind unanswered questions before it is refused."""
 
@@ -57,7 +59,7 @@ class OpenQuestions:
 
 
 class Waiting:
-    """Tells a caller who wants to know, once a second, what its call waits for before it begins."""
+    """Tells a caller who wants to know, again and again, what its call waits for before it begins."""
 
     __slots__ = ("_before", "_ctx", "farthest", "told")
 
@@ -86,7 +88,8 @@ class Waiting:
                 blocked = blocked + TELL_SECONDS if describe() else 0.0
 
         if self._ctx.wants_progress:
-            return await beside(partial(self._tell, "Waiting for the calls before", describe), work)
+            what = "Waiting for the calls before"
+            return await beside(partial(self._tell, lambda: what, describe), work)
         try:
             return await beside(refuse, work)
         except Overtaken:
@@ -100,16 +103,33 @@ class Waiting:
         """Return what `work` returns, and raise what it raises."""
         if not self._ctx.wants_progress:
             return await work()
-        return await beside(partial(self._tell, what), work)
+        return await beside(partial(self._tell, lambda: what), work)
 
-    async def _tell(self, what: str, describe: Callable[[], str | None] = lambda: None) -> None:
+    async def starting(self, what: Callable[[], str], work: Callable[[], Awaitable[T]]) -> T:
+        """Return what `work` returns, which waits for services to start. The caller is told of it at once, too."""
+        if not self._ctx.wants_progress:
+            return await work()
+        await self._say(TELL_SECONDS, what())
+        self._before = self.told
+        return await beside(partial(self._tell, what, every=STARTING_SECONDS), work)
+
+    async def _tell(
+        self,
+        what: Callable[[], str],
+        describe: Callable[[], str | None] = lambda: None,
+        every: float | None = None,
+    ) -> None:
+        seconds = TELL_SECONDS if every is None else every
         while True:
-            await anyio.sleep(TELL_SECONDS)
-            self.told = self.farthest = self.told + TELL_SECONDS
+            await anyio.sleep(seconds)
             why = describe()
-            said = f"{what}: {self.told - self._before:g} seconds so far{f'; {why}' if why else ''}"
-            with suppress(Exception):
-                await self._ctx.progress(self.told, None, said)
+            passed = f"{self.told + seconds - self._before:g} seconds so far"
+            await self._say(seconds, f"{what()}: {passed}{f'; {why}' if why else ''}")
+
+    async def _say(self, seconds: float, message: str) -> None:
+        self.told = self.farthest = self.told + seconds
+        with suppress(Exception):
+            await self._ctx.progress(self.told, None, message)
 
 
 Asked: TypeAlias = "tuple[OpenQuestions, Session, str]"

@@ -73,6 +73,8 @@ class Request:
     run: str | None = None
     """What the caller groups its calls by, for the journal."""
     namespace: str | None = None
+    waited: float = 0.0
+    """How far its caller was told of what it waited for before; see Waiting."""
     sent: bool = False
     """Whether it may have reached the far side."""
     ended_at: float | None = None
@@ -282,7 +284,7 @@ class Router:
     async def _sent(
         self, session: Session, binding: Binding, request: Request, ctx: CallContext
     ) -> CallResult:
-        waiting = Waiting(ctx)
+        waiting = Waiting(ctx, request.waited)
         try:
             return await self._send(session, binding, request, ctx, waiting)
         except CallDeferred:

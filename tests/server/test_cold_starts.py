@@ -1,0 +1,87 @@
+"""A call that waits for the first start of its service, which may take minutes, and what its caller is told meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from front import JSON, Way, opened_session, service, serving, text_of, toml
+
+# Runs a command as soon as a file is there.
+GATE = 'while [ ! -e "$0" ]; do sleep 0.02; done; exec "$@"'
+
+
+def gated(gate: Path, **options: Any) -> JSON:
+    """Describe the quick server, which starts when `gate` is there."""
+    quick = service("quick", "--era", "legacy")
+    given = ["-c", GATE, str(gate), quick["command"], *quick["args"]]
+    return {"command": "sh", "args": given, **options}
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_caller_hears_at_once_which_service_is_started_and_then_of_its_call(
+    tmp_path: Path, era: Any
+) -> None:
+    gate, config = tmp_path / "gate", tmp_path / "statehold.toml"
+    services = {
+        "ready": service("quick", prefix="ready_"),
+        "download": gated(gate, include=["slow"]),
+        "other": gated(gate, prefix="other_"),
+    }
+    config.write_text(toml({"services": services}))
+    heard: list[tuple[float, str | None]] = []
+    began, again = anyio.Event(), anyio.Event()
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, message))
+        began.set()
+        if len(heard) > 1:
+            again.set()
+
+    with serving(config, tmp_path / "data") as running:
+        way = Way("http", era, config, tmp_path, url=running.url)
+        async with way.connect() as client:
+            session = await opened_session(client, services=["ready", "download"])
+
+            async def call() -> None:
+                given = {"session_id": session, "seconds": 0.1}
+                result = await client.call_tool("slow", given, progress_callback=progress)
+                assert text_of(result) == "done"
+
+            with anyio.fail_after(30):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(call)
+                    await began.wait()
+                    assert heard[0][1] == "Starting service download"
+                    await again.wait()
+                    assert heard[1][1] == "Starting service download: 5 seconds so far"
+                    gate.touch()
+    counts = [count for count, _ in heard]
+    assert counts == sorted(set(counts))
+    # The service told of five steps itself, without a message.
+    assert [message for _, message in heard[-5:]] == [None] * 5
+    assert counts[-1] - counts[-5] == 4
+
+
+async def test_a_call_of_a_service_that_runs_hears_of_no_start(tmp_path: Path) -> None:
+    gate, config = tmp_path / "gate", tmp_path / "statehold.toml"
+    services = {"ready": service("quick"), "download": gated(gate, prefix="later_")}
+    config.write_text(toml({"services": services}))
+    heard: list[float] = []
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(progress)
+
+    with serving(config, tmp_path / "data") as running:
+        way = Way("http", "legacy", config, tmp_path, url=running.url)
+        async with way.connect() as client:
+            session = await opened_session(client, services=["ready"])
+            given = {"session_id": session}
+            with anyio.fail_after(20):
+                await client.call_tool("get", given)
+                given = {"session_id": session, "seconds": 0.05}
+                result = await client.call_tool("slow", given, progress_callback=progress)
+    assert text_of(result) == "done"
+    assert heard == [1, 2, 3, 4, 5]
