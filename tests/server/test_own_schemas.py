@@ -1,0 +1,68 @@
+"""The schemas of our own tools have a form that agent frameworks convert: closed objects, and nothing to resolve."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from front import JSON, service, toml
+from mcp import Client
+
+from statehold.server.config_load import load
+from statehold.server.daemon import opened
+from statehold.server.mcp import Face
+
+ALL = ["core", "lifecycle", "state", "history", "branch", "admin"]
+
+FREE = {
+    "session_create": {"state", "state_schema", "metadata"},
+    "session_list": {"metadata"},
+    "session_rename": {"metadata"},
+    "session_import": {"document"},
+}
+"""The arguments that hold any JSON object. A closed form would allow the empty object only."""
+
+
+def parts(schema: Any) -> Generator[JSON]:
+    """Yield every object of a schema, itself included."""
+    if isinstance(schema, dict):
+        found = cast("JSON", schema)
+        yield found
+        for part in found.values():
+            yield from parts(part)
+    elif isinstance(schema, list):
+        for part in cast("list[Any]", schema):
+            yield from parts(part)
+
+
+@pytest.mark.parametrize("pinned", [None, "p"])
+async def test_own_schemas_have_no_references_and_are_closed_but_for_free_objects(
+    tmp_path: Path, pinned: str | None
+) -> None:
+    """The strict conversion of OpenAI's Agents SDK raises for an open object, and leaves that tool as it is."""
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({"toolsets": ALL, "services": {"quick": service("quick")}}))
+    loaded = load(config=config, services=None, flags={"data": str(tmp_path / "data")})
+    async with opened(loaded, address="test") as gateway:
+        own = set(gateway.own)
+        async with Client(Face(gateway, version="0", pinned=pinned), cache=None) as client:
+            tools = [tool for tool in (await client.list_tools()).tools if tool.name in own]
+    names = {tool.name for tool in tools}
+    assert names == own if pinned is None else names < own
+    for tool in tools:
+        for schema in (tool.input_schema, tool.output_schema):
+            for part in parts(schema):
+                assert not part.keys() & {"$ref", "$defs", "definitions", "propertyNames"}
+        assert tool.input_schema["type"] == "object"
+        assert tool.input_schema["additionalProperties"] is False
+        properties: JSON = tool.input_schema["properties"]
+        free = {
+            name
+            for name, schema in properties.items()
+            for part in parts(schema)
+            if part.get("type") == "object" and part.get("additionalProperties") is not False
+        }
+        assert free == FREE.get(tool.name, set())
+        assert not {"allOf", "oneOf"} & {key for part in parts(properties) for key in part}
