@@ -70,7 +70,7 @@ class Services(BaseModel):
 
 
 class Stored(BaseModel):
-    """What the caller's sessions take of what they may. `measured_at` is null until the store was asked."""
+    """The bytes that the caller's sessions store, and their limit. `measured_at` is null until the first measurement."""
 
     bytes: int
     limit: int
