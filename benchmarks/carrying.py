@@ -11,12 +11,12 @@ from typing import Any
 import anyio
 
 from statehold.sessions.clock import SystemClock
-from statehold.sessions.cluster import Node
-from statehold.sessions.creation import Wish
+from statehold.sessions.node import Node
 from statehold.sessions.records import LOCAL
 from statehold.sessions.registry import Registry
-from statehold.sessions.state import copied
+from statehold.sessions.state.patch import copied
 from statehold.sessions.store import SQLStore
+from statehold.sessions.transitions.create import Wish
 
 from .plan import Plan
 from .report import Table, Target

@@ -16,10 +16,10 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from statehold.client import Hub, connect
-from statehold.client.embedded import EmbeddedChannel, configured
-from statehold.client.hub import Hub as AnyHub
-from statehold.client.line import Line, Patience
-from statehold.server.mcp import Face
+from statehold.client.client import Hub as AnyHub
+from statehold.client.protocol.retry import Line, Patience
+from statehold.client.transport.embedded import EmbeddedChannel, configured
+from statehold.server.protocol.server import Face
 
 from .gateways import http_command, http_server, log_file, stdio_command
 from .plan import MODE, QUICK, ROOT, Plan

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import anyio
 
-from statehold.sessions.cluster import Node
-from statehold.sessions.creation import new_id
 from statehold.sessions.lifecycle import Status
+from statehold.sessions.node import Node
 from statehold.sessions.records import (
     LOCAL,
     BindingRecord,
@@ -24,6 +23,7 @@ from statehold.sessions.records import (
     StateRecord,
 )
 from statehold.sessions.store import SQLStore
+from statehold.sessions.transitions.create import new_id
 
 AT_ONCE = 500
 

@@ -12,13 +12,12 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
+from statehold.sessions.calls.router import Request, Router
 from statehold.sessions.clock import SystemClock
-from statehold.sessions.cluster import Node
-from statehold.sessions.creation import Wish
+from statehold.sessions.node import Node
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
 from statehold.sessions.registry import Registry
-from statehold.sessions.router import Request, Router
 from statehold.sessions.services import (
     JSON,
     CallContext,
@@ -30,6 +29,7 @@ from statehold.sessions.services import (
     ToolSpec,
 )
 from statehold.sessions.store import SQLStore
+from statehold.sessions.transitions.create import Wish
 from statehold.tools.upstream.recipe import Quiet
 
 from .plan import Plan

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 from . import errors
 from .automatic import AutoSession
 from .block import SessionBlock
-from .channel import Progress
+from .client import Hub
 from .connect import connect
-from .hub import Hub
 from .modules import Loaded, StateModule
-from .questions import Answer, Elicitation, Question
+from .protocol.elicitation import Answer, Elicitation, Question
 from .results import (
     CallResult,
     Conflict,
@@ -40,9 +39,10 @@ from .results import (
 )
 from .session import Session
 from .state import State
+from .transport.base import Progress
 
 if TYPE_CHECKING:
-    from ..server.config import ConfigError
+    from ..server.config.model import ConfigError
 
 
 def __getattr__(name: str) -> object:

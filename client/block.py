@@ -13,7 +13,7 @@ from .errors import SessionNotFound
 from .session import Session
 
 if TYPE_CHECKING:
-    from .hub import Hub
+    from .client import Hub
 
 T = TypeVar("T")
 

@@ -9,13 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from .channel import Channel
-from .hub import Hub
-from .line import Line, Patience
-from .questions import Elicitation
+from .client import Hub
+from .protocol.elicitation import Elicitation
+from .protocol.retry import Line, Patience
+from .transport.base import Channel
 
 if TYPE_CHECKING:
-    from ..server.config import Config
+    from ..server.config.model import Config
 
 Path = str | os.PathLike[str]
 
@@ -63,15 +63,15 @@ def connect(
         )
     channel: Channel
     if url is not None:
-        from .http import HttpChannel
+        from .transport.http import HttpChannel
 
         channel = HttpChannel(_endpoint(url), _headers(headers, token))
     elif stdio is not None:
-        from .piped import PipedChannel
+        from .transport.stdio import PipedChannel
 
         channel = PipedChannel(stdio, env=env, cwd=None if cwd is None else os.fspath(cwd))
     else:
-        from .embedded import EmbeddedChannel, configured
+        from .transport.embedded import EmbeddedChannel, configured
 
         channel = EmbeddedChannel(configured(config, services, data))
     line = Line(channel, patience=Patience(retry_seconds), elicitation=elicitation)

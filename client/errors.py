@@ -46,7 +46,7 @@ from ..sessions.errors import (
 )
 
 if TYPE_CHECKING:
-    from ..server.config import ConfigError
+    from ..server.config.model import ConfigError
     from .results import JSON, CallResult
 
 ErrorT = TypeVar("ErrorT", bound=SessionError)
@@ -140,7 +140,7 @@ def made(kind: type[ErrorT], message: str) -> ErrorT:
 def __getattr__(name: str) -> object:
     # It brings pydantic with it.
     if name == "ConfigError":
-        from ..server.config import ConfigError
+        from ..server.config.model import ConfigError
 
         return ConfigError
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote
 
-from .channel import Progress
 from .errors import (
     RequestRefused,
     SessionClosed,
@@ -31,12 +30,13 @@ from .results import (
     taken,
 )
 from .state import State
+from .transport.base import Progress
 
 if TYPE_CHECKING:
     from langchain_core.tools import StructuredTool
 
-    from .hub import Hub
-    from .langchain import Handler
+    from .client import Hub
+    from .integrations.langchain import Handler
 
 MergePolicy: TypeAlias = Literal["last_wins", "first_wins", "fail"]
 Words: TypeAlias = str | Sequence[str]
@@ -194,9 +194,9 @@ class Session:
     ) -> list[StructuredTool]:
         """Return the tools of its services for LangChain, bound to it: no model sees a session_id.
 
-        Needs the extra `langchain`; statehold.client.langchain says what the options are.
+        Needs the extra `langchain`; statehold.client.integrations.langchain says what the options are.
         """
-        from .langchain import langchain_tools
+        from .integrations.langchain import langchain_tools
 
         return await langchain_tools(
             self,

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from statehold.client import CallResult
-from statehold.client.mcpstore import MCPStore  # was: from mcpstore import MCPStore
+from statehold.client.integrations.mcpstore import MCPStore  # was: from mcpstore import MCPStore
 
 NOTEBOOK: dict[str, Any] = {
     "name": "notebook",

@@ -12,8 +12,8 @@ import sys
 import pytest
 
 from statehold.client.errors import RequestRefused
+from statehold.client.integrations.testing import BlockingStdioSessions, StdioSessions
 from statehold.client.sync import Session
-from statehold.client.testing import BlockingStdioSessions, StdioSessions
 
 COMMAND = [sys.executable, "-m", "statehold.server.demo_server"]
 

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import anyio
 
 from ..sessions.one_line import escaped
-from .config import LogSettings
+from .config.model import LogSettings
 
 QUIET_SECONDS: Final = 1.0
 """How long a message of a library that clients cause is left out after it was written."""

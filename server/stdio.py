@@ -21,10 +21,10 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from ..tools.upstream.lines import encode
-from ..tools.upstream.pipe import PipeEnd
-from .refusals import invalid_request, refusal
-from .sdk import create_context_streams
+from ..tools.processes.pipes import PipeEnd
+from ..tools.upstream.transports.framing import encode
+from .protocol.refusals import invalid_request, refusal
+from .sdk.access import create_context_streams
 
 LINE_LIMIT = 64 << 20
 """Bytes of one message at most; a longer one ends the connection."""

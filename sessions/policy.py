@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .journal.redaction import KEYS
 from .records import Timeouts
-from .redaction import KEYS
 
 
 @dataclass(frozen=True, slots=True)

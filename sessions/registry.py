@@ -11,12 +11,13 @@ from typing import Any, Self
 import anyio
 from anyio.abc import TaskGroup
 
-from .admission import Admission
-from .changes import Changes, busy, end_questions
+from .actions.branches import Forking
+from .actions.history import History
+from .actions.import_ import Place
+from .actions.porting import Porting
+from .actions.rename_delete import Life
+from .actions.state import States
 from .clock import Clock, SystemClock
-from .cluster import Node
-from .creation import Creation, Wish, new_id
-from .directory import STORED, Directory
 from .errors import (
     ServiceUnavailable,
     SessionBusy,
@@ -27,26 +28,25 @@ from .errors import (
     SessionPaused,
     StoreUnavailable,
 )
-from .eviction import Eviction
-from .expiry import Expiry
-from .forking import Forking
-from .history import History
-from .imports import Place
-from .life import Life
+from .journal.redaction import Redactor
 from .lifecycle import LIVE, Event, Status
-from .limits import Budget
-from .links import Links
+from .live.budget import Budget
+from .live.connector import Links
+from .live.deadlines import Reaper
+from .live.directory import STORED, Directory
+from .live.quota import Quota
+from .live.session import Session
+from .node import Node
 from .one_line import one_line
 from .policy import Policy
-from .porting import Porting
-from .quota import Quota
-from .reaper import Reaper
 from .records import Principal, SessionFilter
-from .redaction import Redactor
 from .services import Service
-from .session import Session
-from .states import States
 from .store.base import Store
+from .transitions.admission import Admission
+from .transitions.changes import Changes, busy, end_questions
+from .transitions.create import Creation, Wish, new_id
+from .transitions.eviction import Eviction
+from .transitions.expiry import Expiry
 
 logger = logging.getLogger("statehold.sessions")
 

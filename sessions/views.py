@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from .connections import LiveConnection
 from .lifecycle import Status
+from .live.connection import LiveConnection
 from .records import LABELS, BindingRecord, BindingStatus, SessionRecord
 
 

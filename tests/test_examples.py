@@ -11,8 +11,8 @@ from typing import Any
 import anyio
 import pytest
 
-from statehold.server.cli_parser import build_parser
-from statehold.server.config_load import load
+from statehold.server.cli.parser import build_parser
+from statehold.server.config.load import load
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from statehold.server.cli_parser import build_parser
-from statehold.server.config_load import load
+from statehold.server.cli.parser import build_parser
+from statehold.server.config.load import load
 from statehold.tools.browser.config import CAPABILITIES, BrowserConfig
 
 ROOT = Path(__file__).resolve().parents[1]

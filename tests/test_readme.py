@@ -13,13 +13,13 @@ import anyio
 import pytest
 from front import Way, serving
 
-from statehold.server.cli_parser import build_parser
-from statehold.server.config import TimeoutSettings
-from statehold.server.config_errors import setting_names
-from statehold.server.config_load import load
+from statehold.server.cli.parser import build_parser
+from statehold.server.config.load import load
+from statehold.server.config.messages import setting_names
+from statehold.server.config.model import TimeoutSettings
 from statehold.sessions import errors
 from statehold.sessions.lifecycle import TABLE, Status
-from statehold.tools.own import words
+from statehold.tools.definition import words
 from statehold.tools.upstream.config import Recipe, Step, UpstreamConfig
 
 ROOT = Path(__file__).resolve().parents[1]

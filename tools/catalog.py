@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from ..sessions.services import JSON, ToolSpec
 from .app_pages import with_app_page
-from .own import Naming
+from .definition import Naming
 from .schema import (
     admit_argument,
     argument_names,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from .upstream.places import plain
+from .processes.workdir import plain
 
 FOLDERS: Final = ("work", "browser/files")
 """Where services keep a folder for each session: those of `{dir}`, and downloads, videos and results of browsers."""

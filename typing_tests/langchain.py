@@ -6,10 +6,15 @@ from typing import Any, assert_type
 
 from langchain_core.tools import StructuredTool, ToolException
 
-from statehold.client import Hub, Session, langchain, sync
-from statehold.client.langchain import Artifact, SessionToolError
+from statehold.client import Hub, Session, sync
+from statehold.client.integrations import langchain
+from statehold.client.integrations.langchain import Artifact, SessionToolError
+from statehold.client.integrations.testing import (
+    BlockingStdioSessions,
+    ServerProcess,
+    StdioSessions,
+)
 from statehold.client.sync import langchain as blocking
-from statehold.client.testing import BlockingStdioSessions, ServerProcess, StdioSessions
 
 
 def told(error: ToolException) -> str:

@@ -7,7 +7,13 @@ from typing import Any, assert_type
 from langchain_core.tools import StructuredTool
 
 from statehold.client import CallResult, ServiceStatus, Tool
-from statehold.client.mcpstore import Context, LangChain, MCPStore, Session, SessionBlock
+from statehold.client.integrations.mcpstore import (
+    Context,
+    LangChain,
+    MCPStore,
+    Session,
+    SessionBlock,
+)
 
 
 def stores() -> None:

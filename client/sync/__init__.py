@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from .. import errors
 from ..modules import Loaded, StateModule
-from ..questions import Answer, Question
+from ..protocol.elicitation import Answer, Question
 from ..results import (
     CallResult,
     Conflict,
@@ -38,7 +38,7 @@ from .session import Progress, Session
 from .state import State
 
 if TYPE_CHECKING:
-    from ...server.config import ConfigError
+    from ...server.config.model import ConfigError
 
 
 def __getattr__(name: str) -> object:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..connect import Path
 from ..connect import connect as connect_async
-from ..questions import Answered, Question
+from ..protocol.elicitation import Answered, Question
 from .hub import Hub
 from .portal import in_thread
 
 if TYPE_CHECKING:
-    from ...server.config import Config
+    from ...server.config.model import Config
 
 Elicitation: TypeAlias = Callable[[Question], Answered]
 """Answers a question, in a thread of its own: a mapping that fits its schema, None to decline, or an Answer."""

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from .. import automatic, hub
-from ..calls import WITHOUT_SESSION
+from .. import automatic, client
 from ..current import Current
 from ..modules import Loaded, StateModule
+from ..protocol.calls import WITHOUT_SESSION
 from ..results import CallResult, ServiceStatus, SessionInfo, Stats, Tool
 from .block import AutoSession, SessionBlock
 from .portal import Portal, in_thread
@@ -30,7 +30,7 @@ class Hub:
 
     current = _current
 
-    def __init__(self, inner: hub.Hub, portal: Portal | None = None) -> None:
+    def __init__(self, inner: client.Hub, portal: Portal | None = None) -> None:
         self.inner = inner
         """The same connection of the async client, whose event loop is in another thread."""
         self._portal = portal or Portal()

@@ -1,4 +1,6 @@
-"""The tools of a session as LangChain has them, for programs that block; otherwise as statehold.client.langchain."""
+"""The tools of a session as LangChain has them, for programs that block.
+
+Otherwise as statehold.client.integrations.langchain."""
 
 from __future__ import annotations
 
@@ -6,7 +8,16 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SessionError
-from ..langchain import Artifact, Content, Handler, answered, made, offered, picked, raised
+from ..integrations.langchain import (
+    Artifact,
+    Content,
+    Handler,
+    answered,
+    made,
+    offered,
+    picked,
+    raised,
+)
 from ..results import Tool
 from .hub import Hub
 from .session import Session

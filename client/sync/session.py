@@ -26,7 +26,7 @@ from .state import State
 if TYPE_CHECKING:
     from langchain_core.tools import StructuredTool
 
-    from ..langchain import Handler
+    from ..integrations.langchain import Handler
     from .hub import Hub
 
 Progress: TypeAlias = Callable[[float, float | None, str | None], None]
@@ -159,7 +159,7 @@ class Session:
     ) -> list[StructuredTool]:
         """Return the tools of its services for LangChain, bound to it: no model sees a session_id.
 
-        Needs the extra `langchain`; statehold.client.langchain says what the options are.
+        Needs the extra `langchain`; statehold.client.integrations.langchain says what the options are.
         """
         from .langchain import langchain_tools
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from ..journal import CallEntry
+from ..journal.entries import CallEntry
 from ..policy import JournalLimits
 from ..records import (
     BindingRecord,

@@ -28,7 +28,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.dml import Update
 
 from ..errors import Fenced, InvalidArgument, NameTaken
-from ..journal import CallEntry
+from ..journal.entries import CallEntry
 from . import creation, schema
 from .compaction import Compactor
 from .creation import Creation

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, String, bindparam, delete, select, update
 
 from ..exact import dumps, loads
-from ..journal import OVERHEAD, STARTED
+from ..journal.entries import OVERHEAD, STARTED
 from ..records import JournalKind
 from . import schema
 from .base import JournalLimits

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, String, bindparam, func, insert, select
 
-from ..claims import Repeated
+from ..calls.claims import Repeated
 from ..errors import NameTaken, SessionLimit
 from ..lifecycle import OPEN
 from . import receipts, schema

@@ -17,7 +17,7 @@ import anyio
 
 from ..errors import StoreUnavailable
 from .dialect import FILE_NAME, FULL, system_remedy
-from .log import is_orphaned, lengthen, size_of
+from .wal import is_orphaned, lengthen, size_of
 
 DAMAGED: Final = ".damaged-"
 """What stands between the name of a database that was set aside and the time."""

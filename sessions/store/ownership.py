@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from ..errors import OutcomeUnknown
 from ..exact import dumps
-from ..journal import STARTED
+from ..journal.entries import STARTED
 from ..lifecycle import OPEN, Event, Status
 from ..records import BindingStatus, JournalKind, NodeState
 from . import queries, schema

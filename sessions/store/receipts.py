@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy import Connection, String, bindparam, delete, insert, select, update
 
 from ..errors import SessionNotFound
-from ..journal import STARTED
+from ..journal.entries import STARTED
 from ..records import ReceiptRecord
-from . import histories, schema
+from . import journal_queries, schema
 from .rows import Row, mapping, receipt_record
 
 _r = schema.receipt.c
@@ -38,7 +38,7 @@ def claim(connection: Connection, row: Row) -> ReceiptRecord | None:
     # Its row is locked, so nobody deletes the session, or claims the same id, at the same time.
     if connection.scalar(_LOCK, {"session_id": session_id}) is None:
         raise SessionNotFound
-    found = histories.receipt(connection, session_id, row["operation_id"])
+    found = journal_queries.receipt(connection, session_id, row["operation_id"])
     if found is None:
         connection.execute(insert(schema.receipt), row)
     return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ..exact import dumps, loads
-from ..journal import OVERHEAD, STARTED, CallEntry
+from ..journal.entries import OVERHEAD, STARTED, CallEntry
 from ..records import (
     BindingRecord,
     JournalRecord,

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import InvalidArgument, StoreUnavailable
-from ..journal import CallEntry
+from ..journal.entries import CallEntry
 from ..records import (
     BindingRecord,
     HistoryFilter,
@@ -26,11 +26,11 @@ from ..records import (
     StateRecord,
     SummaryRecord,
 )
-from . import histories, lists, ownership, queries, receipts, rows
+from . import journal_queries, ownership, queries, receipts, rows, session_queries
 from .base import JournalLimits, Loaded, Tally, Write
 from .batch import Operation, not_storable
-from .connections import Connections, Place
 from .creation import Creation
+from .database import Connections, Place
 from .dialect import RemoteDatabase, sync
 from .folder import DataFolder
 from .rows import Appended, Change
@@ -228,8 +228,8 @@ class SQLStore:
         return await self._read(query)
 
     async def list_sessions(self, wanted: SessionFilter) -> tuple[list[SessionRecord], str | None]:
-        after = None if wanted.cursor is None else lists.position(wanted.cursor)
-        return await self._read(partial(lists.page, wanted=wanted, after=after))
+        after = None if wanted.cursor is None else session_queries.position(wanted.cursor)
+        return await self._read(partial(session_queries.page, wanted=wanted, after=after))
 
     async def usage(self, owner: str) -> int:
         return await self._read(partial(queries.usage, owner=owner))
@@ -312,23 +312,23 @@ class SQLStore:
         return await self._read(query)
 
     async def history(self, session_id: str, wanted: HistoryFilter) -> list[JournalRecord]:
-        return await self._read(partial(histories.page, session_id=session_id, wanted=wanted))
+        return await self._read(partial(journal_queries.page, session_id=session_id, wanted=wanted))
 
     async def tally(self, session_id: str) -> Tally:
-        return await self._read(partial(histories.tally, session_id=session_id))
+        return await self._read(partial(journal_queries.tally, session_id=session_id))
 
     async def receipt(self, session_id: str, operation_id: str) -> ReceiptRecord | None:
-        query = partial(histories.receipt, session_id=session_id, operation_id=operation_id)
+        query = partial(journal_queries.receipt, session_id=session_id, operation_id=operation_id)
         return await self._read(query)
 
     async def receipts(self, session_id: str) -> tuple[int, int]:
-        return await self._read(partial(histories.receipts, session_id=session_id))
+        return await self._read(partial(journal_queries.receipts, session_id=session_id))
 
     async def all_receipts(self, session_id: str) -> list[ReceiptRecord]:
-        return await self._read(partial(histories.all_receipts, session_id=session_id))
+        return await self._read(partial(journal_queries.all_receipts, session_id=session_id))
 
     async def summary(self, session_id: str) -> SummaryRecord | None:
-        return await self._read(partial(histories.summary, session_id=session_id))
+        return await self._read(partial(journal_queries.summary, session_id=session_id))
 
     async def due(self, now: float, limit: int = 100) -> list[SessionRecord]:
         return await self._read(partial(queries.due, now=now, limit=limit))

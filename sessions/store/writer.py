@@ -17,12 +17,12 @@ import anyio
 from anyio.abc import TaskStatus
 
 from ..errors import Fenced, StoreUnavailable
-from ..journal import CallEntry
+from ..journal.entries import CallEntry
 from .base import JournalLimits
 from .batch import Operation, Unit, apply, isolate
 from .compaction import Compactor
-from .connections import Connections
 from .creation import Creation
+from .database import Connections
 from .dialect import blames_database
 from .rows import Appended, Change, appended
 

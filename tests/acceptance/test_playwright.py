@@ -20,7 +20,7 @@ import pytest
 from departed import until_gone
 from front import JSON, Running, Way, serving, toml
 
-from statehold.sessions.saving import unpacked
+from statehold.sessions.live.snapshots import unpacked
 
 pytestmark = [pytest.mark.peer, pytest.mark.fault]
 

@@ -22,7 +22,7 @@ from pydantic import Field
 from statehold import client
 from statehold.client import sync
 from statehold.client.errors import NoCurrentSession, SessionClosed, ToolFailed
-from statehold.client.langchain import SessionToolError, langchain_tools
+from statehold.client.integrations.langchain import SessionToolError, langchain_tools
 from statehold.client.sync.langchain import langchain_tools as blocking_tools
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -230,7 +230,7 @@ def test_only_the_extra_brings_langchain_and_without_it_the_error_names_it() -> 
     program = (
         "import sys; sys.modules['langchain_core'] = None\n"
         "import statehold.client\n"
-        "try: import statehold.client.langchain\n"
+        "try: import statehold.client.integrations.langchain\n"
         "except ImportError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -11,8 +11,8 @@ import pytest
 
 from statehold.client import Question, connect, sync
 from statehold.client.errors import ServerUnreachable
-from statehold.client.owner import Owner
-from statehold.client.piped import PipedChannel
+from statehold.client.transport.owner import Owner
+from statehold.client.transport.stdio import PipedChannel
 
 
 class Desk:

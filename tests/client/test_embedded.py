@@ -18,7 +18,7 @@ from statehold.client.errors import (
     ServiceUnavailable,
     UnknownTool,
 )
-from statehold.server.config import Config, ConfigError
+from statehold.server.config.model import Config, ConfigError
 
 
 async def test_a_service_is_added_while_it_runs(leaks: Any) -> None:

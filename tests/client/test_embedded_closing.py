@@ -11,7 +11,7 @@ from front import service
 
 from statehold.client import connect, sync
 from statehold.client.errors import ServiceUnavailable
-from statehold.server.gateway import Gateway
+from statehold.server.gateway.gateway import Gateway
 
 STARTING = {"slow": service("bad", "slow-start", "60")}
 """It says nothing for as long as such a test may take."""

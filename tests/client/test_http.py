@@ -16,7 +16,7 @@ import anyio
 import pytest
 from front import JSON, Running, serving, toml
 
-from statehold.client import Answer, Hub, Question, connect, settled
+from statehold.client import Answer, Hub, Question, connect
 from statehold.client.errors import (
     NotAllowed,
     OutcomeUnknown,
@@ -24,8 +24,9 @@ from statehold.client.errors import (
     StateConflict,
     ToolFailed,
 )
-from statehold.client.http import HttpChannel
-from statehold.client.questions import Answered
+from statehold.client.protocol import acknowledgements
+from statehold.client.protocol.elicitation import Answered
+from statehold.client.transport.http import HttpChannel
 
 Connect: TypeAlias = Callable[..., Hub]
 TOKEN = "T0ken-of-the-tests-0123456789abcdef"
@@ -256,7 +257,7 @@ async def test_a_token_opens_the_door_and_headers_follow_arguments(guarded: Runn
 async def test_calls_without_end_fit_into_one_session(
     guarded: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settled, "MOST", 20)
+    monkeypatch.setattr(acknowledgements, "MOST", 20)
     async with connect(guarded.url, token=TOKEN) as hub, hub.session(services=["quick"]) as s:
         first = await s.call_tool("inc", operation_id="mine")
         for _ in range(70):

@@ -13,7 +13,7 @@ import pytest
 
 import statehold.client
 from statehold.client import errors, sync
-from statehold.server import config_load
+from statehold.server.config import load
 from statehold.sessions.errors import SessionError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,7 +75,7 @@ def test_what_connect_raises_can_be_caught_by_the_client_alone() -> None:
 
 def test_only_asking_for_the_error_of_the_settings_imports_them() -> None:
     found = imported("from statehold.client import errors; errors.ConfigError")
-    assert "statehold.server.config" in found
+    assert "statehold.server.config.model" in found
 
 
 def test_every_code_of_the_server_has_a_class_of_the_client() -> None:
@@ -100,7 +100,9 @@ def imported(program: str) -> set[str]:
 
 def test_importing_the_client_imports_neither_the_server_nor_the_sdk() -> None:
     """Which bounds its time too: it takes a small part of what `import mcp.client` takes."""
-    found = imported("import statehold.client, statehold.client.sync, statehold.client.mcpstore")
+    found = imported(
+        "import statehold.client, statehold.client.sync, statehold.client.integrations.mcpstore"
+    )
     assert found.isdisjoint(HEAVY), found.intersection(HEAVY)
     assert not any(name.startswith("statehold.server") for name in found)
 
@@ -114,7 +116,7 @@ def test_the_environment_says_nothing_to_an_embedded_statehold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("STATEHOLD_NAMESPACE", "elsewhere")
-    assert config_load.load().namespace == "elsewhere"
-    from statehold.client.embedded import configured
+    assert load.load().namespace == "elsewhere"
+    from statehold.client.transport.embedded import configured
 
     assert configured(None, None, None).namespace == ""

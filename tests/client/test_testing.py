@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from statehold.client.testing import (
+from statehold.client.integrations.testing import (
     TOOLSETS,
     BlockingStdioSessions,
     ServerProcess,

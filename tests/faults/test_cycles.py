@@ -14,9 +14,9 @@ import anyio.lowlevel
 import pytest
 from rig import Rig, rig
 
-from statehold.sessions.creation import Wish
 from statehold.sessions.errors import SessionError
 from statehold.sessions.records import LOCAL
+from statehold.sessions.transitions.create import Wish
 
 CYCLES, AT_ONCE = 300, 12
 

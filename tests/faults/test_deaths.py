@@ -13,9 +13,9 @@ import anyio.lowlevel
 import pytest
 from rig import Rig, rig
 
-from statehold.sessions.creation import Wish
 from statehold.sessions.errors import OutcomeUnknown, SessionClosed
 from statehold.sessions.records import LOCAL
+from statehold.sessions.transitions.create import Wish
 
 pytestmark = pytest.mark.fault
 

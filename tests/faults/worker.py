@@ -20,17 +20,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from counting import Nobody
 
+from statehold.sessions.calls.router import Request, Router
 from statehold.sessions.clock import SystemClock
-from statehold.sessions.cluster import Node
-from statehold.sessions.creation import Wish
 from statehold.sessions.errors import SessionError
+from statehold.sessions.node import Node
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
 from statehold.sessions.registry import Registry
-from statehold.sessions.router import Request, Router
 from statehold.sessions.store.sql import SQLStore
+from statehold.sessions.transitions.create import Wish
+from statehold.tools.processes.ledger import Ledger
 from statehold.tools.upstream.config import UpstreamConfig
-from statehold.tools.upstream.ledger import Ledger
 from statehold.tools.upstream.service import UpstreamService
 
 QUICK = Path(__file__).resolve().parents[1] / "upstreams" / "quick.py"

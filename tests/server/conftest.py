@@ -14,10 +14,10 @@ from front import JSON, WAYS, Running, Way, service, serving, toml
 from mcp import Client
 from nursery import Nursery
 
-from statehold.server.config_load import load
-from statehold.server.daemon import opened
-from statehold.server.gateway import Gateway
-from statehold.server.mcp import Face
+from statehold.server.config.load import load
+from statehold.server.gateway.gateway import Gateway
+from statehold.server.protocol.server import Face
+from statehold.server.serve import opened
 
 T = TypeVar("T")
 

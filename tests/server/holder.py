@@ -16,13 +16,13 @@ from typing import Any
 
 import anyio
 
-from statehold.server.control import serve_control
-from statehold.sessions.cluster import Node
-from statehold.sessions.creation import Wish
+from statehold.server.control.socket import serve_control
+from statehold.sessions.live.session import Session
+from statehold.sessions.node import Node
 from statehold.sessions.records import Principal
 from statehold.sessions.registry import Registry
-from statehold.sessions.session import Session
 from statehold.sessions.store import SQLStore
+from statehold.sessions.transitions.create import Wish
 
 
 class Holder:

@@ -11,11 +11,11 @@ from front import JSON, Way, structured, text_of
 from jsonschema import Draft202012Validator
 from mcp import Client, MCPError
 
-from statehold.server.exchange import encode
-from statehold.server.gateway import Gateway
-from statehold.server.mcp import Face
-from statehold.server.results import forwarded
-from statehold.sessions.router import Answer
+from statehold.server.gateway.gateway import Gateway
+from statehold.server.http.response import encode
+from statehold.server.protocol.results import forwarded
+from statehold.server.protocol.server import Face
+from statehold.sessions.calls.router import Answer
 
 
 def wire(payload: JSON, *, modern: bool) -> JSON:

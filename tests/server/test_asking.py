@@ -15,9 +15,9 @@ import pytest
 from front import JSON, Way, code_of, count, meta_of, opened_session, service, structured, text_of
 from mcp import Client, MCPError
 
-from statehold.server.gateway import Gateway
-from statehold.server.mcp import Face
-from statehold.server.parking import Parking
+from statehold.server.gateway.gateway import Gateway
+from statehold.server.protocol.input_required import Parking
+from statehold.server.protocol.server import Face
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 

@@ -9,8 +9,8 @@ import pytest
 from front import JSON, Way, opened_session, service
 from mcp import Client, MCPError
 
-from statehold.server.gateway import Gateway
-from statehold.server.mcp import Face
+from statehold.server.gateway.gateway import Gateway
+from statehold.server.protocol.server import Face
 from statehold.sessions.errors import StoreUnavailable
 
 

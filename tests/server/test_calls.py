@@ -23,8 +23,8 @@ from front import (
 from mcp import Client, MCPError
 from pydantic import ConfigDict
 
-from statehold.server.gateway import Gateway
-from statehold.server.mcp import Face
+from statehold.server.gateway.gateway import Gateway
+from statehold.server.protocol.server import Face
 from statehold.sessions.errors import StoreUnavailable
 
 HOP_KEYS = ("progressToken", "io.modelcontextprotocol/", "statehold/")

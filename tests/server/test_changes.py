@@ -25,11 +25,11 @@ from front import (
 from mcp import Client
 from nursery import Nursery
 
-from statehold.server.changes import ListWatcher
-from statehold.server.config_load import load
-from statehold.server.daemon import opened
-from statehold.server.gateway import Gateway
-from statehold.server.mcp import Face
+from statehold.server.config.load import load
+from statehold.server.gateway.gateway import Gateway
+from statehold.server.gateway.list_changes import ListWatcher
+from statehold.server.protocol.server import Face
+from statehold.server.serve import opened
 
 WAYS = FEW_WAYS
 NOTIFICATIONS = {

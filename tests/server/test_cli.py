@@ -22,14 +22,14 @@ import front
 import pytest
 from nursery import Born, Nursery
 
-from statehold.server.cli import main
-from statehold.server.cli_output import ago, pairs, plain, span, table, until
-from statehold.server.cli_parser import BUSY, FAILURE, NOT_FOUND, OK, USAGE, parse
-from statehold.sessions.cluster import Node
-from statehold.sessions.creation import Wish
+from statehold.server.cli.main import main
+from statehold.server.cli.output import ago, pairs, plain, span, table, until
+from statehold.server.cli.parser import BUSY, FAILURE, NOT_FOUND, OK, USAGE, parse
+from statehold.sessions.node import Node
 from statehold.sessions.records import Principal
 from statehold.sessions.registry import Registry
 from statehold.sessions.store import SQLStore
+from statehold.sessions.transitions.create import Wish
 
 HOLDER = Path(__file__).parent / "holder.py"
 
@@ -141,7 +141,7 @@ def one_line(told: Told) -> str:
 @pytest.mark.parametrize("words", [["--version"], ["--help"], ["sessions", "close", "--help"]])
 def test_version_and_help_import_nothing_heavy(words: list[str]) -> None:
     program = (
-        "import sys; from statehold.server.cli import main; code = main(sys.argv[1:]);"
+        "import sys; from statehold.server.cli.main import main; code = main(sys.argv[1:]);"
         "heavy = {'mcp', 'sqlalchemy', 'uvicorn', 'starlette', 'pydantic', 'anyio', 'httpx2'} & set(sys.modules);"
         "sys.exit(f'imported {heavy}' if heavy else code)"
     )

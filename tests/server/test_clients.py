@@ -15,9 +15,9 @@ from mcp.server.auth.provider import AccessToken
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from statehold.server.clients import Clients
-from statehold.server.config_http import HttpSettings
-from statehold.server.heads import bounded
+from statehold.server.config.http import HttpSettings
+from statehold.server.http.bounded_protocol import bounded
+from statehold.server.http.clients import Clients
 
 BIG = 8 * 2**20
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from statehold.server.config import Config, ConfigError, ServerSettings, TimeoutSettings
-from statehold.server.config_load import load
+from statehold.server.config.load import load
+from statehold.server.config.model import Config, ConfigError, ServerSettings, TimeoutSettings
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import Timeouts
 from statehold.tools.upstream.service import UpstreamService

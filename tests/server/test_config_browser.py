@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from statehold.server.config import Config, ConfigError
-from statehold.server.config_load import load
+from statehold.server.config.load import load
+from statehold.server.config.model import Config, ConfigError
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.upstream.config import UpstreamConfig
 

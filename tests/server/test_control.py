@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import pytest
 
-from statehold.server.control import (
+from statehold.server.control.socket import (
     REQUEST_BYTES,
     ControlRefused,
     ControlUnavailable,

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from front import JSON, STATEHOLD
 
-from statehold.server.demo_process import CONFIG
+from statehold.server.cli.demo.process import CONFIG
 from statehold.server.demo_server import VERSIONS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,12 +13,12 @@ from front import JSON, service
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from starlette.types import ASGIApp
 
-from statehold.server.direct import BODY_LIMIT, Direct
-from statehold.server.gateway import Gateway
-from statehold.server.mcp import Face
-from statehold.server.sound import DEPTH
-from statehold.sessions.creation import Wish
+from statehold.server.gateway.gateway import Gateway
+from statehold.server.http.fast_path import BODY_LIMIT, Direct
+from statehold.server.protocol.request_checks import DEPTH
+from statehold.server.protocol.server import Face
 from statehold.sessions.records import LOCAL
+from statehold.sessions.transitions.create import Wish
 
 VERSION = "2026-07-28"
 META: JSON = {

@@ -20,14 +20,14 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import NoBackChannelError
 from mcp_types import CONNECTION_CLOSED
 
-from statehold.server.direct import BODY_LIMIT
-from statehold.server.direct_exchange import LegacyExchange, Question
-from statehold.server.direct_request import WholeBody
-from statehold.server.gateway import Gateway
-from statehold.server.mcp import Face
-from statehold.server.sdk import open_transport
-from statehold.sessions.creation import Wish
+from statehold.server.gateway.gateway import Gateway
+from statehold.server.http.fast_path import BODY_LIMIT
+from statehold.server.http.fast_request import WholeBody
+from statehold.server.http.legacy_response import LegacyExchange, Question
+from statehold.server.protocol.server import Face
+from statehold.server.sdk.access import open_transport
 from statehold.sessions.records import LOCAL
+from statehold.sessions.transitions.create import Wish
 
 VERSION = "2025-06-18"
 

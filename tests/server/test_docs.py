@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from statehold.server import cli_reference, config_reference
-from statehold.server.cli_parser import EXIT_CODES, GLOBAL_FLAGS, build_parser, walk
-from statehold.server.config_errors import FLAGS, setting_names
-from statehold.server.config_load import load
-from statehold.server.config_services import read_services
+from statehold.server.cli import reference as command_reference
+from statehold.server.cli.parser import EXIT_CODES, GLOBAL_FLAGS, build_parser, walk
+from statehold.server.config import reference
+from statehold.server.config.client_files import read_services
+from statehold.server.config.load import load
+from statehold.server.config.messages import FLAGS, setting_names
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITTEN: list[tuple[str, str, Callable[[], str]]] = [
-    ("configuration.md", "settings", config_reference.markdown),
-    ("cli.md", "commands", cli_reference.markdown),
+    ("configuration.md", "settings", reference.markdown),
+    ("cli.md", "commands", command_reference.markdown),
 ]
 
 
@@ -42,7 +43,7 @@ def test_reference_in_the_documentation_is_the_one_of_the_code(
 
 def test_every_setting_has_a_type_and_a_text() -> None:
     found: list[str] = []
-    for table, settings in config_reference.reference():
+    for table, settings in reference.reference():
         for setting in settings:
             below = f"{table.strip('[]')}." if table.strip("[]").startswith("services") else ""
             found.append(f"{below}{setting.key}")

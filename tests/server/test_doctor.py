@@ -14,8 +14,8 @@ from typing import Any
 import anyio
 import pytest
 
-from statehold.server.cli import main
-from statehold.server.cli_parser import FAILURE, OK
+from statehold.server.cli.main import main
+from statehold.server.cli.parser import FAILURE, OK
 from statehold.sessions.store import SQLStore
 
 Doctor = Callable[..., tuple[int, dict[str, dict[str, str]]]]
@@ -226,7 +226,7 @@ def test_running_processes_are_named_and_silent_ones_are_suspected(
 STARTER = """
 import subprocess, sys
 from pathlib import Path
-from statehold.tools.upstream.ledger import Ledger
+from statehold.tools.processes.ledger import Ledger
 ledger = Ledger(Path(sys.argv[1]), node="n_gone", watchdog=False)
 child = subprocess.Popen(["sleep", "60"], start_new_session=True)
 ledger.add(child.pid, ledger.mark(), "memory")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from statehold.server.config import Config
-from statehold.server.doctor import Finding
-from statehold.server.doctor_browser import check_browser
-from statehold.tools.browser.places import Machine, ffmpeg_path
+from statehold.server.cli.doctor.browser import check_browser
+from statehold.server.cli.doctor.run import Finding
+from statehold.server.config.model import Config
+from statehold.tools.browser.process.executables import Machine, ffmpeg_path
 
 Doctor = Callable[..., dict[str, Finding]]
 

@@ -13,7 +13,7 @@ from anyio.abc import SocketStream
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from statehold.server.heads import BoundedHttp
+from statehold.server.http.bounded_protocol import BoundedHttp
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:

@@ -10,7 +10,7 @@ from front import Running, serving
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from statehold.server.guard import Guard
+from statehold.server.http.host_check import Guard
 
 WAYS: list[tuple[str, str]] = []
 

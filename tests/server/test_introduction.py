@@ -11,10 +11,10 @@ from front import FEW_WAYS, JSON, UPSTREAMS, Running, Way
 from mcp import Client
 from nursery import Nursery
 
-from statehold.server.addresses import session_template
-from statehold.server.caller import can_elicit
-from statehold.server.gateway import Gateway
-from statehold.server.results import asking
+from statehold.server.gateway.gateway import Gateway
+from statehold.server.protocol.results import asking
+from statehold.server.protocol.uris import session_template
+from statehold.server.sdk.caller import can_elicit
 
 WAYS = FEW_WAYS
 

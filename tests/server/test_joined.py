@@ -12,8 +12,8 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from statehold.server.heads import BoundedHttp
-from statehold.server.joined import Joined
+from statehold.server.http.bounded_protocol import BoundedHttp
+from statehold.server.http.joined import Joined
 
 ASK = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 

@@ -10,9 +10,9 @@ from databases import MariaDB, PostgreSQL
 from front import JSON, Way, code_of, opened_session, service, structured, text_of, toml
 from mcp import Client
 
-from statehold.server.config_load import load
-from statehold.server.daemon import opened
-from statehold.server.mcp import Face
+from statehold.server.config.load import load
+from statehold.server.protocol.server import Face
+from statehold.server.serve import opened
 
 CONTROLS = ["\0", "r\0", "\x01", "a\nb", "\x1f", "\x7f", "\x80", "\x9f"]
 WORDS = "a\0b\n\x1f\x7f\x9f é \U0001f600"

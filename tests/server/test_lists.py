@@ -22,10 +22,10 @@ from front import (
 from jsonschema import Draft202012Validator
 from mcp import Client, MCPError
 
-from statehold.server.config_load import load
-from statehold.server.daemon import opened
-from statehold.server.gateway import Gateway
-from statehold.server.mcp import Face
+from statehold.server.config.load import load
+from statehold.server.gateway.gateway import Gateway
+from statehold.server.protocol.server import Face
+from statehold.server.serve import opened
 
 OWN = [
     "session_create",
@@ -212,7 +212,7 @@ async def test_a_tool_of_a_service_that_cannot_be_asked_is_unavailable(tmp_path:
 async def test_a_hanging_service_delays_neither_the_start_nor_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("statehold.server.gateway.PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("statehold.server.gateway.gateway.PATIENCE_SECONDS", 0.5)
     config = tmp_path / "statehold.toml"
     hanging = service("bad", "hang-at-start", prefix="h_")
     config.write_text(toml({"services": {"hanging": hanging, "quick": service("quick")}}))
@@ -233,7 +233,7 @@ async def test_a_hanging_service_delays_neither_the_start_nor_the_others(
 async def test_a_slow_service_is_listed_when_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("statehold.server.gateway.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("statehold.server.gateway.gateway.PATIENCE_SECONDS", 0.0)
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": {"slow": service("bad", "slow-start", "1")}}))
     flags = {"data": str(tmp_path / "data")}

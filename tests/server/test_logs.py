@@ -8,8 +8,8 @@ import anyio
 from front import JSON, Running, opened_session, service, serving, structured, toml
 from mcp import Client
 
-from statehold.server.control import ask
-from statehold.sessions.cluster import NODES
+from statehold.server.control.socket import ask
+from statehold.sessions.node import NODES
 
 FORGED = "12:00:00 ERROR statehold: forged"
 WRITES = (

@@ -18,7 +18,7 @@ from front import STATEHOLD, UPSTREAMS, Running, Way, serving, statehold, text_o
 from nursery import Nursery
 from screen import Screen
 
-from statehold.server.cli_parser import BUSY, FAILURE, NOT_FOUND, OK, USAGE
+from statehold.server.cli.parser import BUSY, FAILURE, NOT_FOUND, OK, USAGE
 
 JSON = dict[str, Any]
 

@@ -10,9 +10,9 @@ import pytest
 from front import Era, code_of, opened_session, service, structured, toml
 from mcp import Client, MCPError
 
-from statehold.server.config_load import load
-from statehold.server.daemon import opened
-from statehold.server.mcp import Face
+from statehold.server.config.load import load
+from statehold.server.protocol.server import Face
+from statehold.server.serve import opened
 
 Pair = tuple[Client, Client]
 

@@ -10,10 +10,10 @@ import pytest
 from front import JSON, code_of, meta_of, opened_session, service, structured, text_of, toml
 from mcp import Client
 
-from statehold.server.config_load import load
-from statehold.server.daemon import opened
-from statehold.server.mcp import Face
-from statehold.sessions.notices import accepts_notice
+from statehold.server.config.load import load
+from statehold.server.protocol.server import Face
+from statehold.server.serve import opened
+from statehold.sessions.calls.notices import accepts_notice
 from statehold.sessions.services import ToolSpec
 
 

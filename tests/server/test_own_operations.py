@@ -25,7 +25,7 @@ from front import (
 )
 from mcp import Client
 
-from statehold.server.mcp import Face
+from statehold.server.protocol.server import Face
 
 WAYS = FEW_WAYS
 ALL = ["core", "lifecycle", "state", "history", "branch", "admin"]

@@ -13,7 +13,7 @@ from front import JSON, UPSTREAMS, Way, count, opened_session, structured, text_
 from mcp import Client
 from nursery import Nursery
 
-from statehold.server.gateway import Gateway
+from statehold.server.gateway.gateway import Gateway
 
 heard: list[str] = []
 

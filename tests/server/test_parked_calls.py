@@ -13,10 +13,10 @@ import pytest
 from front import JSON, code_of, count, opened_session, service, structured, text_of, toml
 from mcp import Client, MCPError
 
-from statehold.server.config_load import load
-from statehold.server.daemon import opened
-from statehold.server.gateway import Gateway
-from statehold.server.mcp import Face
+from statehold.server.config.load import load
+from statehold.server.gateway.gateway import Gateway
+from statehold.server.protocol.server import Face
+from statehold.server.serve import opened
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from front import JSON, count, opened_session, service, structured, text_of, tom
 from later import Later
 from mcp import Client, MCPError
 
-from statehold.server.config_load import load
-from statehold.server.daemon import opened
-from statehold.server.gateway import Gateway
-from statehold.server.mcp import Face
+from statehold.server.config.load import load
+from statehold.server.gateway.gateway import Gateway
+from statehold.server.protocol.server import Face
+from statehold.server.serve import opened
 
 CALL_SECONDS = 300.0
 

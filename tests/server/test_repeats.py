@@ -9,15 +9,15 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from statehold.server import repeats as module
-from statehold.server.caller import Caller
-from statehold.server.repeats import AnotherProcess, Repeats
-from statehold.sessions.attempts import REMEMBERED
+from statehold.server.gateway import repeats as module
+from statehold.server.gateway.repeats import AnotherProcess, Repeats
+from statehold.server.sdk.caller import Caller
+from statehold.sessions.calls.attempts import REMEMBERED
+from statehold.sessions.calls.router import Request
 from statehold.sessions.clock import ManualClock
 from statehold.sessions.errors import InvalidArgument, NameTaken, OutcomeUnknown
 from statehold.sessions.records import LOCAL, Principal
-from statehold.sessions.router import Request
-from statehold.tools.own import Outcome
+from statehold.tools.definition import Outcome
 
 HERE = "node-1"
 

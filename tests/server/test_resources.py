@@ -19,7 +19,7 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from statehold.server.mcp import Face
+from statehold.server.protocol.server import Face
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 

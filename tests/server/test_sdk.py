@@ -23,7 +23,7 @@ from mcp.server.runner import serve_dual_era_loop
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.shared.exceptions import NoBackChannelError
 
-from statehold.server.sdk import (
+from statehold.server.sdk.access import (
     RequestContext,
     channel_of,
     connection_of,

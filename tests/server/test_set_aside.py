@@ -13,8 +13,8 @@ import anyio
 import pytest
 from front import Way, opened_session, serving, structured
 
-from statehold.server.config import Config
-from statehold.server.doctor_data import check_store
+from statehold.server.cli.doctor.data import check_store
+from statehold.server.config.model import Config
 
 SESSIONS = 40
 

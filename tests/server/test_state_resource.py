@@ -14,12 +14,12 @@ import pytest
 from front import JSON, Way, code_of, opened_session, service, structured, toml
 from mcp import Client, MCPError
 
-from statehold.server.config_load import load
-from statehold.server.daemon import opened
-from statehold.server.gateway import Gateway
-from statehold.server.mcp import Face
-from statehold.sessions.creation import Wish
+from statehold.server.config.load import load
+from statehold.server.gateway.gateway import Gateway
+from statehold.server.protocol.server import Face
+from statehold.server.serve import opened
 from statehold.sessions.records import LOCAL, Principal
+from statehold.sessions.transitions.create import Wish
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 

@@ -17,13 +17,13 @@ import pytest
 from databases import MariaDB, PostgreSQL
 from front import Way, opened_session, service, serving, structured, toml
 
-from statehold.server.cli import main
-from statehold.server.cli_backup import run as backup
-from statehold.server.config import Config, ConfigError, StoreSettings
-from statehold.server.config_load import load
-from statehold.server.daemon import opened
-from statehold.server.doctor_data import check_store
-from statehold.server.stores import store_of, url_of
+from statehold.server.cli.backup import run as backup
+from statehold.server.cli.doctor.data import check_store
+from statehold.server.cli.main import main
+from statehold.server.config.load import load
+from statehold.server.config.model import Config, ConfigError, StoreSettings
+from statehold.server.gateway.stores import store_of, url_of
+from statehold.server.serve import opened
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.store import SQLStore
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from statehold.server.config import ConfigError
-from statehold.server.tokens import StaticTokens
+from statehold.server.auth.tokens import StaticTokens
+from statehold.server.config.model import ConfigError
 from statehold.sessions.records import Principal
 
 ALICE = "alice-0123456789abcdef"

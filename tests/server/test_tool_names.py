@@ -11,13 +11,13 @@ import pytest
 from front import JSON, Running, opened_session, service, serving, structured, text_of, toml
 from mcp import Client
 
-from statehold.server.cli import main
-from statehold.server.cli_parser import OK
-from statehold.server.config import TOOLSETS
-from statehold.server.config_load import load
-from statehold.server.daemon import opened
-from statehold.server.mcp import Face
-from statehold.tools.own_names import OWN_NAMES, own_names
+from statehold.server.cli.main import main
+from statehold.server.cli.parser import OK
+from statehold.server.config.load import load
+from statehold.server.config.model import TOOLSETS
+from statehold.server.protocol.server import Face
+from statehold.server.serve import opened
+from statehold.tools.own.names import OWN_NAMES, own_names
 
 CLASHING = {"one": service("naming", "read_file", "only"), "two": service("naming", "read_file")}
 
@@ -91,7 +91,7 @@ async def test_prefix_decides_by_hand(started: Any, caplog: pytest.LogCaptureFix
 async def test_the_order_of_the_configuration_decides_and_not_the_order_of_arrival(
     started: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("statehold.server.gateway.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("statehold.server.gateway.gateway.PATIENCE_SECONDS", 0.0)
     services = {"one": service("bad", "slow-start", "1"), "two": service("quick")}
     async with (
         started({"services": services}) as gateway,

@@ -14,8 +14,8 @@ from front import JSON, Running, service, serving, toml
 from mcp.server.streamable_http import GET_STREAM_KEY, EventMessage
 from mcp_types import JSONRPCNotification, JSONRPCResponse
 
-from statehold.server.config_http import HttpSettings
-from statehold.server.replay import Replay, SessionEvents
+from statehold.server.config.http import HttpSettings
+from statehold.server.http.replay import Replay, SessionEvents
 
 WAYS: list[tuple[str, str]] = []
 ALICE, BEN, CID = "alice-token-0123456789", "ben-token-0123456789abc", "cid-token-0123456789abc"

@@ -13,8 +13,8 @@ import httpx2
 import pytest
 from front import Running, serving, statehold, toml
 
+from statehold.server.auth.wrong_tokens import FORGET_SECONDS, LONGEST_SECONDS, Backoff
 from statehold.server.logs import ClientMistakes
-from statehold.server.wrong_tokens import FORGET_SECONDS, LONGEST_SECONDS, Backoff
 
 WAYS: list[tuple[str, str]] = []
 ALICE, WRONG = "alice-token-0123456789", "wrong-token-0123456789"

@@ -10,7 +10,8 @@ import pytest
 from counting import Counter, Nobody
 from house import Build, House
 
-from statehold.sessions import attempts
+from statehold.sessions.calls import attempts
+from statehold.sessions.calls.router import Answer, Request
 from statehold.sessions.errors import (
     InvalidArgument,
     OutcomeUnknown,
@@ -20,7 +21,6 @@ from statehold.sessions.errors import (
 )
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
-from statehold.sessions.router import Answer, Request
 from statehold.sessions.services import CallResult
 
 

@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from statehold.sessions.beside import Overtaken, beside
+from statehold.sessions.concurrency import Overtaken, beside
 
 
 async def work() -> str:

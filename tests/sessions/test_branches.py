@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statehold.sessions.branches import KEPT, Branch, Policy, merged, same
+from statehold.sessions.state.merge import KEPT, Branch, Policy, merged, same
 
 JSON = dict[str, Any]
 

@@ -11,7 +11,6 @@ from checkpointed import SECONDS, counted, saving, settled
 from counting import Counter
 from house import Build, House
 
-from statehold.sessions import saving as kept
 from statehold.sessions.errors import (
     CallTimedOut,
     InvalidArgument,
@@ -19,9 +18,10 @@ from statehold.sessions.errors import (
     ServiceUnavailable,
     StoreUnavailable,
 )
+from statehold.sessions.live import snapshots as kept
+from statehold.sessions.live.session import Session
 from statehold.sessions.records import LOCAL
 from statehold.sessions.services import CallResult, Snapshot
-from statehold.sessions.session import Session
 from statehold.sessions.store.base import Write
 
 

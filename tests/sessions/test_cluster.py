@@ -19,9 +19,9 @@ import pytest
 from databases import MariaDB, PostgreSQL
 from nursery import Nursery
 
-from statehold.sessions.cluster import LockFolder, Node
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.lifecycle import Status
+from statehold.sessions.node import LockFolder, Node
 from statehold.sessions.records import NodeRecord, SessionFilter, SessionRecord, StateRecord
 from statehold.sessions.store import SQLStore, Store, open_store
 
@@ -257,7 +257,7 @@ async def test_a_child_of_a_node_does_not_inherit_its_lock(
     program = """
 import os, subprocess, sys, time, anyio
 from pathlib import Path
-from statehold.sessions.cluster import Node
+from statehold.sessions.node import Node
 from statehold.sessions.store import SQLStore
 
 async def main():

@@ -13,8 +13,8 @@ import pytest
 from counting import Counter, Counting
 from house import Build
 
-from statehold.sessions.connections import LiveConnection
 from statehold.sessions.errors import ServiceUnavailable
+from statehold.sessions.live.connection import LiveConnection
 from statehold.sessions.services import SessionView, Snapshot
 
 VIEW = SessionView("sh_test", None, "", "", 1)

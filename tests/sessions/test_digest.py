@@ -11,14 +11,14 @@ import pytest
 from counting import Counting, Nobody
 from house import Build
 
-from statehold.sessions.digest import Material, digest, pages_of, topics_of
+from statehold.sessions.actions.history import PAGE_BYTES
+from statehold.sessions.calls.router import Request
 from statehold.sessions.errors import InvalidArgument
-from statehold.sessions.history import PAGE_BYTES
+from statehold.sessions.journal.digest import Material, digest, pages_of, topics_of
+from statehold.sessions.journal.redaction import Redactor
+from statehold.sessions.live.snapshots import packed
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, HistoryFilter
-from statehold.sessions.redaction import Redactor
-from statehold.sessions.router import Request
-from statehold.sessions.saving import packed
 from statehold.sessions.services import Snapshot
 from statehold.sessions.store import Tally
 

@@ -13,8 +13,7 @@ from house import Build, House, house
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statehold.sessions import forking
-from statehold.sessions.branches import merged
+from statehold.sessions.actions import branches
 from statehold.sessions.errors import (
     InvalidArgument,
     NameTaken,
@@ -24,10 +23,11 @@ from statehold.sessions.errors import (
     StateConflict,
     StateInvalid,
 )
+from statehold.sessions.live.session import Session
+from statehold.sessions.live.snapshots import unpacked
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
-from statehold.sessions.saving import unpacked
-from statehold.sessions.session import Session
+from statehold.sessions.state.merge import merged
 
 JSON = dict[str, Any]
 OTHER = Principal(subject="somebody else")
@@ -318,7 +318,7 @@ async def test_what_a_fork_saved_is_kept_for_the_parent_too(build: Build) -> Non
 async def test_a_merge_of_too_much_is_refused_and_changes_nothing(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forking, "SOURCES_LIMIT", 3000)
+    monkeypatch.setattr(branches, "SOURCES_LIMIT", 3000)
     async with build() as house:
         session = await house.create()
         children = await forked(house, session, 3)
@@ -343,7 +343,7 @@ async def test_a_merge_runs_off_the_event_loop(
         threads.append(threading.get_ident())
         return merged(*given)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(forking, "merged", seen)
+    monkeypatch.setattr(branches, "merged", seen)
     async with build() as house:
         session = await house.create()
         children = await forked(house, session)

@@ -12,8 +12,8 @@ import orjson
 import pytest
 
 from statehold.sessions.errors import OutcomeUnknown
-from statehold.sessions.journal import BLOCKS, CallEntry, brief, capped, excerpt
-from statehold.sessions.redaction import Redactor
+from statehold.sessions.journal.entries import BLOCKS, CallEntry, brief, capped, excerpt
+from statehold.sessions.journal.redaction import Redactor
 from statehold.sessions.services import CallResult, ToolSpec
 
 REDACTOR = Redactor({"password", "authorization"})

@@ -10,8 +10,8 @@ from counting import Counting
 from house import Build
 
 from statehold.sessions.errors import InvalidArgument
-from statehold.sessions.labels import label
 from statehold.sessions.records import LOCAL
+from statehold.sessions.validation import label
 
 
 def test_a_label_has_every_character_but_those_that_control() -> None:

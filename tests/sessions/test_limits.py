@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from statehold.sessions.errors import SessionLimit
-from statehold.sessions.limits import Budget
+from statehold.sessions.live.budget import Budget
 
 
 class Rooms:

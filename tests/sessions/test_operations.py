@@ -11,6 +11,7 @@ import pytest
 from counting import Counter, Nobody
 from house import Build, House
 
+from statehold.sessions.calls.router import Answer, Request
 from statehold.sessions.errors import (
     CallTimedOut,
     InvalidArgument,
@@ -25,7 +26,6 @@ from statehold.sessions.errors import (
 )
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, HistoryFilter, JournalKind, JournalRecord, Principal
-from statehold.sessions.router import Answer, Request
 from statehold.sessions.services import CallResult
 
 

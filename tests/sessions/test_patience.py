@@ -12,20 +12,14 @@ from counting import Counter, Counting, Nobody
 from house import Build, House
 from later import Later
 
-from statehold.sessions import patience
+from statehold.sessions.calls import deadline
+from statehold.sessions.calls.deadline import limited
+from statehold.sessions.calls.router import Request
 from statehold.sessions.errors import OutcomeUnknown
-from statehold.sessions.patience import limited
+from statehold.sessions.live.session import Session
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
-from statehold.sessions.router import Request
-from statehold.sessions.services import (
-    JSON,
-    CallContext,
-    CallResult,
-    SessionView,
-    Snapshot,
-)
-from statehold.sessions.session import Session
+from statehold.sessions.services import JSON, CallContext, CallResult, SessionView, Snapshot
 
 
 class Thinking(Nobody):
@@ -217,7 +211,7 @@ async def called(house: House, session: Session, caller: CallContext) -> None:
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "TELL_SECONDS", 0.01)
+    monkeypatch.setattr(deadline, "TELL_SECONDS", 0.01)
 
 
 @pytest.mark.usefixtures("often")
@@ -281,7 +275,7 @@ async def test_who_gives_up_waiting_leaves_its_turn_to_others(build: Build) -> N
 
 async def test_what_a_tool_tells_comes_after_what_was_told_before_it() -> None:
     told = Told()
-    waiting = patience.Waiting(told)
+    waiting = deadline.Waiting(told)
     with limited(5, told, waiting) as timed:
         await timed.progress(1, None, "as it is")
         waiting.told = 3.0

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from statehold.sessions import patterns
 from statehold.sessions.errors import InvalidArgument, StateInvalid
-from statehold.sessions.patterns import (
+from statehold.sessions.state import patterns
+from statehold.sessions.state.patterns import (
     HEAVIEST,
     LONGEST,
     NOT,
@@ -18,7 +18,7 @@ from statehold.sessions.patterns import (
     matches,
     weight_of,
 )
-from statehold.sessions.shape import new_shape, shape_of
+from statehold.sessions.state.schema import new_shape, shape_of
 
 
 @pytest.mark.parametrize(

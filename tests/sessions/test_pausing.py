@@ -11,10 +11,10 @@ from house import Build, House
 
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.lifecycle import Event
-from statehold.sessions.links import OPENED_IN_WINDOW, replaced
+from statehold.sessions.live.connector import OPENED_IN_WINDOW, replaced
+from statehold.sessions.live.session import Session
 from statehold.sessions.records import LOCAL, BindingRecord, BindingStatus
 from statehold.sessions.services import Restored, Snapshot
-from statehold.sessions.session import Session
 
 
 def saving(**options: float) -> Counting:

@@ -13,7 +13,9 @@ from house import Build, House, house
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statehold.sessions.document import Document, read, text_of
+from statehold.sessions.actions.document import Document, read, text_of
+from statehold.sessions.actions.import_ import IMPORTED_FROM
+from statehold.sessions.calls.router import Request
 from statehold.sessions.errors import (
     InvalidArgument,
     NameTaken,
@@ -23,18 +25,10 @@ from statehold.sessions.errors import (
     StateInvalid,
     StoreUnavailable,
 )
-from statehold.sessions.imports import IMPORTED_FROM
+from statehold.sessions.journal.redaction import REDACTED
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.policy import Policy
-from statehold.sessions.records import (
-    LOCAL,
-    HistoryFilter,
-    Principal,
-    SessionFilter,
-    Timeouts,
-)
-from statehold.sessions.redaction import REDACTED
-from statehold.sessions.router import Request
+from statehold.sessions.records import LOCAL, HistoryFilter, Principal, SessionFilter, Timeouts
 from statehold.sessions.store import Write
 
 ANN = Principal(subject="ann")

@@ -17,7 +17,6 @@ from counting import Counting
 from house import Build, House
 from sqlalchemy import Connection, text
 
-from statehold.sessions.creation import new_id
 from statehold.sessions.errors import (
     CallTimedOut,
     InvalidArgument,
@@ -29,6 +28,7 @@ from statehold.sessions.errors import (
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Timeouts
 from statehold.sessions.services import SessionView, Snapshot
+from statehold.sessions.transitions.create import new_id
 
 
 async def codes(house: House, session: str) -> list[str]:

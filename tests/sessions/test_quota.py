@@ -9,13 +9,13 @@ import anyio
 import pytest
 from house import Build, House
 
-from statehold.sessions.claims import Claim
+from statehold.sessions.calls.claims import Claim
+from statehold.sessions.calls.receipts import Receipts
+from statehold.sessions.calls.router import Request
 from statehold.sessions.errors import NameTaken, SessionLimit
+from statehold.sessions.live.quota import MEASURE_SECONDS, Quota
 from statehold.sessions.policy import Policy
-from statehold.sessions.quota import MEASURE_SECONDS, Quota
-from statehold.sessions.receipts import Receipts
 from statehold.sessions.records import Principal
-from statehold.sessions.router import Request
 from statehold.sessions.services import CallResult
 
 ANN, BOB = Principal(subject="ann"), Principal(subject="bob")

@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 
 from statehold.sessions.clock import ManualClock, SystemClock
-from statehold.sessions.reaper import Reaper
+from statehold.sessions.live.deadlines import Reaper
 
 
 class Diary:

@@ -11,8 +11,9 @@ import pytest
 from counting import Nobody
 from house import Build, House
 
-from statehold.sessions.claims import Claim
-from statehold.sessions.creation import Wish
+from statehold.sessions.calls.claims import Claim
+from statehold.sessions.calls.receipts import Receipts
+from statehold.sessions.calls.router import Request
 from statehold.sessions.errors import (
     InvalidArgument,
     OutcomeUnknown,
@@ -24,10 +25,9 @@ from statehold.sessions.errors import (
     StoreUnavailable,
 )
 from statehold.sessions.policy import Policy
-from statehold.sessions.receipts import Receipts
 from statehold.sessions.records import LOCAL
-from statehold.sessions.router import Request
 from statehold.sessions.services import CallResult
+from statehold.sessions.transitions.create import Wish
 
 Work = Callable[[], Awaitable[CallResult]]
 

@@ -26,7 +26,7 @@ from statehold.sessions.errors import (
 )
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, NodeRecord, Principal, Timeouts
-from statehold.sessions.state import updated
+from statehold.sessions.state.patch import updated
 
 ANN = Principal(subject="ann")
 BOB = Principal(subject="bob")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statehold.sessions.errors import ServiceUnavailable
-from statehold.sessions.journal import CallEntry, message_entry, transition_entry
-from statehold.sessions.redaction import Redactor
+from statehold.sessions.journal.entries import CallEntry, message_entry, transition_entry
+from statehold.sessions.journal.redaction import Redactor
 from statehold.sessions.services import CallResult
 
 REDACTOR = Redactor(patterns=[r"CARD-\d{4}"])

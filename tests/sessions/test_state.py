@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from statehold.sessions.errors import InvalidArgument, StateConflict, StateInvalid
 from statehold.sessions.records import StateRecord
-from statehold.sessions.state import (
+from statehold.sessions.state.patch import (
     DEPTH,
     LIMIT,
     MISSING,

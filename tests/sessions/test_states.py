@@ -10,7 +10,6 @@ import anyio
 import pytest
 from house import Build
 
-from statehold.sessions.creation import Wish
 from statehold.sessions.errors import (
     InvalidArgument,
     SessionClosed,
@@ -20,8 +19,9 @@ from statehold.sessions.errors import (
 )
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
-from statehold.sessions.shape import SCHEMA_LIMIT
-from statehold.sessions.state import LIMIT
+from statehold.sessions.state.patch import LIMIT
+from statehold.sessions.state.schema import SCHEMA_LIMIT
+from statehold.sessions.transitions.create import Wish
 
 OTHER = Principal(subject="somebody else")
 

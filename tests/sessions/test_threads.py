@@ -7,7 +7,7 @@ from functools import partial
 
 import anyio
 
-from statehold.sessions.shape import in_thread
+from statehold.sessions.state.schema import in_thread
 
 
 async def test_the_checks_of_one_principal_do_not_hold_up_those_of_another():

@@ -13,7 +13,7 @@ import pytest
 from counting import Counter, Counting, Nobody
 from house import Build, House
 
-from statehold.sessions.admission import USED_SECONDS
+from statehold.sessions.calls.router import Request
 from statehold.sessions.clock import ManualClock
 from statehold.sessions.errors import (
     ServiceNotBound,
@@ -25,8 +25,8 @@ from statehold.sessions.errors import (
 )
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, NodeRecord, Timeouts
-from statehold.sessions.router import Request
 from statehold.sessions.services import JSON, CallContext, SessionView, Snapshot
+from statehold.sessions.transitions.admission import USED_SECONDS
 
 
 @contextmanager

@@ -12,14 +12,14 @@ from checkpointed import SECONDS, counted, saving, settled
 from counting import Counter, Nobody, refuse
 from house import Build, House
 
-from statehold.sessions import links
-from statehold.sessions import saving as kept
-from statehold.sessions.deliveries import take
+from statehold.sessions.calls.deliveries import take
+from statehold.sessions.calls.router import Answer, Request
 from statehold.sessions.errors import InvalidArgument, ServiceUnavailable, StoreUnavailable
+from statehold.sessions.live import connector
+from statehold.sessions.live import snapshots as kept
+from statehold.sessions.live.session import Session
 from statehold.sessions.records import LOCAL
-from statehold.sessions.router import Answer, Request
 from statehold.sessions.services import CallResult, Snapshot, ToolSpec
-from statehold.sessions.session import Session
 
 WHAT = "what was done after it was last saved"
 BEHIND = f"Lost: {WHAT}."
@@ -321,7 +321,7 @@ async def test_a_restart_on_request_saves_first_what_was_done(build: Build):
 async def test_a_restart_on_request_does_not_wait_for_what_is_stuck(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(links, "RESTART_SECONDS", 0.01)
+    monkeypatch.setattr(connector, "RESTART_SECONDS", 0.01)
     async with build(saving()) as house:
         session, counter = await unsaved(house)
         monkeypatch.setattr(counter, "snapshot", anyio.sleep_forever)

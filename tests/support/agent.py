@@ -15,7 +15,7 @@ import psutil
 from front import Running, Way, opened_session
 from mcp import Client
 
-from statehold.sessions.saving import unpacked
+from statehold.sessions.live.snapshots import unpacked
 
 NOTE = "Note from Statehold"
 

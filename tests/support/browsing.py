@@ -15,9 +15,9 @@ from playwright.async_api import Page
 from statehold.sessions.services import CallResult, SessionView, Snapshot
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.connection import BrowserConnection
-from statehold.tools.browser.pool import BrowserProcess
+from statehold.tools.browser.process.pool import BrowserProcess
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.tab import Tab
+from statehold.tools.browser.session.tab import Tab
 from statehold.tools.upstream.recipe import Quiet
 
 _numbers = itertools.count(1)

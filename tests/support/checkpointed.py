@@ -8,7 +8,7 @@ import anyio
 from counting import Counter, Counting
 from house import House
 
-from statehold.sessions.session import Session
+from statehold.sessions.live.session import Session
 
 SECONDS = 5.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import psutil
 
-from statehold.tools.upstream import proc
+from statehold.tools.processes import procfs
 
 
 def alive(pid: int) -> bool:
@@ -23,4 +23,4 @@ async def until_gone(*pids: int, seconds: float = 10) -> None:
     """
     with anyio.fail_after(seconds):
         for pid in pids:
-            assert await proc.ended(pid)
+            assert await procfs.ended(pid)

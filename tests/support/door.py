@@ -12,9 +12,9 @@ from asgi import JSON, Asked
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
-from statehold.server.direct import Direct
-from statehold.server.exchange import PING_SECONDS
-from statehold.server.mcp import Face
+from statehold.server.http.fast_path import Direct
+from statehold.server.http.response import PING_SECONDS
+from statehold.server.protocol.server import Face
 
 VERSION = "2025-06-18"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from statehold.tools.browser.places import Machine, ffmpeg_path
+from statehold.tools.browser.process.executables import Machine, ffmpeg_path
 
 
 def put_ffmpeg(folder: Path) -> None:

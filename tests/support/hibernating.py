@@ -12,9 +12,9 @@ import anyio
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from statehold.sessions.services import Snapshot
-from statehold.tools.browser.hibernation import Hibernated, saved
-from statehold.tools.browser.origins import Origins
-from statehold.tools.browser.restoration import Resumed, SleepingTab, restored
+from statehold.tools.browser.snapshot.capture import Hibernated, saved
+from statehold.tools.browser.snapshot.restore import Resumed, SleepingTab, restored
+from statehold.tools.browser.snapshot.storage import Origins
 
 FLAGS = ["--no-sandbox"] if os.geteuid() == 0 else []
 SECONDS = 15.0

@@ -11,15 +11,15 @@ from typing import Any
 import anyio
 from counting import Counting, Nobody
 
+from statehold.sessions.calls.router import Answer, Request, Router
 from statehold.sessions.clock import ManualClock
-from statehold.sessions.cluster import Node
-from statehold.sessions.creation import Wish
+from statehold.sessions.live.session import Session
+from statehold.sessions.node import Node
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.registry import Registry
-from statehold.sessions.router import Answer, Request, Router
-from statehold.sessions.session import Session
 from statehold.sessions.store.sql import SQLStore
+from statehold.sessions.transitions.create import Wish
 
 
 @dataclass

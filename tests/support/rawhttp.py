@@ -12,9 +12,9 @@ import h11
 from anyio.abc import SocketAttribute, SocketStream
 
 from statehold.sessions.clock import ManualClock
+from statehold.tools.browser.egress.policy import NetworkPolicy
+from statehold.tools.browser.egress.proxy import FilteringProxy, Grant
 from statehold.tools.browser.egress.resolver import Resolver
-from statehold.tools.browser.policy import NetworkPolicy
-from statehold.tools.browser.proxy import FilteringProxy, Grant
 
 Handler = Callable[[SocketStream], Awaitable[None]]
 

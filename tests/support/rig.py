@@ -12,15 +12,15 @@ import anyio
 import anyio.lowlevel
 from counting import Nobody
 
+from statehold.sessions.calls.router import Answer, Request, Router
 from statehold.sessions.clock import SystemClock
-from statehold.sessions.cluster import Node
+from statehold.sessions.node import Node
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
 from statehold.sessions.registry import Registry
-from statehold.sessions.router import Answer, Request, Router
 from statehold.sessions.store.sql import SQLStore
+from statehold.tools.processes.ledger import Ledger
 from statehold.tools.upstream.config import UpstreamConfig
-from statehold.tools.upstream.ledger import Ledger
 from statehold.tools.upstream.service import UpstreamService
 
 QUICK = Path(__file__).resolve().parents[1] / "upstreams" / "quick.py"

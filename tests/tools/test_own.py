@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, JsonValue
 from statehold.sessions.errors import InvalidArgument, SessionNotFound
 from statehold.sessions.records import LOCAL
 from statehold.sessions.services import JSON
-from statehold.tools.own import Arguments, Context, Outcome, OwnTool, schema_of, words
+from statehold.tools.definition import Arguments, Context, Outcome, OwnTool, schema_of, words
 
 
 class Given(Arguments):

@@ -16,21 +16,21 @@ import anyio
 
 from ...sessions.exact import well_formed
 from ...sessions.services import CallContext
-from .answer import ADDRESS, TITLE, Answer, difference, in_line
-from .failures import ToolFailed, in_words, was_done
-from .glimpse import Glimpse
-from .locator import is_locator, located
-from .naming import code_of
-from .policy import scheme_allowed
-from .settle import settle
-from .tab import News, Tab
-from .withheld import IS_SECRET, MASK
-from .world import WorldError
+from .egress.policy import scheme_allowed
+from .session.answer import ADDRESS, TITLE, Answer, difference, in_line
+from .session.failures import ToolFailed, in_words, was_done
+from .session.glimpse import Glimpse
+from .session.locator import is_locator, located
+from .session.naming import code_of
+from .session.secrets import IS_SECRET, MASK
+from .session.settle import settle
+from .session.tab import News, Tab
+from .snapshot.world import WorldError
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator
 
-    from .session import BrowserSession
+    from .session.session import BrowserSession
 
 T = TypeVar("T")
 

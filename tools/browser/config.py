@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from .addresses import parse_host
+from .egress.addresses import parse_host
+from .egress.policy import HostEntry
 from .egress.upstream import UpstreamProxy
-from .policy import HostEntry
-from .sealing import LEAST_KEY
+from .snapshot.encryption import LEAST_KEY
 
 Capability = Literal[
     "core", "config", "network", "storage", "testing", "vision", "pdf", "devtools", "unsafe"

@@ -12,24 +12,19 @@ import anyio
 import anyio.lowlevel
 from pydantic import ValidationError
 
-from ...sessions.beside import beside
-from ...sessions.errors import (
-    ConnectionLost,
-    InvalidArgument,
-    OutcomeUnknown,
-    ServiceUnavailable,
-)
-from ...sessions.redaction import texts_under
+from ...sessions.concurrency import beside
+from ...sessions.errors import ConnectionLost, InvalidArgument, OutcomeUnknown, ServiceUnavailable
+from ...sessions.journal.redaction import texts_under
 from ...sessions.services import JSON, CallContext, CallResult, Restored, Snapshot
 from .call import Call
-from .failures import ToolFailed, in_words
-from .session import BrowserSession
-from .tool import BrowserTool
+from .definition import BrowserTool
+from .session.failures import ToolFailed, in_words
+from .session.session import BrowserSession
 
 if TYPE_CHECKING:
     from playwright.async_api import Request, Response
 
-    from .pool import BrowserProcess
+    from .process.pool import BrowserProcess
 
 logger = logging.getLogger("statehold.browser")
 

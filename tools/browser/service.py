@@ -21,19 +21,19 @@ from anyio.abc import TaskGroup
 
 from ...sessions.errors import ServiceUnavailable, SessionError
 from ...sessions.services import JSON, PausePolicy, SessionView, Snapshot, ToolSpec
-from ..upstream.ledger import Ledger
-from ..upstream.places import plain
+from ..processes.ledger import Ledger
+from ..processes.workdir import plain
 from ..upstream.service import Check
-from .clipboard import owns_browser
 from .config import BrowserConfig
 from .connection import BrowserConnection
-from .files import Files
-from .hibernation import Hibernated
-from .launching import Launcher
-from .opening import Opening
-from .outlet import Outlet
-from .pool import BrowserDied, BrowserProcess, Pool
-from .sealing import Seal
+from .egress.service import Outlet
+from .process.launch import Launcher
+from .process.pool import BrowserDied, BrowserProcess, Pool
+from .session.clipboard import owns_browser
+from .session.files import Files
+from .snapshot.capture import Hibernated
+from .snapshot.encryption import Seal
+from .snapshot.opening import Opening
 from .tools import toolset
 
 logger = logging.getLogger("statehold.browser")

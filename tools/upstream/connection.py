@@ -19,15 +19,15 @@ from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, LOG_LEVEL_META_KEY, METHO
 from ...sessions.errors import NotAllowed, ServiceUnavailable, SessionError
 from ...sessions.services import JSON, CallContext, CallResult, Restored, Snapshot
 from .calls import LEVELS, Call, Calls
-from .channel import OpenChannel
-from .era import Era, Peer
 from .errors import UpstreamMisbehaved, UpstreamRefused
-from .listening import ACKNOWLEDGED, LISTEN, Listener, wanted
+from .list_changes import ACKNOWLEDGED, LISTEN, Listener, wanted
+from .negotiation import Era, Peer
 from .provenance import attribute_question, strip_our_meta
 from .quiet import Quiet
 from .redaction import Secrets
 from .results import checked
-from .wire import Died, Wire
+from .transports.base import OpenChannel
+from .transports.json_rpc import Died, Wire
 
 logger = logging.getLogger("statehold.upstream")
 

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from ...sessions.services import JSON, ToolSpec
 from .connection import UpstreamConnection
-from .era import Peer
 from .errors import UpstreamMisbehaved, UpstreamRefused
+from .negotiation import Peer
 from .recipe import Quiet
 
 logger = logging.getLogger("statehold.upstream")

@@ -14,8 +14,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ...sessions.services import JSON, ToolSpec
-from .era import Peer
-from .places import private_folder
+from ..processes.workdir import private_folder
+from .negotiation import Peer
 from .probe import Profile
 
 logger = logging.getLogger("statehold.upstream")

@@ -19,9 +19,9 @@ from ...sessions.errors import (
 )
 from ...sessions.one_line import one_line
 from ...sessions.services import JSON, Restored, Snapshot
+from ..processes.workdir import private_folder
 from .config import Recipe, Step
 from .connection import UpstreamConnection
-from .places import private_folder
 from .quiet import Quiet
 
 FILE_BYTES: Final = 64 * 2**20

@@ -20,25 +20,25 @@ from ...sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailabl
 from ...sessions.one_line import escaped
 from ...sessions.services import JSON, PausePolicy, Restored, SessionView, Snapshot, ToolSpec
 from ..app_pages import app_page
+from ..processes.child import ProcessLimits
+from ..processes.launch import inherited_environment
+from ..processes.ledger import Ledger
+from ..processes.workdir import Place, Places
 from . import recipe as recipes
-from .channel import OpenChannel
 from .config import Transport, UpstreamConfig
 from .connection import UpstreamConnection
-from .era import Era
 from .errors import UpstreamRefused
-from .http import http_channel
 from .identity import checkpoint_of, config_hash, is_filled, needs_folder, transport_of
-from .launch import inherited_environment
-from .ledger import Ledger
 from .live_items import LiveItems
-from .places import Place, Places
+from .negotiation import Era
 from .probe import HeaderMap, Profile, header_map, probed
-from .process import ProcessLimits
 from .profile_file import ProfileFile
 from .quiet import Quiet
 from .redaction import Secrets
-from .sse import sse_channel
-from .stdio import stdio_channel
+from .transports.base import OpenChannel
+from .transports.http import http_channel
+from .transports.sse import sse_channel
+from .transports.stdio import stdio_channel
 
 logger = logging.getLogger("statehold.upstream")
 

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from front import service
 
-from statehold.client.mcpstore import MCPStore
+from statehold.client.integrations.mcpstore import MCPStore
 
 MARK = "--for=mcpstore"
 """What the counting servers of these tests are known by."""

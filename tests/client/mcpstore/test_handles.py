@@ -23,7 +23,7 @@ from statehold.client.errors import (
     SessionExpired,
     UnknownTool,
 )
-from statehold.client.mcpstore import MCPStore, Session
+from statehold.client.integrations.mcpstore import MCPStore, Session
 
 
 def counts(session: Any, times: int) -> list[str]:

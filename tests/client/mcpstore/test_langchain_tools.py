@@ -9,7 +9,7 @@ from front import service
 from langchain_core.messages import ToolMessage
 
 from statehold.client.errors import SessionClosed
-from statehold.client.mcpstore import Context, MCPStore
+from statehold.client.integrations.mcpstore import Context, MCPStore
 
 
 def called(tool: Any, **arguments: Any) -> ToolMessage:

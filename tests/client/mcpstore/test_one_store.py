@@ -16,7 +16,7 @@ from statehold.client.errors import (
     ServerUnreachable,
     ServiceUnavailable,
 )
-from statehold.client.mcpstore import MCPStore
+from statehold.client.integrations.mcpstore import MCPStore
 
 
 def test_services_come_in_every_form(tmp_path: Path, counter_server: Callable[..., str]) -> None:

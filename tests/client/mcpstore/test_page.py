@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from nursery import Nursery
 
-from statehold.client.mcpstore import MCPStore
+from statehold.client.integrations.mcpstore import MCPStore
 
 ROOT = Path(__file__).resolve().parents[3]
 ROW = re.compile(r"^\| [^|]+ \| `([^`]+)` \| `([^`]+)` \|$", re.MULTILINE)

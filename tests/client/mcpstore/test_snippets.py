@@ -14,7 +14,7 @@ from front import UPSTREAMS
 from listening import listening
 from nursery import Nursery
 
-from statehold.client.mcpstore import MCPStore
+from statehold.client.integrations.mcpstore import MCPStore
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "from-mcpstore.md"
 SETUP = """

@@ -13,13 +13,8 @@ import anyio
 import pytest
 from front import service
 
-from statehold.client.errors import (
-    InvalidArgument,
-    NameTaken,
-    ServiceUnavailable,
-    UnknownTool,
-)
-from statehold.client.mcpstore import Context, MCPStore
+from statehold.client.errors import InvalidArgument, NameTaken, ServiceUnavailable, UnknownTool
+from statehold.client.integrations.mcpstore import Context, MCPStore
 
 
 def inc(context: Any) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import anyio
 
-from statehold.sessions.cluster import Node
+from statehold.sessions.node import Node
 from statehold.sessions.records import JournalKind, JournalRecord, StateRecord
 from statehold.sessions.store import Loaded, SQLStore, Write
 

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from store_making import Sessions, session_record
 
-from statehold.sessions.claims import Claim, Repeated, making
+from statehold.sessions.calls.claims import Claim, Repeated, making
 from statehold.sessions.errors import NameTaken, SessionNotFound
 from statehold.sessions.records import ReceiptRecord, StateRecord
 from statehold.sessions.store import Store

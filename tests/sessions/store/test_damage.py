@@ -17,10 +17,10 @@ from alembic.config import Config
 from sqlalchemy import create_engine
 from store_making import NODE, OTHER, Sessions, entry, node_record
 
-from statehold.sessions.cluster import Node
 from statehold.sessions.errors import StoreUnavailable
+from statehold.sessions.node import Node
 from statehold.sessions.records import SessionFilter, StateRecord
-from statehold.sessions.store import SQLStore, connections, schema
+from statehold.sessions.store import SQLStore, database, schema
 from statehold.sessions.store.backup import back_up
 
 MANY = 120
@@ -130,7 +130,7 @@ async def test_damage_that_only_a_check_can_see_is_set_aside_before_anybody_is_s
 async def test_damage_met_on_the_way_to_serving_is_set_aside_and_an_empty_one_begins(
     killed: Killed, root: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "CHECKED", 0)  # as in one too large to be checked
+    monkeypatch.setattr(database, "CHECKED", 0)  # as in one too large to be checked
     file = await killed()
     overwrite(file, root)
     size = file.stat().st_size
@@ -186,7 +186,7 @@ async def test_a_start_that_fails_for_another_reason_sets_nothing_aside(
 async def test_two_that_start_on_a_damaged_database_set_it_aside_once(
     killed: Killed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "CHECKED", 0)
+    monkeypatch.setattr(database, "CHECKED", 0)
     file = await killed()
     overwrite(file, "journal")
     async with (

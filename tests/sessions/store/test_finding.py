@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, event
 from store_making import NODE, Sessions, node_record
 
 from statehold.sessions.records import LABELS, SessionFilter, SummaryRecord
-from statehold.sessions.store import SQLStore, Store, Write, lists
+from statehold.sessions.store import SQLStore, Store, Write, session_queries
 
 
 async def listed(store: Store, **wanted: Any) -> list[str]:
@@ -90,8 +90,8 @@ async def test_a_text_is_sought_in_what_callers_wrote_only(
 async def test_a_page_looks_at_so_many_sessions_only(
     store: Store, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lists, "LOOKED", 7)
-    monkeypatch.setattr(lists, "CHUNK", 3)
+    monkeypatch.setattr(session_queries, "LOOKED", 7)
+    monkeypatch.setattr(session_queries, "CHUNK", 3)
     for number in range(20):
         await sessions.make(f"sh_{number:02}", metadata={"even": number % 2 == 0})
     page, cursor = await store.list_sessions(SessionFilter(metadata={"even": True}))
@@ -108,7 +108,7 @@ async def test_a_page_of_much_metadata_ends_early(store: Store, sessions: Sessio
     for number in range(70):
         await sessions.make(f"sh_{number:02}", metadata={"x": "x" * 16_000})
     page, cursor = await store.list_sessions(SessionFilter(limit=100))
-    assert len(page) == lists.PAGE_BYTES // 16_008
+    assert len(page) == session_queries.PAGE_BYTES // 16_008
     assert cursor is not None
     assert len(await listed(store, limit=100)) == 70
 

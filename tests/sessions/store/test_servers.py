@@ -21,7 +21,8 @@ from store_making import NODE, OTHER, Sessions, node_record, version_of
 
 from statehold.sessions.errors import SessionLimit, StoreUnavailable
 from statehold.sessions.records import HistoryFilter, Principal, StateRecord
-from statehold.sessions.store import SQLStore, Write, connections, sql
+from statehold.sessions.store import SQLStore, Write, sql
+from statehold.sessions.store import database as connections
 from statehold.sessions.store import upgrade as upgrade_module
 from statehold.sessions.store.dialect import RemoteDatabase, mysql
 from statehold.sessions.store.schema import HEAD

@@ -17,7 +17,6 @@ from statehold.sessions.errors import (
     SessionLimit,
     StoreUnavailable,
 )
-from statehold.sessions.labels import label
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.records import (
     BindingRecord,
@@ -29,6 +28,7 @@ from statehold.sessions.records import (
     Timeouts,
 )
 from statehold.sessions.store import Store, Write
+from statehold.sessions.validation import label
 
 
 def write(session_id: str, epoch: int = 1, node: str = NODE, **parts: Any) -> Write:

@@ -12,7 +12,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from statehold.sessions.store.worker import Worker
+from statehold.sessions.store.thread import Worker
 
 pytestmark = pytest.mark.anyio
 

@@ -17,12 +17,12 @@ from sqlalchemy import Connection
 from store_making import NODE, MakeStore, Sessions, entry, node_record
 
 from statehold.sessions.errors import Fenced, InvalidArgument, NameTaken, StoreUnavailable
-from statehold.sessions.journal import CallEntry
+from statehold.sessions.journal.entries import CallEntry
+from statehold.sessions.journal.redaction import Redactor
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.records import BindingRecord, SnapshotRecord, StateRecord
-from statehold.sessions.redaction import Redactor
 from statehold.sessions.services import CallResult
-from statehold.sessions.store import SQLStore, Store, Write, connections, writer
+from statehold.sessions.store import SQLStore, Store, Write, database, writer
 from statehold.sessions.store.writer import LATER
 
 
@@ -353,14 +353,14 @@ class Flushes:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
         self.one = threading.Event()
-        real = connections.sync
+        real = database.sync
 
         def sync(connection: Connection) -> None:
             real(connection)
             self.count += 1
             self.one.set()
 
-        monkeypatch.setattr(connections, "sync", sync)
+        monkeypatch.setattr(database, "sync", sync)
 
 
 async def test_what_nobody_waits_for_is_on_the_disk_when_somebody_asks(
@@ -405,7 +405,7 @@ async def test_a_flush_that_failed_is_tried_again(
 ) -> None:
     monkeypatch.setattr(writer, "SYNC", 0.001)
     flushes, failures = Flushes(monkeypatch), [1, 2]
-    real = connections.sync
+    real = database.sync
 
     def failing(connection: Connection) -> None:
         if failures:
@@ -413,7 +413,7 @@ async def test_a_flush_that_failed_is_tried_again(
             raise OSError(errno.EIO, "no")
         real(connection)
 
-    monkeypatch.setattr(connections, "sync", failing)
+    monkeypatch.setattr(database, "sync", failing)
     async with SQLStore.sqlite(tmp_path) as store:
         await store.join(node_record(NODE))
         await Sessions(store).make("sh_a")

@@ -9,9 +9,9 @@ from browsing import Browse, opened, running, section
 from hypothesis import given
 from hypothesis import strategies as some
 
-from statehold.tools.browser.answer import TEXT_LIMIT, Answer, as_json, difference
 from statehold.tools.browser.call import summed
-from statehold.tools.browser.tab import NEWS, News
+from statehold.tools.browser.session.answer import TEXT_LIMIT, Answer, as_json, difference
+from statehold.tools.browser.session.tab import NEWS, News
 
 LINES = some.lists(some.sampled_from(["- a", "- b", "  - c", "- d"]), max_size=12)
 

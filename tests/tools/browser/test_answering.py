@@ -8,7 +8,7 @@ import anyio
 import pytest
 from browsing import Browse, opened, running, section
 
-from statehold.tools.browser import uploads
+from statehold.tools.browser.session import uploads
 
 pytestmark = pytest.mark.peer
 

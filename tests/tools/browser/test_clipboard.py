@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from browsing import Browse, opened, running
 
-from statehold.tools.browser.clipboard import uses_clipboard
 from statehold.tools.browser.service import BrowserService
+from statehold.tools.browser.session.clipboard import uses_clipboard
 
 pytestmark = pytest.mark.peer
 

@@ -8,7 +8,7 @@ import pytest
 from browsing import Browse, section
 
 from statehold.tools.browser.config import BrowserConfig
-from statehold.tools.browser.tools.configuring import SHOWN, shown
+from statehold.tools.browser.tools.configuration import SHOWN, shown
 
 HIDDEN = {
     "args",

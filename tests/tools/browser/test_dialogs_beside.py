@@ -6,7 +6,7 @@ import anyio
 import pytest
 from browsing import Browse, section
 
-from statehold.tools.browser.tab import Tab
+from statehold.tools.browser.session.tab import Tab
 
 pytestmark = pytest.mark.peer
 

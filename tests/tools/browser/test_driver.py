@@ -16,8 +16,8 @@ import pytest
 from playwright.async_api import Error
 
 from statehold.sessions.errors import ServiceUnavailable
-from statehold.tools.browser import driver as drivers
-from statehold.tools.browser.driver import Driver
+from statehold.tools.browser.process import driver as drivers
+from statehold.tools.browser.process.driver import Driver
 
 
 async def test_a_driver_gets_nothing_of_ours_and_fails_without_naming_folders(

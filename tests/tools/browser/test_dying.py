@@ -16,14 +16,14 @@ from later import Later
 from playwright.async_api import Browser, Error
 
 from statehold.sessions.errors import OutcomeUnknown, ServiceUnavailable
-from statehold.tools.browser import opening
 from statehold.tools.browser.call import Call
 from statehold.tools.browser.connection import LINGER_SECONDS
-from statehold.tools.browser.driver import Driver
 from statehold.tools.browser.egress.grant import Grant
-from statehold.tools.browser.pool import BrowserProcess
+from statehold.tools.browser.process.driver import Driver
+from statehold.tools.browser.process.pool import BrowserProcess
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.world import World, asked
+from statehold.tools.browser.snapshot import opening
+from statehold.tools.browser.snapshot.world import World, asked
 
 
 def kill(process: BrowserProcess, which: str = "browser") -> None:

@@ -10,9 +10,9 @@ import pytest
 from browsing import again, lost, new_view, opened, ref_of
 from changing import Changing
 
-from statehold.tools.browser import opening, restoration
-from statehold.tools.browser.hibernation import Hibernated, SavedTab
 from statehold.tools.browser.service import BrowserService
+from statehold.tools.browser.snapshot import opening, restore
+from statehold.tools.browser.snapshot.capture import Hibernated, SavedTab
 
 pytestmark = pytest.mark.anyio
 
@@ -166,7 +166,7 @@ async def test_a_choice_that_the_site_has_newer_is_not_overwritten(
 async def test_what_the_site_did_not_send_is_not_newer_than_what_was_typed_over_it(
     service: BrowserService, site: Changing, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restoration, "PATIENCE", {**restoration.PATIENCE, "fieldMilliseconds": 200})
+    monkeypatch.setattr(restore, "PATIENCE", {**restore.PATIENCE, "fieldMilliseconds": 200})
     site.pages |= {"/": "<input id=field>", "/next": "<p>next</p>"}
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
@@ -494,4 +494,4 @@ async def test_a_document_whose_elements_are_only_called_like_fields_is_saved_as
         await browse.value("sessionStorage.step = 'kept'")
         async with again(browse) as resumed:
             assert await resumed.value("sessionStorage.step") == "kept"
-            assert lost(resumed) == restoration.ALWAYS_LOST
+            assert lost(resumed) == restore.ALWAYS_LOST

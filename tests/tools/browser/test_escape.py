@@ -19,9 +19,9 @@ from playwright.async_api import Browser, Page
 from playwright.async_api import Error as PlaywrightError
 from rawhttp import read_head, read_rest, site
 
-from statehold.tools.browser import launching
-from statehold.tools.browser.policy import BROWSER_ARGS, NetworkPolicy, scheme_allowed
-from statehold.tools.browser.proxy import FilteringProxy
+from statehold.tools.browser.egress.policy import BROWSER_ARGS, NetworkPolicy, scheme_allowed
+from statehold.tools.browser.egress.proxy import FilteringProxy
+from statehold.tools.browser.process import launch
 from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.peer
@@ -190,7 +190,7 @@ async def world(
     async with AsyncExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
             args = [arg for arg in BROWSER_ARGS if "resolver" not in arg]
-            patch.setattr(launching, "BROWSER_ARGS", args)
+            patch.setattr(launch, "BROWSER_ARGS", args)
             data = tmp_path_factory.mktemp("data")
             found = await stack.enter_async_context(world_of(data, path))
         yield found

@@ -20,14 +20,14 @@ from lab import Lab
 from playwright.async_api import Error
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
-from statehold.tools.browser import driver
-from statehold.tools.browser import session as sessions
+from statehold.tools.browser.definition import BrowserTool
+from statehold.tools.browser.process import driver
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.tab import DIALOGS, Tab
-from statehold.tools.browser.tabs import Entry, Tabs
-from statehold.tools.browser.tool import BrowserTool
-from statehold.tools.browser.tools import navigating
-from statehold.tools.upstream import proc
+from statehold.tools.browser.session import session as sessions
+from statehold.tools.browser.session.tab import DIALOGS, Tab
+from statehold.tools.browser.session.tabs import Entry, Tabs
+from statehold.tools.browser.tools import navigation
+from statehold.tools.processes import procfs
 
 FOREVER = "() => new Promise(() => {})"
 ENDLESS = "() => { while (true) {} }"
@@ -182,7 +182,7 @@ LOG_IN = "() => { document.cookie = 'login=1; max-age=9999'; localStorage.login 
 LOGGED_IN = "() => [document.cookie, localStorage.login]"
 
 
-@pytest.mark.skipif(not proc.LINUX, reason="other systems do not tell")
+@pytest.mark.skipif(not procfs.LINUX, reason="other systems do not tell")
 @pytest.mark.parametrize("which", HOLDERS)
 async def test_a_browser_that_forgot_what_pages_stored_is_no_browser_any_more(
     data: Path, lab: str, whole: str, which: str
@@ -213,7 +213,7 @@ def zygote_of(browse: Browse) -> psutil.Process:
     )
 
 
-@pytest.mark.skipif(not proc.LINUX, reason="other systems have no such process")
+@pytest.mark.skipif(not procfs.LINUX, reason="other systems have no such process")
 @pytest.mark.parametrize("which", ["shell", "whole"])
 async def test_a_browser_that_can_start_no_page_any_more_is_replaced(
     data: Path, which: str, request: pytest.FixtureRequest
@@ -229,7 +229,7 @@ async def test_a_browser_that_can_start_no_page_any_more_is_replaced(
                 assert "2" in await browse.text("evaluate", function="() => 2")
 
 
-@pytest.mark.skipif(not proc.LINUX, reason="other systems open links in another way")
+@pytest.mark.skipif(not procfs.LINUX, reason="other systems open links in another way")
 async def test_a_link_starts_no_program_of_the_machine(
     data: Path, tmp_path: Path, whole: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,7 +252,7 @@ async def test_a_link_starts_no_program_of_the_machine(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "PROBE_SECONDS", 0.5)
-    monkeypatch.setattr(navigating, "HANGS_SECONDS", 0.5)
+    monkeypatch.setattr(navigation, "HANGS_SECONDS", 0.5)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -13,10 +13,10 @@ from browsing import Browse, section
 from changing import Changing
 
 from statehold.sessions.errors import InvalidArgument
-from statehold.tools.browser import files as module
-from statehold.tools.browser.failures import ToolFailed
-from statehold.tools.browser.files import Files, reason
-from statehold.tools.browser.films import Films
+from statehold.tools.browser.features.video import Films
+from statehold.tools.browser.session import files as module
+from statehold.tools.browser.session.failures import ToolFailed
+from statehold.tools.browser.session.files import Files, reason
 
 MIB = 2**20
 

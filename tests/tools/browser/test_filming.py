@@ -19,7 +19,7 @@ from ffmpeg import about, put_ffmpeg
 from playwright.async_api import Page
 from playwright.async_api._generated import Screencast, Tracing
 
-from statehold.tools.browser.places import Machine, ffmpeg_path
+from statehold.tools.browser.process.executables import Machine, ffmpeg_path
 from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.peer

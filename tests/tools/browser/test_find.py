@@ -9,15 +9,19 @@ from pathlib import Path
 import pytest
 
 from statehold.tools.browser.config import BrowserConfig
-from statehold.tools.browser.find import (
+from statehold.tools.browser.process.executables import (
+    Machine,
+    playwright_folder,
+    playwright_version,
+)
+from statehold.tools.browser.process.find import (
     Found,
     NoBrowser,
     find_browser,
     launch_options,
     read_version,
 )
-from statehold.tools.browser.places import Machine, playwright_folder, playwright_version
-from statehold.tools.browser.sandbox import sandbox
+from statehold.tools.browser.process.sandbox import sandbox
 
 SLIM = ("--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup",)
 
@@ -37,7 +41,7 @@ def program(path: Path, text: str = "#!/bin/sh\n") -> str:
 
 def own_build(machine: Machine, name: str, *, complete: bool = True) -> str:
     """Put a build where Playwright keeps those it downloaded."""
-    from statehold.tools.browser.places import _described  # pyright: ignore[reportPrivateUsage]
+    from statehold.tools.browser.process.executables import _described  # pyright: ignore[reportPrivateUsage]
 
     kind = "chromium" if name == "chrome" else "chromium-headless-shell"
     revision = _described()[kind]["revision"]
@@ -68,7 +72,7 @@ def test_finding_one_imports_nothing_of_playwright() -> None:
     import subprocess
 
     code = (
-        "import sys; from statehold.tools.browser import find, install; "
+        "import sys; from statehold.tools.browser.process import find, install; "
         "from statehold.tools.browser.config import BrowserConfig; "
         "find.find_browser(BrowserConfig(executable=sys.executable)); "
         "assert not [m for m in sys.modules if m.startswith('playwright')]"

@@ -16,10 +16,10 @@ from playwright._impl.isomorphic.url_match import (
 )
 from playwright.async_api import Page
 
-from statehold.tools.browser import tab as tabs
-from statehold.tools.browser import wire
-from statehold.tools.browser.glob import Glob
+from statehold.tools.browser.features.glob import Glob
+from statehold.tools.browser.process import sdk
 from statehold.tools.browser.service import BrowserService
+from statehold.tools.browser.session import tab as tabs
 
 LOGGING = "() => { setInterval(() => { for (let i = 0; i < 400; i++) console.log(i) }, 10) }"
 ASKING = "() => { setInterval(() => { for (let i = 0; i < 20; i++) fetch('/counter') }, 10) }"
@@ -86,33 +86,33 @@ async def open_and_close(browse: Browse) -> None:
 
 async def test_a_script_that_returns_too_much_is_an_error(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
-    text = await browse.error("evaluate", function=f"() => Array({wire.VALUES + 1}).fill(1)")
-    assert f"answered with more than {wire.VALUES} values" in section(text, "Error")
+    text = await browse.error("evaluate", function=f"() => Array({sdk.VALUES + 1}).fill(1)")
+    assert f"answered with more than {sdk.VALUES} values" in section(text, "Error")
     assert "Counter" in await browse.text("snapshot")
 
 
 async def test_a_text_that_looks_like_many_values_is_one(browse: Browse) -> None:
     await browse.text("navigate", url="about:blank")
-    count = f"() => ('{{\"a\":' .repeat({wire.VALUES + 1})).length"
-    assert str(5 * (wire.VALUES + 1)) in await browse.text("evaluate", function=count)
-    long = f"() => '{{\"a\":'.repeat({wire.VALUES + 1})"
+    count = f"() => ('{{\"a\":' .repeat({sdk.VALUES + 1})).length"
+    assert str(5 * (sdk.VALUES + 1)) in await browse.text("evaluate", function=count)
+    long = f"() => '{{\"a\":'.repeat({sdk.VALUES + 1})"
     assert await browse.text("evaluate", function=long)
 
 
 def test_what_is_too_large_is_an_error_in_place_of_its_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wire, "LARGEST", 2 * 2**20)
-    monkeypatch.setattr(wire, "VALUES", 1000)
+    monkeypatch.setattr(sdk, "LARGEST", 2 * 2**20)
+    monkeypatch.setattr(sdk, "VALUES", 1000)
     large = b"x" * (2 * 2**20)
     assert (
         "more than 2 MiB"
-        in wire.received(b'{"id":7,"result":"%s"}' % large)["error"]["error"]["message"]
+        in sdk.received(b'{"id":7,"result":"%s"}' % large)["error"]["error"]["message"]
     )
     # Events have nobody who could be told of an error.
-    assert wire.received(b'{"guid":"a","params":"%s"}' % large)["guid"] == "a"
+    assert sdk.received(b'{"guid":"a","params":"%s"}' % large)["guid"] == "a"
     many = b'{"n":1},' * 2**17
-    answer = wire.received(b'{"id":"a@8","result":[%s0]}' % many)
+    answer = sdk.received(b'{"id":"a@8","result":[%s0]}' % many)
     assert answer["id"] == "a@8"
     assert "more than 1000 values" in answer["error"]["error"]["message"]
 

@@ -13,10 +13,10 @@ from lab import Lab
 from playwright.async_api import CDPSession, Error
 
 from statehold.sessions.services import JSON, Snapshot
-from statehold.tools.browser import hibernation, world
-from statehold.tools.browser.hibernation import Hibernated
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.world import asked
+from statehold.tools.browser.snapshot import capture, world
+from statehold.tools.browser.snapshot.capture import Hibernated
+from statehold.tools.browser.snapshot.world import asked
 
 pytestmark = pytest.mark.peer
 
@@ -157,7 +157,7 @@ async def test_history_survives_one_pause_after_the_other(
 async def test_of_a_long_history_as_much_is_kept_after_any_number_of_pauses(
     browse: Browse, lab: str, resume: Resume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hibernation, "HISTORY", 3)
+    monkeypatch.setattr(capture, "HISTORY", 3)
     await visit(browse, lab, "abcdef")
     again = await resume(browse)
     assert await names(again) == ["c", "d", "e", "F"]

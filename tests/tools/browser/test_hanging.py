@@ -16,8 +16,10 @@ import pytest
 from browsing import new_view, opened, pid_of, process_of, running, saved
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown
-from statehold.tools.browser import connection, driver, hibernation, living, pool
-from statehold.tools.browser.pool import BrowserProcess
+from statehold.tools.browser import connection
+from statehold.tools.browser.process import driver, living, pool
+from statehold.tools.browser.process.pool import BrowserProcess
+from statehold.tools.browser.snapshot import capture
 
 FOREVER = "() => new Promise(() => {})"
 
@@ -28,7 +30,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
         (connection, "CLOSE"),
         (connection, "PROBE"),
         (connection, "WATCH"),
-        (hibernation, "PROBE"),
+        (capture, "PROBE"),
         (living, "DOUBT"),
         (driver, "CHECK"),
         (pool, "CHECK"),

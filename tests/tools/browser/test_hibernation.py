@@ -19,9 +19,9 @@ from hibernating import (
 from keeping import Keeping
 from playwright.async_api import Browser, Page
 
-from statehold.tools.browser import hibernation
-from statehold.tools.browser.hibernation import Hibernated
-from statehold.tools.browser.sealing import Seal
+from statehold.tools.browser.snapshot import capture
+from statehold.tools.browser.snapshot.capture import Hibernated
+from statehold.tools.browser.snapshot.encryption import Seal
 
 EVERYTHING = """() => ({
   text: text.value, mirrored: mirrored.value, deep: document.querySelector("x-shadow").shadowRoot.firstChild.value,
@@ -210,7 +210,7 @@ async def test_storage_too_large_for_a_checkpoint_is_said_until_all_of_it_is_rea
 async def test_a_page_that_never_answers_is_saved_by_its_address_and_disturbs_nothing(
     browser: Browser, site: Keeping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hibernation, "PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(capture, "PROBE_SECONDS", 0.5)
     async with resumed(browser) as before:
         good = await before.context.new_page()
         await log_in(before.context, good, site.at(1), "somebody")
@@ -233,7 +233,7 @@ async def test_a_page_that_never_answers_is_saved_by_its_address_and_disturbs_no
 async def test_of_a_page_that_stopped_answering_what_was_read_before_is_kept(
     browser: Browser, site: Keeping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hibernation, "PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(capture, "PROBE_SECONDS", 0.5)
     async with resumed(browser) as before:
         page = await before.context.new_page()
         await log_in(before.context, page, site.at(1), "somebody")

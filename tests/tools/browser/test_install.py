@@ -16,13 +16,13 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from statehold.server.config import Config
-from statehold.server.doctor_browser import install_missing
-from statehold.tools.browser.browsers import BrowserComing, Browsers
+from statehold.server.cli.doctor.browser import install_missing
+from statehold.server.config.model import Config
 from statehold.tools.browser.config import BrowserConfig
-from statehold.tools.browser.find import NoBrowser
-from statehold.tools.browser.install import install_browser, ways
-from statehold.tools.browser.places import Machine
+from statehold.tools.browser.process.browsers import BrowserComing, Browsers
+from statehold.tools.browser.process.executables import Machine
+from statehold.tools.browser.process.find import NoBrowser
+from statehold.tools.browser.process.install import install_browser, ways
 
 # Puts a browser into the PATH of the test, as the package would.
 APT = """#!/bin/sh

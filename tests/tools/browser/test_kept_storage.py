@@ -12,8 +12,8 @@ from browsing import Browse, again, opened
 from changing import Changing
 from served import Server
 
-from statehold.tools.browser import hibernation, opening
 from statehold.tools.browser.service import BrowserService
+from statehold.tools.browser.snapshot import capture, opening
 
 pytestmark = pytest.mark.anyio
 
@@ -238,7 +238,7 @@ async def test_a_checkpoint_has_what_a_site_stored_that_was_left_at_once(
 async def test_a_tab_that_does_not_answer_hides_no_storage_of_its_site(
     service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hibernation, "PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(capture, "PROBE_SECONDS", 0.5)
     async with opened(service) as browse:
         await browse.text("navigate", url=site.url)
         await browse.value("() => setTimeout(() => { while (true); })")
@@ -258,7 +258,7 @@ async def test_a_tab_whose_site_is_slow_once_is_there_the_next_time(
         await browse.text("type", target="#field", text="mine")
         await browse.value("() => sessionStorage.setItem('step', '2')")
         found = await browse.saved()
-    monkeypatch.setattr("statehold.tools.browser.opening.RESTORE_SECONDS", 1.0)
+    monkeypatch.setattr("statehold.tools.browser.snapshot.opening.RESTORE_SECONDS", 1.0)
     site.held["/"] = threading.Event()
     async with opened(service, browse.later(), found) as slow:
         assert "did not load within 1 seconds" in slow.connection.opened.lost

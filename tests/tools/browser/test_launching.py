@@ -9,13 +9,13 @@ from typing import Any
 import anyio
 import pytest
 
-from statehold.tools.browser import browsers
-from statehold.tools.browser.browsers import RETRY_SECONDS, BrowserComing
 from statehold.tools.browser.config import BrowserConfig
-from statehold.tools.browser.find import Found, NoBrowser
-from statehold.tools.browser.install import Say
-from statehold.tools.browser.launching import Launcher
-from statehold.tools.browser.places import Machine as Place
+from statehold.tools.browser.process import browsers
+from statehold.tools.browser.process.browsers import RETRY_SECONDS, BrowserComing
+from statehold.tools.browser.process.executables import Machine as Place
+from statehold.tools.browser.process.find import Found, NoBrowser
+from statehold.tools.browser.process.install import Say
+from statehold.tools.browser.process.launch import Launcher
 
 
 class Machine:

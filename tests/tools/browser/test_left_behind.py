@@ -10,8 +10,8 @@ import pytest
 from browsing import Browse, opened
 from changing import Changing
 
-from statehold.tools.browser import earlier, origins
 from statehold.tools.browser.service import BrowserService
+from statehold.tools.browser.snapshot import earlier, storage
 
 pytestmark = pytest.mark.anyio
 
@@ -105,7 +105,7 @@ async def test_a_checkpoint_that_did_not_read_all_says_so_and_is_followed_by_ano
     await browse.text("navigate", url=site.url)
     await browse.text("close")
     with monkeypatch.context() as patch:
-        patch.setattr(origins, "READ_SECONDS", 0)
+        patch.setattr(storage, "READ_SECONDS", 0)
         found = await browse.saved(light=True)
     assert found.data["lost"] == [f"the latest storage of {site.url}"]
     assert browse.connection.unsaved
@@ -239,7 +239,7 @@ async def test_checkpoints_say_what_of_a_site_is_never_saved(
 async def test_of_many_sites_what_is_never_saved_is_said_of_some_and_counted_for_the_rest(
     browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(origins, "TOLD", 2)
+    monkeypatch.setattr(storage, "TOLD", 2)
     for number in range(1, 6):
         await browse.text("navigate", url=site.at(number))
         await browse.value(KEEP_FILES if number < 5 else "() => 1")
@@ -254,8 +254,8 @@ async def test_of_many_sites_what_is_never_saved_is_said_of_some_and_counted_for
 async def test_of_too_many_sites_those_are_kept_that_were_read_last(
     browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(origins, "KNOWN_BYTES", 2500)
-    monkeypatch.setattr(origins, "TOLD", 1)
+    monkeypatch.setattr(storage, "KNOWN_BYTES", 2500)
+    monkeypatch.setattr(storage, "TOLD", 1)
     for number in (1, 2, 3, 4, 1):
         await browse.text("navigate", url=site.at(number))
         await browse.value("() => { localStorage.large = 'x'.repeat(1000) }")
@@ -271,8 +271,8 @@ async def test_of_too_many_sites_those_are_kept_that_were_read_last(
 async def test_what_is_known_of_sites_that_are_lost_does_not_grow_without_end(
     browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(origins, "KNOWN_ORIGINS", 1)
-    monkeypatch.setattr(origins, "NOTED", 2)
+    monkeypatch.setattr(storage, "KNOWN_ORIGINS", 1)
+    monkeypatch.setattr(storage, "NOTED", 2)
     for number in range(1, 6):
         await browse.text("navigate", url=site.at(number))
         await browse.value("() => { localStorage.cart = 'full' }")
@@ -290,7 +290,7 @@ async def test_what_is_asleep_and_dropped_wakes_no_more(
         await browse.value("() => { localStorage.large = 'x'.repeat(1000) }")
         await browse.text("navigate", url=site.at(2))
         found = await browse.saved()
-    monkeypatch.setattr(origins, "KNOWN_BYTES", 1500)
+    monkeypatch.setattr(storage, "KNOWN_BYTES", 1500)
     async with opened(service, browse.later(), found) as resumed:
         await resumed.value("() => { localStorage.large = 'x'.repeat(1000) }")
         found = await resumed.saved()

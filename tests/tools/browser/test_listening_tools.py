@@ -7,7 +7,7 @@ from browsing import Browse, section
 from lab import Lab
 
 from statehold.sessions.errors import InvalidArgument
-from statehold.tools.browser.tab import NEWS
+from statehold.tools.browser.session.tab import NEWS
 
 pytestmark = pytest.mark.peer
 

@@ -11,7 +11,7 @@ from browsing import Browse, ref_of, section
 from changing import Changing
 
 from statehold.sessions.errors import InvalidArgument
-from statehold.tools.browser.tools import looking
+from statehold.tools.browser.tools import snapshot
 
 pytestmark = pytest.mark.peer
 
@@ -99,7 +99,7 @@ async def test_find_says_when_nothing_matches_and_what_it_needs(browse: Browse, 
 async def test_an_endless_regular_expression_holds_up_nobody(
     browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("statehold.tools.browser.node.MATCH_SECONDS", 0.5)
+    monkeypatch.setattr("statehold.tools.browser.process.node.MATCH_SECONDS", 0.5)
     await browse.text("navigate", url=f"{lab}/frame?name={'a' * 60}!")
     assert "takes too long" in await browse.error("find", regex="(a+)+$")
     assert "Frame" in await browse.text("snapshot")
@@ -169,13 +169,13 @@ async def test_a_page_longer_than_a_picture_may_be_is_cut_and_that_is_said(
     assert "it shows the upper part" in result.payload["content"][0]["text"]
     image = result.payload["content"][-1]
     sides = struct.unpack(">II", base64.b64decode(image["data"])[16:24])
-    assert sides == (1280, looking.LONGEST)
+    assert sides == (1280, snapshot.LONGEST)
 
 
 async def test_a_picture_too_large_to_show_is_in_the_file_alone(
     browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looking, "INLINE_BYTES", 1000)
+    monkeypatch.setattr(snapshot, "INLINE_BYTES", 1000)
     await browse.text("navigate", url=f"{lab}/form")
     result = await browse.call("take_screenshot")
     assert [block["type"] for block in result.payload["content"]] == ["text", "resource_link"]

@@ -13,7 +13,7 @@ from browsing import Browse, new_view, opened, section
 from playwright.async_api import BrowserContext
 
 from statehold.sessions.errors import InvalidArgument
-from statehold.tools.browser.mocks import LARGEST
+from statehold.tools.browser.features.mocks import LARGEST
 from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.peer

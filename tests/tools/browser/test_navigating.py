@@ -14,8 +14,8 @@ from later import Later
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser import call as calls
-from statehold.tools.browser.tools import navigating
-from statehold.tools.browser.world import World
+from statehold.tools.browser.snapshot.world import World
+from statehold.tools.browser.tools import navigation
 from statehold.tools.upstream.recipe import Quiet
 
 pytestmark = pytest.mark.peer
@@ -127,7 +127,7 @@ async def test_a_site_that_takes_its_time_costs_no_page(
             tasks.start_soon(go)
         with anyio.fail_after(10):
             await answered.wait()
-        await later.by(navigating.HANGS_SECONDS + 1)
+        await later.by(navigation.HANGS_SECONDS + 1)
         lab_site.open("download")
     assert "Downloaded late.txt" in texts[0]
     assert "Increment" in texts[0]

@@ -15,13 +15,13 @@ from playwright.async_api import BrowserContext
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
 from statehold.sessions.services import Snapshot
-from statehold.tools.browser.parts import Parts
-from statehold.tools.browser.pool import BrowserProcess
+from statehold.tools.browser.process.helpers import Parts
+from statehold.tools.browser.process.pool import BrowserProcess
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.world import World
-from statehold.tools.upstream import proc
+from statehold.tools.browser.snapshot.world import World
+from statehold.tools.processes import procfs
 
-pytestmark = pytest.mark.skipif(not proc.LINUX, reason="other systems do not tell of its end")
+pytestmark = pytest.mark.skipif(not procfs.LINUX, reason="other systems do not tell of its end")
 
 NETWORK = "--utility-sub-type=network.mojom.NetworkService"
 LOG_IN = "() => { document.cookie = 'login=1; max-age=9999' }"

@@ -21,11 +21,11 @@ from playwright.async_api import Error, async_playwright
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.sessions.services import Snapshot
-from statehold.tools.browser import files
 from statehold.tools.browser.config import BrowserConfig
-from statehold.tools.browser.proxy import FilteringProxy
-from statehold.tools.browser.sealing import SealBroken
+from statehold.tools.browser.egress.proxy import FilteringProxy
 from statehold.tools.browser.service import BrowserService
+from statehold.tools.browser.session import files
+from statehold.tools.browser.snapshot.encryption import SealBroken
 
 KEY = "a key of the tests, not short"
 

@@ -9,8 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from statehold.tools.browser.addresses import special
-from statehold.tools.browser.policy import OTHER_SCHEMES, NetworkPolicy, Target, scheme_allowed
+from statehold.tools.browser.egress.addresses import special
+from statehold.tools.browser.egress.policy import (
+    OTHER_SCHEMES,
+    NetworkPolicy,
+    Target,
+    scheme_allowed,
+)
 
 
 def target(host: str, port: int = 443, *, tunnel: bool = True) -> Target:

@@ -14,8 +14,8 @@ import pytest
 from browsing import Browse, new_view, opened, pid_of, process_of, running
 from departed import until_gone
 
-from statehold.tools.browser.driver import Driver
-from statehold.tools.browser.pool import BrowserProcess
+from statehold.tools.browser.process.driver import Driver
+from statehold.tools.browser.process.pool import BrowserProcess
 
 
 async def test_a_browser_nobody_waits_for_any_more_is_closed_beside_others_of_its_owner(

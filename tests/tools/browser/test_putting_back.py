@@ -10,8 +10,8 @@ import pytest
 from browsing import again, lost, opened
 from changing import Changing
 
-from statehold.tools.browser import restoration
 from statehold.tools.browser.service import BrowserService
+from statehold.tools.browser.snapshot import restore
 
 pytestmark = pytest.mark.anyio
 
@@ -191,7 +191,7 @@ async def test_what_is_chosen_of_several_is_not_overwritten_where_the_site_has_s
 async def test_what_a_page_sets_to_what_it_was_when_its_data_has_come_is_put_back_again(
     service: BrowserService, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restoration, "PATIENCE", {**restoration.PATIENCE, "fieldMilliseconds": 200})
+    monkeypatch.setattr(restore, "PATIENCE", {**restore.PATIENCE, "fieldMilliseconds": 200})
     site.pages |= {
         "/data": "Ann",
         "/": """<input id=who><textarea id=bio></textarea><select id=plan><option>free<option>pro</select>

@@ -26,11 +26,11 @@ from playwright.async_api import Browser, BrowserContext, Error, Page, Route, as
 
 from statehold.sessions.errors import ConnectionLost
 from statehold.sessions.services import Snapshot
-from statehold.tools.browser.gate import Gate
-from statehold.tools.browser.hibernation import Hibernated
-from statehold.tools.browser.origins import Origins
-from statehold.tools.browser.restoration import Resumed, restored
-from statehold.tools.browser.world import asked
+from statehold.tools.browser.snapshot.capture import Hibernated
+from statehold.tools.browser.snapshot.gate import Gate
+from statehold.tools.browser.snapshot.restore import Resumed, restored
+from statehold.tools.browser.snapshot.storage import Origins
+from statehold.tools.browser.snapshot.world import asked
 
 
 async def test_storage_and_history_state_are_there_before_the_scripts_of_the_page(

@@ -9,7 +9,7 @@ import pytest
 from browsing import Browse, opened, running, section
 
 from statehold.sessions.errors import InvalidArgument
-from statehold.tools.browser import node
+from statehold.tools.browser.process import node
 
 pytestmark = pytest.mark.peer
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from statehold.tools.browser.scratch import LONGEST, Scratch
+from statehold.tools.browser.process.scratch import LONGEST, Scratch
 
 HOLDER = """
 import sys
 from pathlib import Path
-from statehold.tools.browser.scratch import Scratch
+from statehold.tools.browser.process.scratch import Scratch
 scratch = Scratch.make(Path(sys.argv[1]))
 print(scratch.path, flush=True)
 sys.stdin.read()

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from statehold.sessions.services import Snapshot
-from statehold.tools.browser.hibernation import Hibernated
-from statehold.tools.browser.sealing import Seal, SealBroken, opened
+from statehold.tools.browser.snapshot.capture import Hibernated
+from statehold.tools.browser.snapshot.encryption import Seal, SealBroken, opened
 
 KEY = "a key of sufficient length"
 

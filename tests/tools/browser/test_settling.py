@@ -12,8 +12,8 @@ import pytest
 from browsing import Browse, section
 from lab import Lab
 
-from statehold.tools.browser import settle
-from statehold.tools.browser.tool import BrowserTool
+from statehold.tools.browser.definition import BrowserTool
+from statehold.tools.browser.session import settle
 
 pytestmark = pytest.mark.peer
 

@@ -11,8 +11,8 @@ import pytest
 from playwright.async_api import async_playwright
 
 from statehold.tools.browser.config import BrowserConfig
-from statehold.tools.browser.find import find_browser, launch_options
-from statehold.tools.browser.switches import (
+from statehold.tools.browser.process.find import find_browser, launch_options
+from statehold.tools.browser.process.flags import (
     SETTINGS,
     SLIM,
     joined,
@@ -84,12 +84,12 @@ def test_flags_are_joined_without_repeating_any() -> None:
 def test_a_playwright_whose_source_is_unknown_gives_no_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from statehold.tools.browser import switches
+    from statehold.tools.browser.process import flags
 
     def package() -> Path:
         return tmp_path
 
-    monkeypatch.setattr(switches, "playwright_package", package)
+    monkeypatch.setattr(flags, "playwright_package", package)
     of_playwright.cache_clear()
     try:
         assert of_playwright("--disable-features") == ()
@@ -97,6 +97,6 @@ def test_a_playwright_whose_source_is_unknown_gives_no_list(
         (tmp_path / "lib/coreBundle.js").write_text("nothing of it")
         of_playwright.cache_clear()
         assert of_playwright("--disable-features") == ()
-        assert switches.slim() == ()
+        assert flags.slim() == ()
     finally:
         of_playwright.cache_clear()

@@ -12,8 +12,8 @@ import anyio.to_thread
 import pytest
 from browsing import Browse, opened, running, section
 
-from statehold.tools.browser.files import AT_ONCE
 from statehold.tools.browser.service import BrowserService
+from statehold.tools.browser.session.files import AT_ONCE
 
 pytestmark = pytest.mark.peer
 

@@ -12,10 +12,10 @@ import anyio
 from browsing import Browse, new_view, opened, running
 
 from statehold.sessions.services import Snapshot
-from statehold.tools.browser.hibernation import Hibernated
-from statehold.tools.browser.sealing import Seal
+from statehold.tools.browser.process.window import Window
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.window import Window
+from statehold.tools.browser.snapshot.capture import Hibernated
+from statehold.tools.browser.snapshot.encryption import Seal
 
 KEY = "a key of a test, long enough"
 

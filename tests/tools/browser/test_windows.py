@@ -14,8 +14,8 @@ from lab import Lab
 from playwright.async_api import Page
 
 from statehold.sessions.errors import InvalidArgument
-from statehold.tools.browser import tabs as tabs_of_sessions
 from statehold.tools.browser.service import BrowserService
+from statehold.tools.browser.session import tabs as tabs_of_sessions
 
 pytestmark = pytest.mark.peer
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from callers import SHORT, UPSTREAMS, Serving
 
+from statehold.tools.processes.ledger import Ledger
 from statehold.tools.upstream.config import UpstreamConfig
-from statehold.tools.upstream.ledger import Ledger
 from statehold.tools.upstream.service import UpstreamService
 
 

@@ -508,7 +508,7 @@ async def test_a_message_that_an_sse_server_refuses_costs_its_own_call(
 async def test_an_answer_that_is_too_long_over_http_costs_its_own_call(
     counter_server: Callable[..., str], era: Era, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("statehold.tools.upstream.http.RESULT_BYTES", 2**20)
+    monkeypatch.setattr("statehold.tools.upstream.transports.http.RESULT_BYTES", 2**20)
     config = UpstreamConfig(url=counter_server("http"), era=era)
     connection = await UpstreamService("counter", config).open(view(), None)
     try:
@@ -522,7 +522,7 @@ async def test_an_answer_that_is_too_long_over_http_costs_its_own_call(
 async def test_an_answer_that_is_too_long_over_sse_ends_the_connection(
     counter_server: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("statehold.tools.upstream.sse.RESULT_BYTES", 2**20)
+    monkeypatch.setattr("statehold.tools.upstream.transports.sse.RESULT_BYTES", 2**20)
     config = UpstreamConfig(url=counter_server("sse"))
     connection = await UpstreamService("counter", config).open(view(), None)
     try:

@@ -16,17 +16,17 @@ import pytest
 from departed import alive, until_gone
 from nursery import Nursery
 
-from statehold.tools.upstream import proc
-from statehold.tools.upstream.ledger import Ledger
-from statehold.tools.upstream.process import ChildProcess
+from statehold.tools.processes import procfs
+from statehold.tools.processes.child import ChildProcess
+from statehold.tools.processes.ledger import Ledger
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX only")
 
 PARENT = """
 import anyio, json, sys
 from pathlib import Path
-from statehold.tools.upstream.ledger import Ledger
-from statehold.tools.upstream.process import ChildProcess
+from statehold.tools.processes.ledger import Ledger
+from statehold.tools.processes.child import ChildProcess
 
 async def main():
     ledger = Ledger(Path(sys.argv[1]), node="node", watchdog=sys.argv[2] == "watchdog")
@@ -62,7 +62,7 @@ async def test_a_child_is_written_down_for_us_alone_and_struck_out_when_it_is_go
     (file,) = (tmp_path / "children").glob("*/*.json")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-    assert json.loads(file.read_text())["started"] == proc.start_time(child.pid)
+    assert json.loads(file.read_text())["started"] == procfs.start_time(child.pid)
     await child.aclose()
     assert not file.exists()
     await ledger.aclose()
@@ -78,14 +78,14 @@ async def test_the_watchdog_kills_the_whole_group_when_we_are_killed(
 
 
 @pytest.mark.fault
-@pytest.mark.skipif(not proc.LINUX, reason="needs /proc")
+@pytest.mark.skipif(not procfs.LINUX, reason="needs /proc")
 async def test_the_watchdog_finds_what_left_the_group(nursery: Nursery, tmp_path: Path) -> None:
     told = await killed_parent(nursery, tmp_path, "watchdog", ESCAPES)
     await until_gone(*told.values())
 
 
 @pytest.mark.fault
-@pytest.mark.skipif(not proc.LINUX, reason="needs /proc")
+@pytest.mark.skipif(not procfs.LINUX, reason="needs /proc")
 @pytest.mark.parametrize("script", [WRAPPER, ESCAPES])
 async def test_the_next_start_sweeps_what_a_killed_process_left(
     nursery: Nursery, tmp_path: Path, script: str

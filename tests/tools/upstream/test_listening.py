@@ -17,11 +17,11 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND
 from nursery import Nursery
 
-from statehold.tools.upstream import listening as subject
+from statehold.tools.upstream import list_changes as subject
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.connection import UpstreamConnection
-from statehold.tools.upstream.era import Peer
-from statehold.tools.upstream.listening import Listener, wanted
+from statehold.tools.upstream.list_changes import Listener, wanted
+from statehold.tools.upstream.negotiation import Peer
 from statehold.tools.upstream.service import UpstreamService
 
 TOOLS = "notifications/tools/list_changed"

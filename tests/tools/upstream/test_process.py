@@ -16,11 +16,11 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from nursery import Nursery
 
-from statehold.tools.upstream import proc
-from statehold.tools.upstream.launch import find_setpriv
-from statehold.tools.upstream.ledger import Ledger
-from statehold.tools.upstream.lines import decode, encode
-from statehold.tools.upstream.process import ChildProcess, ProcessLimits
+from statehold.tools.processes import procfs
+from statehold.tools.processes.child import ChildProcess, ProcessLimits
+from statehold.tools.processes.launch import find_setpriv
+from statehold.tools.processes.ledger import Ledger
+from statehold.tools.upstream.transports.framing import decode, encode
 
 QUICK_END = ProcessLimits(
     line_bytes=2**20, stderr_bytes=1024, eof_grace=0.3, term_grace=0.3, kill_grace=2.0
@@ -260,9 +260,9 @@ async def test_the_child_dies_when_we_are_killed(nursery: Nursery, setpriv: bool
         pytest.skip("there is no setpriv that knows the death signal")
     code = (
         "import anyio, sys\n"
-        "from statehold.tools.upstream import launch\n"
+        "from statehold.tools.processes import launch\n"
         f"if not {setpriv}: launch.find_setpriv = lambda: None\n"
-        "from statehold.tools.upstream.process import ChildProcess\n"
+        "from statehold.tools.processes.child import ChildProcess\n"
         "async def main():\n"
         "    child = await ChildProcess.start(['sleep', '3600'], service='test')\n"
         "    print(child.pid, flush=True)\n"
@@ -326,7 +326,7 @@ async def test_what_ended_in_order_and_left_something_running_is_told(
     ):
         child = await started(code, ledger=ledger)
         with anyio.fail_after(10):
-            while not proc.has_children(child.pid):  # noqa: ASYNC110 - nothing tells
+            while not procfs.has_children(child.pid):  # noqa: ASYNC110 - nothing tells
                 await anyio.sleep(0.01)
         await child.aclose()
         told = [each for noted in ledger.left for each in noted.processes.items()]

@@ -12,10 +12,10 @@ import anyio.lowlevel
 import h11
 from anyio.abc import SocketStream
 
-from ..addresses import LOOPBACK, IPAddress, is_here, meanings
-from ..policy import Target
+from .addresses import LOOPBACK, IPAddress, is_here, meanings
 from .grant import Grant
 from .lines import BROKEN, close, keep_alive
+from .policy import Target
 from .refusal import not_allowed, too_late, unreachable
 from .resolver import NotFound, Resolver, is_loopback
 from .upstream import UpstreamProxy

@@ -12,8 +12,8 @@ import anyio
 import anyio.lowlevel
 
 from ....sessions.clock import Clock
-from ..policy import NetworkPolicy
 from .bandwidth import Bandwidth
+from .policy import NetworkPolicy
 from .refusal import Refused, too_many
 from .upstream import UpstreamProxy
 

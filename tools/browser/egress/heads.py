@@ -13,8 +13,8 @@ import anyio
 import h11
 from anyio.abc import SocketStream
 
-from ..policy import Target
 from .lines import BROKEN
+from .policy import Target
 from .refusal import Refused, malformed
 
 HEAD_BYTES: Final = 64 * 2**10

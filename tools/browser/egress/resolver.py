@@ -13,8 +13,8 @@ from typing import Final
 import anyio
 
 from ....sessions.clock import Clock
-from ..addresses import LOOPBACK, IPAddress, mapped
-from .shares import Shares
+from .addresses import LOOPBACK, IPAddress, mapped
+from .quota import Shares
 
 Lookup = Callable[[str], Sequence[str]]
 """Returns the addresses of a name, or raises OSError. Called in a thread."""

@@ -3,42 +3,42 @@
 from __future__ import annotations
 
 from ..config import BrowserConfig
-from ..tool import BrowserTool
+from ..definition import BrowserTool
 from . import (
-    answering,
-    configuring,
+    code,
+    configuration,
+    console_network,
     cookies,
     debugging,
-    filling,
-    filming,
-    listening,
-    looking,
-    mocking,
-    mousing,
-    navigating,
-    pointing,
-    printing,
+    dialogs,
+    form,
+    mouse,
+    navigation,
+    network_mocks,
+    pdf,
+    pointer,
     recording,
-    running,
+    snapshot,
     storage_state,
-    verifying,
+    tabs,
+    testing,
+    tracing_video,
     web_storage,
-    windows,
 )
 
-_CORE = (navigating, looking, pointing, filling, answering, windows, listening, running)
+_CORE = (navigation, snapshot, pointer, form, dialogs, tabs, console_network, code)
 _MORE = (
     cookies,
     web_storage,
     storage_state,
-    mocking,
-    printing,
-    mousing,
-    verifying,
-    filming,
+    network_mocks,
+    pdf,
+    mouse,
+    testing,
+    tracing_video,
     recording,
     debugging,
-    configuring,
+    configuration,
 )
 
 

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from ..call import Call
-from ..failures import ToolFailed, in_words
-from ..tool import Arguments, BrowserTool, NoArguments, tool
+from ..definition import Arguments, BrowserTool, NoArguments, tool
+from ..session.failures import ToolFailed, in_words
 
 if TYPE_CHECKING:
     from playwright.async_api import Cookie

@@ -9,8 +9,8 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from ..call import Call
-from ..failures import ToolFailed, in_words
-from ..tool import Arguments, BrowserTool, Element, Target, tool
+from ..definition import Arguments, BrowserTool, Element, Target, tool
+from ..session.failures import ToolFailed, in_words
 
 _LOCATION: Final = re.compile(r"(.+):(\d{1,9})")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..call import Call
-from ..tool import BrowserTool, NoArguments, tool
+from ..definition import BrowserTool, NoArguments, tool
 
 
 @tool("browser_start_recording", title="Start recording user actions", cap="devtools")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from pydantic import Field
 
 from ..call import Call, named
-from ..failures import ToolFailed, in_words
-from ..tool import Arguments, BrowserTool, Filename, tool
-from ..world import WorldError
+from ..definition import Arguments, BrowserTool, Filename, tool
+from ..session.failures import ToolFailed, in_words
+from ..snapshot.world import WorldError
 
 if TYPE_CHECKING:
     from playwright.async_api import StorageState

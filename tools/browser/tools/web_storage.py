@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from pydantic import Field
 
 from ..call import Call
-from ..failures import ToolFailed, in_words
-from ..tool import Arguments, BrowserTool, Kind, NoArguments, tool
+from ..definition import Arguments, BrowserTool, Kind, NoArguments, tool
+from ..session.failures import ToolFailed, in_words
 
 if TYPE_CHECKING:
     from playwright.async_api._generated import WebStorage

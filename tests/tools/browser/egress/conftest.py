@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 import anyio
 import pytest
 
-from statehold.tools.browser.proxy import FilteringProxy
+from statehold.tools.browser.egress.proxy import FilteringProxy
 
 
 @pytest.fixture(autouse=True)

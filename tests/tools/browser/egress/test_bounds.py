@@ -25,9 +25,9 @@ from rawhttp import (
 
 from statehold.sessions.clock import ManualClock
 from statehold.tools.browser.egress.bandwidth import Bandwidth
-from statehold.tools.browser.egress.shares import affordable
-from statehold.tools.browser.policy import NetworkPolicy
-from statehold.tools.browser.proxy import FilteringProxy
+from statehold.tools.browser.egress.policy import NetworkPolicy
+from statehold.tools.browser.egress.proxy import FilteringProxy
+from statehold.tools.browser.egress.quota import affordable
 
 
 async def test_connections_are_bounded_per_grant_and_in_all() -> None:

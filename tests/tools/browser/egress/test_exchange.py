@@ -14,7 +14,7 @@ from rawhttp import (
     site,
 )
 
-from statehold.tools.browser.proxy import FilteringProxy
+from statehold.tools.browser.egress.proxy import FilteringProxy
 
 
 async def test_a_request_arrives_in_origin_form_without_what_is_between_us(

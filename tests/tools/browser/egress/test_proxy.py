@@ -12,8 +12,8 @@ import pytest
 from anyio.abc import SocketStream
 from rawhttp import LOCAL, OVER, Browser, browser, hello, port_of, site
 
-from statehold.tools.browser.policy import NetworkPolicy
-from statehold.tools.browser.proxy import FilteringProxy
+from statehold.tools.browser.egress.policy import NetworkPolicy
+from statehold.tools.browser.egress.proxy import FilteringProxy
 
 NOBODY = 65534
 

@@ -19,9 +19,9 @@ from rawhttp import (
 )
 
 from statehold.sessions.clock import ManualClock
+from statehold.tools.browser.egress.policy import NetworkPolicy
+from statehold.tools.browser.egress.proxy import FilteringProxy
 from statehold.tools.browser.egress.resolver import Resolver
-from statehold.tools.browser.policy import NetworkPolicy
-from statehold.tools.browser.proxy import FilteringProxy
 
 
 async def test_a_refused_request_says_so_in_a_page_and_is_reported(proxy: FilteringProxy) -> None:

@@ -15,7 +15,7 @@ from rawhttp import (
     site,
 )
 
-from statehold.tools.browser.proxy import FilteringProxy, Patience
+from statehold.tools.browser.egress.proxy import FilteringProxy, Patience
 
 HEAD = "GET http://127.0.0.1:{port}/ HTTP/1.1"
 

@@ -10,8 +10,8 @@ import pytest
 from rawhttp import LOCAL, Names, browser, hello, site
 
 from statehold.sessions.clock import ManualClock
+from statehold.tools.browser.egress.proxy import FilteringProxy
 from statehold.tools.browser.egress.resolver import NotFound, Resolver
-from statehold.tools.browser.proxy import FilteringProxy
 
 
 async def test_a_name_is_asked_for_once_at_a_time_and_kept_a_while() -> None:

@@ -16,7 +16,7 @@ from rawhttp import (
     site,
 )
 
-from statehold.tools.browser.proxy import FilteringProxy
+from statehold.tools.browser.egress.proxy import FilteringProxy
 
 
 async def test_a_tunnel_carries_bytes_both_ways(proxy: FilteringProxy) -> None:

@@ -10,8 +10,8 @@ from anyio.abc import SocketStream
 from rawhttp import LOCAL, Handler, Told, browser, hello, read_head, read_rest, site
 
 from statehold.tools.browser.egress.exchange import INTERIM, SLICE
-from statehold.tools.browser.policy import NetworkPolicy
-from statehold.tools.browser.proxy import FilteringProxy
+from statehold.tools.browser.egress.policy import NetworkPolicy
+from statehold.tools.browser.egress.proxy import FilteringProxy
 
 CHUNKS = 4000
 CONNECTIONS = 4

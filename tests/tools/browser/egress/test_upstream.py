@@ -13,8 +13,8 @@ from rawhttp import (
     site,
 )
 
-from statehold.tools.browser.policy import NetworkPolicy
-from statehold.tools.browser.proxy import FilteringProxy, UpstreamProxy
+from statehold.tools.browser.egress.policy import NetworkPolicy
+from statehold.tools.browser.egress.proxy import FilteringProxy, UpstreamProxy
 
 
 async def test_requests_leave_by_the_proxy_upstream(proxy: FilteringProxy) -> None:

@@ -1,0 +1,1 @@
+"""LangChain, pytest and MCPStore on top of the client."""

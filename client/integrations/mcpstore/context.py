@@ -1,0 +1,249 @@
+"""A space as a program has it: what for_store() and for_agent() return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from ... import session
+from ...errors import SessionNotFound
+from ...results import JSON, CallResult, ServiceStatus, Tool
+from .block import SessionBlock, current
+from .session import Session
+from .space import WAIT_SECONDS
+
+if TYPE_CHECKING:
+    from ...sync.hub import Hub
+    from .langchain import LangChain
+    from .services import Given
+    from .space import Options, Space
+
+
+class Context:
+    """The services, tools and sessions of the store, or of one agent. It lives as long as the store."""
+
+    def __init__(self, hub: Hub, space: Space) -> None:
+        self.hub = hub
+        self.space = space
+
+    def __repr__(self) -> str:
+        agent = self.space.agent_id
+        return "<Context of the store>" if agent is None else f"<Context of the agent {agent!r}>"
+
+    @property
+    def agent_id(self) -> str | None:
+        return self.space.agent_id
+
+    @property
+    def key(self) -> object:
+        """What the current sessions of this space are known by."""
+        return self.space.hub.key
+
+    # Services.
+
+    def add_service(self, config: Given) -> Self:
+        """Add a service, several, or those of an `mcpServers` table or file, and wait until they are ready.
+
+        Raises:
+            NameTaken: there is another service of that name.
+            ServiceUnavailable: it does not start, or does not list its tools; it is not added then.
+            ConfigError: it is not described as a service can be.
+            NotAllowed: the store uses a server, which has its services by its own configuration.
+        """
+        self.hub.run(self.space.add_service, config)
+        return self
+
+    async def add_service_async(self, config: Given) -> Self:
+        await self.hub.wait(self.space.add_service, config)
+        return self
+
+    def wait_service(self, name: str, timeout: float = WAIT_SECONDS) -> ServiceStatus:
+        """Wait until a service is available, and return how it stands.
+
+        Raises:
+            ServiceUnavailable: it is not, in time, and why; at once when there is no such service.
+        """
+        return self.hub.run(self.space.wait_service, name, timeout)
+
+    async def wait_service_async(self, name: str, timeout: float = WAIT_SECONDS) -> ServiceStatus:
+        return await self.hub.wait(self.space.wait_service, name, timeout)
+
+    def list_services(self) -> list[ServiceStatus]:
+        """Return the services of this space."""
+        return self.hub.run(self.space.services)
+
+    async def list_services_async(self) -> list[ServiceStatus]:
+        return await self.hub.wait(self.space.services)
+
+    def list_tools(self) -> list[Tool]:
+        """Return the tools of all services of this space."""
+        return self.hub.run(self._list_tools)
+
+    async def list_tools_async(self) -> list[Tool]:
+        return await self.hub.wait(self._list_tools)
+
+    async def _list_tools(self) -> list[Tool]:
+        return [each.tool for each in await self.space.tools(again=True)]
+
+    def use_tool(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        service: str | None = None,
+        timeout: float | None = None,
+    ) -> CallResult:
+        """Call a tool in the session of the block around it, else in that of session_auto().
+
+        Without either the call has a session of its own, that ends with it: nothing is kept for the next one.
+        """
+        within = self.current_session
+        if within is not None:
+            return within.use_tool(tool_name, args, service=service, timeout=timeout)
+        call = self.space.call_somewhere
+        return self.hub.run(call, tool_name, args, service=service, timeout=timeout)
+
+    async def use_tool_async(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        service: str | None = None,
+        timeout: float | None = None,
+    ) -> CallResult:
+        within = self.current_session
+        if within is not None:
+            return await within.use_tool_async(tool_name, args, service=service, timeout=timeout)
+        call = self.space.call_somewhere
+        return await self.hub.wait(call, tool_name, args, service=service, timeout=timeout)
+
+    call_tool = use_tool
+    call_tool_async = use_tool_async
+
+    def for_langchain(self) -> LangChain:
+        """Return what lists the tools for LangChain and LangGraph. Needs the extra `langchain`."""
+        from .langchain import LangChain
+
+        return LangChain(self)
+
+    for_langgraph = for_langchain
+
+    # Sessions.
+
+    def with_session(
+        self, session_id: str | None = None, **options: Unpack[Options]
+    ) -> SessionBlock:
+        """Return a block with the open session of this name, or with a new one; see SessionBlock for its end."""
+        return SessionBlock(self, session_id, **options)
+
+    def with_session_async(
+        self, session_id: str | None = None, **options: Unpack[Options]
+    ) -> SessionBlock:
+        """Return the same, for `async with`."""
+        return SessionBlock(self, session_id, **options)
+
+    def create_session(self, session_id: str | None = None, **options: Unpack[Options]) -> Session:
+        """Return the open session of this name, or a new one, which stays until it is closed or its times run out.
+
+        Raises:
+            InvalidArgument: no session can be called that.
+        """
+        return self._of(self.hub.run(self.space.open, session_id, **options), session_id)
+
+    async def create_session_async(
+        self, session_id: str | None = None, **options: Unpack[Options]
+    ) -> Session:
+        return self._of(await self.hub.wait(self.space.open, session_id, **options), session_id)
+
+    get_session = create_session
+    get_session_async = create_session_async
+
+    def find_session(self, session_id: str) -> Session | None:
+        """Return the open session of this name or handle, None when this space has none."""
+        return self.hub.run(self._find, session_id)
+
+    async def find_session_async(self, session_id: str) -> Session | None:
+        return await self.hub.wait(self._find, session_id)
+
+    async def _find(self, session_id: str) -> Session | None:
+        try:
+            return self._of(await self.space.get(session_id))
+        except SessionNotFound:
+            return None
+
+    def list_sessions(self) -> list[Session]:
+        """Return all open sessions of this space. Looking is no use."""
+        return self.hub.run(self._list_sessions)
+
+    async def list_sessions_async(self) -> list[Session]:
+        return await self.hub.wait(self._list_sessions)
+
+    async def _list_sessions(self) -> list[Session]:
+        return [self._of(inner) for inner in await self.space.handles()]
+
+    def _of(self, inner: session.Session, session_id: str | None = None) -> Session:
+        return Session(self.hub, self.space, inner, session_id)
+
+    @property
+    def current_session(self) -> Session | None:
+        """The session of the innermost block of this space around the running code, in this task or thread."""
+        return current.find(self.key)
+
+    def session_auto(self, session_id: str | None = None, **options: Unpack[Options]) -> Self:
+        """From now on, let calls outside of every block share one session of this space, made by the first of them.
+
+        With another name than before, the session before is closed.
+        """
+        self.hub.run(self.space.begin_auto, session_id, **options)
+        return self
+
+    async def session_auto_async(
+        self, session_id: str | None = None, **options: Unpack[Options]
+    ) -> Self:
+        await self.hub.wait(self.space.begin_auto, session_id, **options)
+        return self
+
+    def session_manual(self, *, close: bool = True) -> Self:
+        """End what session_auto() began, and close its session unless told not to."""
+        self.hub.run(self.space.end_auto, close=close)
+        return self
+
+    async def session_manual_async(self, *, close: bool = True) -> Self:
+        await self.hub.wait(self.space.end_auto, close=close)
+        return self
+
+    def is_session_auto(self) -> bool:
+        return self.space.auto is not None
+
+    # All of them.
+
+    def close_all_sessions(self) -> int:
+        """Close all sessions of this space; return how many."""
+        return self.hub.run(self.space.close_all)
+
+    async def close_all_sessions_async(self) -> int:
+        return await self.hub.wait(self.space.close_all)
+
+    def restart_sessions(self) -> int:
+        """Replace the live connections of all sessions of this space; return how many sessions there are."""
+        return self.hub.run(self.space.restart_all)
+
+    async def restart_sessions_async(self) -> int:
+        return await self.hub.wait(self.space.restart_all)
+
+    def cleanup_sessions(self) -> int:
+        """Remove what is kept of closed sessions of this space; return of how many."""
+        return self.hub.run(self.space.delete_closed)
+
+    async def cleanup_sessions_async(self) -> int:
+        return await self.hub.wait(self.space.delete_closed)
+
+    def get_session_statistics(self) -> JSON:
+        """Return how many sessions this space has, closed ones too, by their status."""
+        return self.hub.run(self.space.statistics)
+
+    async def get_session_statistics_async(self) -> JSON:
+        return await self.hub.wait(self.space.statistics)
+
+
+__all__ = ["Context"]

@@ -1,0 +1,84 @@
+"""How tools are called in a space: `<service>_<tool>`, as MCPStore does, or by their own name where it is the only one."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2s
+from typing import Final
+
+from ...errors import InvalidArgument, UnknownTool
+from ...protocol.calls import NEAR
+from ...results import Tool
+from ...transport.base import INVALID_PARAMS
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.\-]{1,30}")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """One tool of a space: what it is called there, and what it is called on the server."""
+
+    tool: Tool
+    """As it is shown: under `<service>_<tool>`, and with the name that the space has for its service."""
+    original: str
+    """The name that its own server has for it."""
+    remote: str
+
+
+def prefix_of(agent_id: str | None, service: str) -> str:
+    """Return what the tools of a service begin with on an embedded Statehold, where all spaces have one list of tools."""
+    parts = [service] if agent_id is None else [agent_id, service]
+    if all(_PLAIN.fullmatch(part) for part in parts):
+        return "".join(f"{part}/" for part in parts)
+    return blake2s("\0".join(parts).encode(), digest_size=8).hexdigest() + "/"
+
+
+def named(tool: Tool, service: str, prefix: str) -> Named:
+    """Return a tool of the server under the name that its space has for it."""
+    original = tool.name.removeprefix(prefix)
+    shown = original if original.startswith(f"{service}_") else f"{service}_{original}"
+    return Named(replace(tool, name=shown, service=service), original, tool.name)
+
+
+def found(
+    tools: Sequence[Named], name: str, service: str | None, bound: Collection[str]
+) -> Named | None:
+    """Return the tool that a caller means, None when there is none; `bound` are the services its session uses.
+
+    Raises:
+        InvalidArgument: several services have a tool of that name.
+    """
+    among = [each for each in tools if service is None or each.tool.service == service]
+    for fits in (
+        [each for each in among if each.tool.name == name],
+        [each for each in among if each.original == name],
+        [each for each in among if each.remote == name],
+    ):
+        if len(fits) > 1:
+            fits = [each for each in fits if each.tool.service in bound] or fits
+        if len(fits) > 1:
+            raise InvalidArgument(
+                f"Several services have a tool {name!r}.",
+                recovery=f"Call {_either(each.tool.name for each in fits)}, or name its service.",
+            )
+        if fits:
+            return fits[0]
+    return None
+
+
+def unknown(tools: Sequence[Named], name: str) -> UnknownTool:
+    """Return the error for a tool that is not there, with the names that are nearest."""
+    shown = {each.original: each.tool.name for each in tools}
+    shown |= {each.tool.name: each.tool.name for each in tools}
+    near = dict.fromkeys(shown[each] for each in difflib.get_close_matches(name, shown, 8, 0.4))
+    return UnknownTool(INVALID_PARAMS, name, list(near)[:NEAR])
+
+
+def _either(names: Iterable[str]) -> str:
+    return " or ".join(dict.fromkeys(names))
+
+
+__all__ = ["Named", "found", "named", "prefix_of", "unknown"]

@@ -1,0 +1,65 @@
+"""Services as MCPStore is given them: a name with an address or a command, a list of them, or any client's `mcpServers`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from ...errors import InvalidArgument
+from ...results import JSON
+
+Given: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | os.PathLike[str]
+"""What add_service() takes: one service, a list of them, an `mcpServers` table, or a file with one."""
+
+_ADVICE = 'Give {"name": ..., "url": ...}, {"name": ..., "command": ..., "args": [...]}, or an "mcpServers" table.'
+
+
+def read(given: Given) -> dict[str, JSON]:
+    """Return the services that were meant, by name.
+
+    Raises:
+        InvalidArgument: it is none of the known forms.
+        ConfigError: it is a file that cannot be read.
+    """
+    if isinstance(given, str | os.PathLike):
+        from ....server.config.client_files import read_services
+
+        return read_services(Path(given).expanduser())
+    if isinstance(given, Mapping):
+        return _of(given)
+    services: dict[str, JSON] = {}
+    for each in given:
+        services |= _of(each)
+    return services
+
+
+def _of(given: Mapping[str, Any]) -> dict[str, JSON]:
+    table: object = given.get("mcpServers")
+    if isinstance(table, Mapping):
+        entries = cast("Mapping[str, Any]", table)
+    elif isinstance(given.get("name"), str):
+        entries = {given["name"]: {key: value for key, value in given.items() if key != "name"}}
+    elif given and all(isinstance(entry, Mapping) for entry in given.values()):
+        entries = given
+    else:
+        raise InvalidArgument("This describes no service.", recovery=_ADVICE)
+    return {name: _entry(name, entry) for name, entry in entries.items()}
+
+
+def _entry(name: str, entry: object) -> JSON:
+    """Return an entry under our names of its keys. What is neither ours nor anybody's who runs MCP servers is left out."""
+    from ....server.config.client_files import entry_of
+    from ....tools.upstream.config import UpstreamConfig
+
+    if not isinstance(entry, Mapping):
+        raise InvalidArgument(f"{name[:128]!r} is not described by an object.", recovery=_ADVICE)
+    given = {str(key): value for key, value in cast("Mapping[str, Any]", entry).items()}
+    if "cwd" not in given and "working_dir" in given:
+        given["cwd"] = given["working_dir"]
+    ours = {key: value for key, value in given.items() if key in UpstreamConfig.model_fields}
+    return {**ours, **entry_of(given)}
+
+
+__all__ = ["Given", "read"]

@@ -1,0 +1,248 @@
+"""A session with the names that MCPStore has for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from ... import session, sync
+from ...errors import SessionNotFound
+from ...results import JSON, CallResult, SessionInfo
+
+if TYPE_CHECKING:
+    from ...sync.hub import Hub
+    from .space import Space
+
+HOUR: Final = 3600.0
+
+
+class Session:
+    """A handle to a session of a space. Any thread may use it, and by the `_async` methods any event loop of asyncio.
+
+    What it says of itself it asks the server for, so that every handle says the same, and says what is.
+    """
+
+    def __init__(
+        self, hub: Hub, space: Space, inner: session.Session, session_id: str | None = None
+    ) -> None:
+        self._hub = hub
+        self._space = space
+        self._session_id = session_id
+        self.inner = inner
+        """The same handle of the async client, whose event loop is in another thread."""
+
+    def __repr__(self) -> str:
+        return f"<Session {self.session_id!r} {self.inner.status}>"
+
+    @property
+    def session_id(self) -> str:
+        """The name that it was opened by, its handle where it has none."""
+        return self._session_id or self.inner.name or self.inner.id
+
+    @property
+    def id(self) -> str:
+        """The server's handle, which no other session ever has."""
+        return self.inner.id
+
+    @property
+    def agent_id(self) -> str | None:
+        return self._space.agent_id
+
+    @property
+    def attached(self) -> bool:
+        """Whether it was open before, under this name."""
+        return self.inner.attached
+
+    @property
+    def generation(self) -> int:
+        """Rises whenever one of its live connections was replaced, and what that held in memory was lost."""
+        return self.inner.generation
+
+    @property
+    def client(self) -> sync.Session:
+        """The session as the blocking client has it: its state, its history, fork() and everything else."""
+        return sync.Session(self._hub, self.inner)
+
+    # What it is.
+
+    @property
+    def is_active(self) -> bool:
+        return self._hub.is_open and self._hub.run(self._is_active)
+
+    async def is_active_async(self) -> bool:
+        return self._hub.is_open and await self._hub.wait(self._is_active)
+
+    async def _is_active(self) -> bool:
+        found = await self._found()
+        return found is not None and found.status not in ("closing", "closed")
+
+    async def _found(self) -> SessionInfo | None:
+        try:
+            return await self.inner.info()
+        except SessionNotFound:
+            return None
+
+    @property
+    def service_count(self) -> int:
+        return len(self.list_services())
+
+    async def service_count_async(self) -> int:
+        return len(await self.list_services_async())
+
+    @property
+    def tool_count(self) -> int:
+        return len(self.list_tools())
+
+    async def tool_count_async(self) -> int:
+        return len(await self.list_tools_async())
+
+    def session_info(self) -> JSON:
+        """Return everything about it: what MCPStore says, and what else the server knows. Looking is no use."""
+        return self._hub.run(self._info)
+
+    async def session_info_async(self) -> JSON:
+        return await self._hub.wait(self._info)
+
+    async def _info(self) -> JSON:
+        found = await self.inner.info()
+        services = await self._space.bound(self.inner)
+        tools = await self._list_tools()
+        return {
+            **asdict(found),
+            "session_id": self.session_id,
+            "id": found.session_id,
+            "agent_id": self.agent_id,
+            "is_active": found.status not in ("closing", "closed"),
+            "last_active": found.used_at,
+            "service_count": len(services),
+            "services": services,
+            "tool_count": len(tools),
+            "tools": tools,
+            "available_tools": tools,
+        }
+
+    def list_services(self) -> list[str]:
+        """Return the services that it is bound to."""
+        return self._hub.run(self._space.bound, self.inner)
+
+    async def list_services_async(self) -> list[str]:
+        return await self._hub.wait(self._space.bound, self.inner)
+
+    def list_tools(self) -> list[str]:
+        """Return the names of its tools: of the services it is bound to, of all of its space while it is bound to none."""
+        return self._hub.run(self._list_tools)
+
+    async def list_tools_async(self) -> list[str]:
+        return await self._hub.wait(self._list_tools)
+
+    async def _list_tools(self) -> list[str]:
+        return [each.tool.name for each in await self._space.tools_of(self.inner)]
+
+    def connection_status(self) -> dict[str, JSON]:
+        """Return by service whether it is connected, its generation, and what was wrong last."""
+        return self._hub.run(self._connection_status)
+
+    async def connection_status_async(self) -> dict[str, JSON]:
+        return await self._hub.wait(self._connection_status)
+
+    async def _connection_status(self) -> dict[str, JSON]:
+        found: dict[str, JSON] = {}
+        for each in (await self.inner.info()).services:
+            name = self._space.local(each.service)
+            if name is not None:
+                found[name] = {**asdict(each), "service": name}
+        return found
+
+    # What it does.
+
+    def bind_service(self, service_name: str) -> Self:
+        """Let it use a service of its space. Binding what is bound does nothing; the first call connects.
+
+        Raises:
+            ServiceUnavailable: there is no such service, or it is not available.
+        """
+        self._hub.run(self._space.bind, self.inner, service_name)
+        return self
+
+    async def bind_service_async(self, service_name: str) -> Self:
+        await self._hub.wait(self._space.bind, self.inner, service_name)
+        return self
+
+    def unbind_service(self, service_name: str) -> Self:
+        """End its use of a service. The next call of one of its tools binds it again."""
+        self._hub.run(self._space.unbind, self.inner, service_name)
+        return self
+
+    async def unbind_service_async(self, service_name: str) -> Self:
+        await self._hub.wait(self._space.unbind, self.inner, service_name)
+        return self
+
+    def use_tool(
+        self,
+        tool_name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        service: str | None = None,
+        timeout: float | None = None,
+    ) -> CallResult:
+        """Call a tool, by its own name or as `<service>_<tool>`. A failure of the tool itself is a result: `is_error`.
+
+        Raises:
+            UnknownTool: there is none of that name, with the nearest names.
+            CallTimedOut: after `timeout` seconds; it was cancelled.
+            SessionError: everything else, see statehold.client.errors.
+        """
+        call = self._space.call
+        return self._hub.run(
+            call, self.inner, tool_name, arguments, service=service, timeout=timeout
+        )
+
+    async def use_tool_async(
+        self,
+        tool_name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        service: str | None = None,
+        timeout: float | None = None,
+    ) -> CallResult:
+        call = self._space.call
+        return await self._hub.wait(
+            call, self.inner, tool_name, arguments, service=service, timeout=timeout
+        )
+
+    def restart_session(self) -> Self:
+        """Replace its live connections by fresh ones; what they held in memory is lost, and `generation` is one more."""
+        self._hub.run(self.inner.restart)
+        return self
+
+    async def restart_session_async(self) -> Self:
+        await self._hub.wait(self.inner.restart)
+        return self
+
+    def extend_session(self, seconds: float = HOUR) -> Self:
+        """Let it live longer by so many seconds. Its idle clock starts anew with each call by itself."""
+        self._hub.run(self.inner.extend, seconds)
+        return self
+
+    async def extend_session_async(self, seconds: float = HOUR) -> Self:
+        await self._hub.wait(self.inner.extend, seconds)
+        return self
+
+    def clear_cache(self) -> Self:
+        """Forget which tools there are: the next look asks the server. Connections stay as they are."""
+        self._space.forget_tools()
+        return self
+
+    async def clear_cache_async(self) -> Self:
+        return self.clear_cache()
+
+    def close_session(self) -> None:
+        """End it and everything it keeps open. Closing it twice does no harm."""
+        self._hub.run(self.inner.close)
+
+    async def close_session_async(self) -> None:
+        await self._hub.wait(self.inner.close)
+
+
+__all__ = ["Session"]

@@ -1,0 +1,356 @@
+"""What a space has, the store's or an agent's: services, tools and sessions of its own. All of it runs in the hub's loop."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypedDict, Unpack
+from weakref import WeakKeyDictionary
+
+import anyio
+
+from ....sessions.lifecycle import Status
+from ...automatic import AutoSession
+from ...block import SessionBlock
+from ...client import Hub
+from ...errors import InvalidArgument, NameTaken, NotAllowed, ServiceUnavailable, SessionNotFound
+from ...results import JSON, CallResult, ServiceStatus, SessionBrief, SessionInfo, Tool
+from ...session import Session
+from .names import Named, found, named, prefix_of, unknown
+from .services import Given, read
+
+logger = logging.getLogger("statehold.client")
+
+WAIT_SECONDS: Final = 30.0
+LOOK_SECONDS: Final = 0.05
+
+
+class Options(TypedDict, total=False):
+    """What a new session may be given besides its name."""
+
+    state: Mapping[str, Any] | None
+    state_schema: Mapping[str, Any] | None
+    metadata: Mapping[str, Any] | None
+    user_id: str | None
+    idle_seconds: float | None
+    paused_seconds: float | None
+    lifetime_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A service that one space added."""
+
+    agent_id: str | None
+    name: str
+    spec: JSON
+
+
+@dataclass(slots=True)
+class Register:
+    """Who added which service, by the name that the server has for it. All spaces of a store have the same."""
+
+    added: dict[str, Added] = field(default_factory=dict[str, Added])
+    alone: bool = True
+    """Whether the Statehold is the store's own; the services of another one are everybody's."""
+    adding: dict[str, anyio.Lock] = field(default_factory=dict[str, anyio.Lock])
+    """One for each name, so that adding the same twice at once adds it once."""
+
+
+def configured(register: Register, given: Given) -> JSON:
+    """Return services for the configuration of a store's own Statehold; they are of the space of the store."""
+    services = read(given)
+    for name, spec in services.items():
+        register.added[checked(name)] = Added(None, name, spec)
+    return {name: _prefixed(spec, prefix_of(None, name)) for name, spec in services.items()}
+
+
+def checked(name: str) -> str:
+    """Return the name of a service.
+
+    Raises:
+        InvalidArgument: it has a slash, which stands between an agent and its services.
+    """
+    if "/" in name:
+        raise InvalidArgument(f"{name[:128]!r} is no name of a service: it has a slash.")
+    return name
+
+
+def _prefixed(spec: JSON, prefix: str) -> JSON:
+    return {**spec, "prefix": prefix + spec.get("prefix", "")}
+
+
+class Space:
+    """The services, tools and sessions of the store, or of one agent. It lives as long as the store."""
+
+    def __init__(self, hub: Hub, register: Register, agent_id: str | None) -> None:
+        self.hub = hub if agent_id is None else hub.namespace(agent_id)
+        self.agent_id = agent_id
+        self.auto: AutoSession | None = None
+        self._auto_id: str | None = None
+        self._register = register
+        self._tools: list[Named] | None = None
+        self._bound: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
+
+    # Services.
+
+    async def add_service(self, given: Given) -> None:
+        """Add services; those that are there already as they are described stay as they are.
+
+        Raises:
+            NameTaken: there is another service of that name.
+            ServiceUnavailable: it does not start, or does not list its tools.
+            NotAllowed: this Statehold is not the store's own.
+        """
+        for name, spec in read(given).items():
+            remote = self._remote(checked(name))
+            async with self._register.adding.setdefault(remote, anyio.Lock()):
+                await self._add(remote, name, spec)
+
+    async def _add(self, remote: str, name: str, spec: JSON) -> None:
+        before = self._register.added.get(remote)
+        if before is not None:
+            if before.spec == spec:
+                return
+            raise NameTaken(f"There is another service {name!r}; choose another name.")
+        await self.hub.add_service(remote, _prefixed(spec, prefix_of(self.agent_id, name)))
+        self._register.added[remote] = Added(self.agent_id, name, spec)
+        self._tools = None
+
+    def _remote(self, name: str) -> str:
+        alone = self._register.alone and self.agent_id is not None
+        return f"{self.agent_id}/{name}" if alone else name
+
+    def local(self, remote: str | None) -> str | None:
+        """Return what this space calls a service of the server, None for one that it does not have."""
+        added = self._register.added.get(remote or "")
+        if added is not None:
+            return added.name if added.agent_id == self.agent_id else None
+        return remote if self.agent_id is None or not self._register.alone else None
+
+    async def services(self) -> list[ServiceStatus]:
+        """Return the services of this space and how each stands."""
+        try:
+            there = await self.hub.services()
+        except NotAllowed:
+            # A server without the toolset `admin`: what has tools in the list is available.
+            there = self._told_by(await self.hub.tools())
+        return [
+            replace(each, service=name)
+            for each in there
+            if (name := self.local(each.service)) is not None
+        ]
+
+    def _told_by(self, tools: list[Tool]) -> list[ServiceStatus]:
+        counts: dict[str, int] = {}
+        for tool in tools:
+            if tool.service is not None:
+                counts[tool.service] = counts.get(tool.service, 0) + 1
+        return [
+            ServiceStatus(name, "available", None, count, "", "") for name, count in counts.items()
+        ]
+
+    async def wait_service(self, name: str, timeout: float = WAIT_SECONDS) -> ServiceStatus:
+        """Wait until a service is available.
+
+        Raises:
+            ServiceUnavailable: it is not, in time, and why; at once when there is no such service.
+        """
+        ends = anyio.current_time() + timeout
+        while True:
+            there = {each.service: each for each in await self.services()}
+            if name not in there:
+                raise ServiceUnavailable(
+                    f"There is no service {name[:128]!r}; there is {', '.join(there) or 'none'}.",
+                    recovery="Add it with add_service(), or correct the name.",
+                )
+            if there[name].status == "available":
+                return there[name]
+            if anyio.current_time() >= ends:
+                why = there[name].problem or "it is still starting"
+                raise ServiceUnavailable(f"{name} is not available: {why}")
+            await anyio.sleep(LOOK_SECONDS)
+
+    # Tools.
+
+    async def tools(self, *, again: bool = False) -> list[Named]:
+        """Return the tools of all services of this space; `again` asks the server, whatever is remembered."""
+        if self._tools is None or again:
+            self._tools = [
+                named(tool, name, self._prefix(tool.service or ""))
+                for tool in await self.hub.tools()
+                if tool.service is not None and (name := self.local(tool.service)) is not None
+            ]
+        return self._tools
+
+    def _prefix(self, remote: str) -> str:
+        added = self._register.added.get(remote)
+        return "" if added is None else prefix_of(added.agent_id, added.name)
+
+    async def tools_of(self, session: Session) -> list[Named]:
+        """Return the tools that a session has: of the services it is bound to, of all while it is bound to none."""
+        used = await self.bound(session)
+        return [each for each in await self.tools() if not used or each.tool.service in used]
+
+    async def find(self, name: str, service: str | None, session: Session | None) -> Named:
+        """Return the tool that a caller means.
+
+        Raises:
+            UnknownTool: there is none, with the nearest names.
+            InvalidArgument: several services have one of that name.
+        """
+        bound = () if session is None else self._bound.get(session, ())
+        for again in (False, True):
+            tools = await self.tools(again=again)
+            tool = found(tools, name, service, bound)
+            if tool is not None:
+                return tool
+        raise unknown(tools, name)
+
+    def forget_tools(self) -> None:
+        self._tools = None
+
+    # Sessions.
+
+    def block(self, session_id: str | None, **options: Unpack[Options]) -> SessionBlock:
+        """Return a block with the open session of this name, or with a new one, which is bound to nothing yet."""
+        return self.hub.session(session_id, services=[], agent_id=self.agent_id, **options)
+
+    async def open(self, session_id: str | None, **options: Unpack[Options]) -> Session:
+        """Return the open session of this name, or a new one."""
+        return await self.block(session_id, **options).find()
+
+    async def sessions(self, statuses: Sequence[str] | None = None) -> list[SessionInfo]:
+        """Return the sessions of this space with some statuses: by default those that are not closed."""
+        found = await self.hub.sessions(statuses=statuses)
+        return [each for each in found if each.namespace == self.hub.scope]
+
+    async def handles(self) -> list[Session]:
+        """Return a handle to each open session of this space."""
+        return [
+            Session(
+                self.hub,
+                SessionBrief(
+                    each.session_id, each.name, each.status, each.generation, each.expires_at
+                ),
+                attached=True,
+                namespace=each.namespace,
+            )
+            for each in await self.sessions()
+        ]
+
+    async def get(self, session_id: str) -> Session:
+        """Return the open session of this name or handle.
+
+        Raises:
+            SessionNotFound: there is none in this space.
+        """
+        session = await self.hub.get(session_id)
+        if session.namespace != self.hub.scope or not session.is_open:
+            raise SessionNotFound(f"There is no session {session_id[:128]!r} here.")
+        return session
+
+    async def bound(self, session: Session) -> list[str]:
+        """Return the services that a session is bound to, as this space calls them."""
+        names = (self.local(each.service) for each in (await session.info()).services)
+        services = [name for name in names if name is not None]
+        self._bound[session] = set(services)
+        return services
+
+    async def bind(self, session: Session, name: str) -> None:
+        """Let a session use a service of this space.
+
+        Raises:
+            ServiceUnavailable: there is no such service, or it is not available.
+        """
+        await self.wait_service(name)
+        await self._bind(session, name)
+
+    async def _bind(self, session: Session, name: str) -> None:
+        await session.bind(self._remote(name))
+        self._bound.setdefault(session, set()).add(name)
+
+    async def unbind(self, session: Session, name: str) -> None:
+        """End a session's use of a service. The next call of one of its tools binds it again."""
+        self._bound.get(session, set[str]()).discard(name)
+        await session.unbind(self._remote(name))
+
+    async def call(
+        self,
+        session: Session,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        service: str | None = None,
+        timeout: float | None = None,
+        check: bool = False,
+    ) -> CallResult:
+        """Call a tool in a session. The first call of a tool binds the session to its service."""
+        tool = await self.find(name, service, session)
+        owner = tool.tool.service or ""
+        if owner not in self._bound.get(session, ()):
+            await self._bind(session, owner)
+        result = await session.call_tool(
+            tool.remote, arguments, timeout_seconds=timeout, check=check
+        )
+        if result.notice is not None:
+            # Who reads results as MCPStore's would not look for it.
+            logger.warning("session %s: %s", session.name or session.id, result.notice)
+        return result
+
+    async def call_somewhere(
+        self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any
+    ) -> CallResult:
+        """Call a tool in the automatic session; without one in a session of its own, that is closed again."""
+        if self.auto is not None:
+            return await self.call(await self.auto.session(), name, arguments, **options)
+        await self.find(name, options.get("service"), None)
+        async with self.block(None) as session:
+            return await self.call(session, name, arguments, **options)
+
+    async def begin_auto(self, session_id: str | None, **options: Unpack[Options]) -> None:
+        """Let calls outside of every block share a session. With another name, the one before is closed."""
+        if self.auto is not None and session_id in (None, self._auto_id):
+            return
+        await self.end_auto()
+        self._auto_id = session_id
+        self.auto = self.hub.auto_session(
+            session_id, services=[], agent_id=self.agent_id, **options
+        )
+
+    async def end_auto(self, *, close: bool = True) -> None:
+        auto, self.auto = self.auto, None
+        if auto is not None:
+            await auto.end(close=close)
+
+    # All of them.
+
+    async def close_all(self) -> int:
+        found = await self.sessions()
+        for each in found:
+            await self.hub.calls.run(each.session_id, "session_close", {})
+        return len(found)
+
+    async def restart_all(self) -> int:
+        found = await self.sessions()
+        for each in found:
+            await self.hub.calls.run(each.session_id, "session_restart", {})
+        return len(found)
+
+    async def delete_closed(self) -> int:
+        """Remove what is kept of closed sessions. Needs the toolset `admin`."""
+        found = await self.sessions(["closed"])
+        for each in found:
+            await self.hub.calls.run(each.session_id, "session_delete", {})
+        return len(found)
+
+    async def statistics(self) -> JSON:
+        found = await self.sessions([status.value for status in Status])
+        by_status = Counter(each.status for each in found)
+        live = sum(each.status not in ("closing", "closed") for each in found)
+        return {"total_sessions": len(found), "active_sessions": live, "by_status": dict(by_status)}
+
+
+__all__ = ["Added", "Options", "Register", "Space", "configured"]

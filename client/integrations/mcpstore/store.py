@@ -1,0 +1,114 @@
+"""The store: one Statehold, and the spaces in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from ...connect import Path
+from ...errors import InvalidArgument
+from ...sync.connect import connect
+from ...sync.hub import Hub
+from .context import Context
+from .services import Given
+from .space import Register, Space, configured
+
+if TYPE_CHECKING:
+    from ....server.config.model import Config
+
+
+class MCPStore:
+    """A store: setup_store() makes one. It lives until close(), the end of its `with` block, or the end of the program.
+
+    Any thread may use it, and any event loop of asyncio by the methods that end in `_async`.
+    """
+
+    def __init__(self, hub: Hub, register: Register) -> None:
+        self.hub = hub
+        """The blocking client underneath, for everything that MCPStore has no name for."""
+        self._register = register
+        self._store = Context(hub, Space(hub.inner, self._register, None))
+        self._agents: dict[str, Context] = {}
+
+    @classmethod
+    def setup_store(
+        cls,
+        url: str | None = None,
+        *,
+        services: Given | None = None,
+        config: Config | Path | None = None,
+        data: Path | None = None,
+        headers: Mapping[str, str] | None = None,
+        token: str | None = None,
+    ) -> MCPStore:
+        """Return a store that is ready: a Statehold of its own in this process, or the one that serves at `url`.
+
+        Its own one has no service to begin with but those of `services`, as add_service() takes them, or of `config`,
+        and keeps nothing on disk unless a folder is given, `data`. The other options are those of statehold.client.connect.
+
+        Raises:
+            InvalidArgument, ConfigError: `services` or `config` are wrong.
+            ServerUnreachable: nobody answers at `url`.
+        """
+        register = Register(alone=url is None)
+        given = None if services is None else configured(register, services)
+        if register.alone and config is None and given is None:
+            given = {}
+        hub = connect(url, services=given, config=config, data=data, headers=headers, token=token)
+        hub.__enter__()
+        return cls(hub, register)
+
+    def for_store(self) -> Context:
+        """Return the space of the store itself."""
+        return self._store
+
+    def for_agent(self, agent_id: str) -> Context:
+        """Return the space of an agent, which has services, tools and sessions of its own.
+
+        Raises:
+            InvalidArgument: no agent can be called that.
+        """
+        found = self._agents.get(agent_id)
+        if found is not None:
+            return found
+        if not agent_id or "/" in agent_id:
+            raise InvalidArgument(
+                f"{agent_id[:128]!r} is no id of an agent: empty, or with a slash."
+            )
+        context = Context(self.hub, Space(self.hub.inner, self._register, agent_id))
+        return self._agents.setdefault(agent_id, context)
+
+    def close(self) -> None:
+        """End the connection; a Statehold of its own ends with its sessions and all they keep open. May be called twice."""
+        self.hub.close()
+
+    async def close_async(self) -> None:
+        from anyio.to_thread import run_sync
+
+        await run_sync(self.hub.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close_async()
+
+
+__all__ = ["MCPStore"]

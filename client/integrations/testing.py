@@ -1,0 +1,276 @@
+"""What the fixtures of the pytest plugin hold: a `statehold serve`, and the server under test behind an embedded one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from ...tools.processes import procfs
+from .. import sync
+from ..client import Hub
+from ..connect import connect
+from ..protocol.elicitation import Elicitation
+from ..session import Session
+from ..sync.connect import Elicitation as BlockingElicitation
+from ..transport.embedded import EmbeddedChannel
+
+if TYPE_CHECKING:
+    from ...tools.processes.ledger import Ledger
+
+Place: TypeAlias = str | os.PathLike[str]
+NAME: Final = "server"
+"""The service of a server under test."""
+START_SECONDS: Final = 60.0
+STOP_SECONDS: Final = 30.0
+GONE_SECONDS: Final = 1.0
+FDS: Final = 16
+"""Descriptors that a server may open and keep during a test, by default."""
+TOOLSETS: Final = "core,lifecycle,state,history,branch,admin"
+_LISTENS: Final = "Statehold listens on "
+
+
+class ServerProcess:
+    """A `statehold serve` on a free port of this machine, with all that it keeps in one folder. It runs until stop()."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        given = ["serve", "--port", "0", "--data", str(folder / "data"), *options]
+        self._process: subprocess.Popen[str] = subprocess.Popen(
+            [sys.executable, "-m", "statehold.server", *given],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            cwd=folder,
+            env={k: v for k, v in os.environ.items() if not k.startswith("STATEHOLD_")},
+        )
+        self.data = folder / "data"
+        self.pid = self._process.pid
+        self.url: str = ""
+        """Where it listens, as connect() takes it; `url + "/mcp"` is for any other client."""
+        self._lines: list[str] = []
+        self._listens = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        if not self._listens.wait(START_SECONDS) or not self.url:
+            self._process.kill()
+            self._process.wait(STOP_SECONDS)
+            self._reader.join(STOP_SECONDS)
+            raise RuntimeError(f"statehold serve did not start:\n{self.log}")
+
+    def __repr__(self) -> str:
+        return f"<ServerProcess {self.url} pid={self.pid}>"
+
+    @property
+    def log(self) -> str:
+        """What it has written to its log."""
+        return "".join(self._lines)
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as lines:
+            for line in lines:
+                self._lines.append(line)
+                if _LISTENS in line and not self.url:
+                    self.url = line.partition(_LISTENS)[2].strip().removesuffix("/mcp")
+                    self._listens.set()
+        self._listens.set()
+
+    def stop(self) -> list[str]:
+        """End it and return what it left behind: nothing, when all is well."""
+        family = _family(self.pid)
+        self._process.terminate()
+        try:
+            code = self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait(STOP_SECONDS)
+        self._reader.join(STOP_SECONDS)
+        left = _running(family)
+        return [*left, *([] if code == 0 else [f"the exit code {code}; its log:\n{self.log}"])]
+
+
+def options_of(
+    config: Place | None, services: Mapping[str, Any] | Place, folder: Path, root: Path
+) -> list[str]:
+    """Return the options of `statehold serve` for a settings file and a table of services, or a file of one."""
+    options = ["--toolsets", TOOLSETS] if config is None else ["--config", str(root / config)]
+    if not isinstance(services, Mapping):
+        options += ["--services", str(root / services)]
+    elif services:
+        table: Mapping[str, Any] = services.get("mcpServers", services)
+        found = {name: {"cwd": str(root), **entry} for name, entry in table.items()}
+        path = folder / "services.json"
+        path.write_text(json.dumps({"mcpServers": found}), encoding="utf-8")
+        options += ["--services", str(path)]
+    return options
+
+
+class StdioSessions:
+    """`await` it with a command to have a session of that server, which is one process until aclose()."""
+
+    def __init__(self) -> None:
+        self._watches: list[Watch] = []
+        self._stack = AsyncExitStack()
+
+    async def __call__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Place | None = None,
+        elicitation: Elicitation | None = None,
+        fds: int = FDS,
+        **options: Any,
+    ) -> Session:
+        """Start a server. `fds` is how many descriptors more than at its start it may hold at its end; `options` are
+        those of a service, such as `era="legacy"`."""
+        __tracebackhide__ = True
+        hub = connect(services=_table(command, env, cwd, options), elicitation=elicitation)
+        await self._stack.enter_async_context(hub)
+        session = await self._stack.enter_async_context(hub.session(services=[NAME], keep=False))
+        watch = Watch(hub, fds)
+        self._watches.append(watch)
+        self._stack.callback(watch.look)
+        return session
+
+    async def aclose(self) -> list[str]:
+        """End the servers and return what they left behind."""
+        await self._stack.aclose()
+        return [found for watch in self._watches for found in watch.report()]
+
+
+class BlockingStdioSessions:
+    """The same for tests that block: call it with a command."""
+
+    def __init__(self) -> None:
+        self._watches: list[Watch] = []
+        self._stack = ExitStack()
+
+    def __call__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Place | None = None,
+        elicitation: BlockingElicitation | None = None,
+        fds: int = FDS,
+        **options: Any,
+    ) -> sync.Session:
+        __tracebackhide__ = True
+        hub = sync.connect(services=_table(command, env, cwd, options), elicitation=elicitation)
+        self._stack.enter_context(hub)
+        session = self._stack.enter_context(hub.session(services=[NAME], keep=False))
+        watch = Watch(hub.inner, fds)
+        self._watches.append(watch)
+        self._stack.callback(watch.look)
+        return session
+
+    def close(self) -> list[str]:
+        """End the servers and return what they left behind."""
+        self._stack.close()
+        return [found for watch in self._watches for found in watch.report()]
+
+
+def _table(
+    command: Sequence[str],
+    env: Mapping[str, str] | None,
+    cwd: Place | None,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    if isinstance(command, str | bytes | os.PathLike):
+        raise TypeError(
+            "the command is a list of a program and its arguments, such as [sys.executable, 'server.py']"
+        )
+    program, *args = (os.fspath(part) for part in command)
+    folder = os.getcwd() if cwd is None else os.fspath(cwd)
+    given = {"command": program, "args": args, "env": dict(env or {}), "cwd": folder}
+    # `${` would be a variable of this environment; here the test has filled in everything.
+    return {NAME: {**_verbatim(given), "connect": "eager", **options}}
+
+
+def _verbatim(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("${", "$${")
+    if isinstance(value, list):
+        return [_verbatim(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+    return {key: _verbatim(each) for key, each in value.items()}
+
+
+class Watch:
+    """What a server held when it began, to compare with what it holds before it is ended and leaves after that."""
+
+    def __init__(self, hub: Hub, fds: int) -> None:
+        self._fds = fds
+        self._ledger = _ledger(hub)
+        self._began = {c.pid: Counter(procfs.descriptors(c.pid)) for c in self._ledger.children}
+        self._family: dict[int, tuple[str, str]] = {}
+        self._found: list[str] = []
+
+    def look(self) -> None:
+        """Look at the server before it is ended."""
+        for child in self._ledger.children:
+            self._family |= _family(child.pid)
+            began = self._began.get(child.pid)
+            new = Counter(procfs.descriptors(child.pid))
+            new -= new if began is None else began
+            if new.total() > self._fds:
+                most = ", ".join(f"{count} x {target}" for target, count in new.most_common(5))
+                self._found.append(
+                    f"{new.total()} open descriptors more than at its start, where {self._fds} are allowed: {most}"
+                )
+
+    def report(self) -> list[str]:
+        """Return what it left behind, after it was ended."""
+        for left in self._ledger.left:
+            self._found += [f"process {pid} ({name})" for pid, name in left.processes.items()]
+        return [*self._found, *_running(self._family)]
+
+
+def _ledger(hub: Hub) -> Ledger:
+    from ...tools.upstream.service import UpstreamService
+
+    channel = hub.calls.line.channel
+    assert isinstance(channel, EmbeddedChannel)
+    assert channel.gateway is not None
+    service = channel.gateway.services[NAME]
+    assert isinstance(service, UpstreamService)
+    assert service.ledger is not None
+    return service.ledger
+
+
+def _family(pid: int) -> dict[int, tuple[str, str]]:
+    """Return a process and all below it, each with when it started and its program; Linux only, else the process."""
+    found: dict[int, tuple[str, str]] = {}
+    started = procfs.start_time(pid)
+    if started is not None:
+        found[pid] = (started, procfs.program(pid))
+        for child in procfs.children(pid):
+            found |= _family(child)
+    return found
+
+
+def _running(family: Mapping[int, tuple[str, str]]) -> list[str]:
+    """Return which of these still run, a moment later too: one that was killed may take it to be gone."""
+    ends = time.monotonic() + GONE_SECONDS
+    while time.monotonic() < ends:
+        if not any(procfs.start_time(pid) == started for pid, (started, _) in family.items()):
+            return []
+        time.sleep(0.01)
+    return [
+        f"process {pid} ({name})"
+        for pid, (started, name) in family.items()
+        if procfs.start_time(pid) == started
+    ]
+
+
+__all__ = ["BlockingStdioSessions", "ServerProcess", "StdioSessions", "Watch", "options_of"]

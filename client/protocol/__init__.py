@@ -1,0 +1,1 @@
+"""Requests of the client: retries, acknowledgements and elicitation."""

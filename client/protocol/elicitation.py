@@ -1,0 +1,78 @@
+"""What a server asks the caller during a call, and who answers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from ..results import JSON, table
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Something a tool wants to know before it goes on."""
+
+    message: str
+    schema: JSON | None = None
+    """What the answer has to look like; None where there is a page to open instead."""
+    url: str | None = None
+    """The page on which the answer is to be given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a question, where a mapping (given) or None (declined) does not say it."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: Mapping[str, Any] | None = None
+
+
+Answered: TypeAlias = Mapping[str, Any] | Answer | None
+Elicitation: TypeAlias = Callable[[Question], Awaitable[Answered]]
+"""Answers a question: a mapping that fits its schema, None to decline, or an Answer."""
+
+
+class Asked:
+    """The questions of one call, put to a callback one after the other.
+
+    When the callback fails, this and every later question is answered with `cancel`, so that the call ends at the server;
+    `failure` is to be raised then.
+    """
+
+    def __init__(self, answer: Elicitation) -> None:
+        self._answer = answer
+        self.failure: Exception | None = None
+
+    async def answered(self, asked: Mapping[str, Any]) -> JSON:
+        """Return the answers to what was asked, by the keys of the questions."""
+        return {key: await self._one_or_cancel(request) for key, request in asked.items()}
+
+    async def _one_or_cancel(self, request: JSON) -> JSON:
+        if self.failure is None:
+            try:
+                return await self._one(request)
+            except Exception as error:
+                self.failure = error
+        return {"action": "cancel"}
+
+    async def _one(self, request: JSON) -> JSON:
+        if request.get("method") != "elicitation/create":
+            # Not declared, so it is not asked for either.
+            return {"action": "decline"}
+        params = table(request.get("params"))
+        question = Question(
+            str(params.get("message", "")), params.get("requestedSchema"), params.get("url")
+        )
+        found = await self._answer(question)
+        if found is None:
+            return {"action": "decline"}
+        if not isinstance(found, Answer):
+            return {"action": "accept", "content": dict(found)}
+        answer: JSON = {"action": found.action}
+        if found.content is not None:
+            answer["content"] = dict(found.content)
+        return answer
+
+
+__all__ = ["Answer", "Answered", "Elicitation", "Asked", "Question"]

@@ -1,0 +1,315 @@
+"""What is between the hub and its channel: each request until it has an answer, or an error that says why it has none.
+
+A request whose connection broke is asked again, with growing pauses, when that cannot run anything twice: it was never
+sent, it only reads, doing it twice is doing it once, or it carries an operation id, under which the server runs a call once
+and returns what it recorded to whoever asks again.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias, cast
+
+import anyio
+
+from ..errors import (
+    CallTimedOut,
+    NotAllowed,
+    OutcomeUnknown,
+    RequestRefused,
+    ServerUnreachable,
+    SessionError,
+    StateConflict,
+    of_wire,
+)
+from ..results import ERROR_META, INSTANCE_META, JSON, table
+from ..transport.base import HEADER_MISMATCH, VERSION, Broken, Channel, Denied, Progress, Refused
+
+if TYPE_CHECKING:
+    from .elicitation import Elicitation
+
+META: Final = "io.modelcontextprotocol/"
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 2.0
+
+Again: TypeAlias = Literal["always", "operation", "never"]
+"""Whether a request that may have been sent is asked again: it does no harm, it has an operation id, or not at all."""
+
+REPEATED: Final = "statehold/operation_repeated"
+_AGAIN_LATER: Final = frozenset({"session_busy", "service_unavailable", "connection_lost"})
+_SAYS_NOTHING: Final = frozenset(
+    {
+        *("session_not_found", "session_expired", "session_closed", "session_paused"),
+        *("session_failed", "session_limit", "service_not_bound", "not_allowed"),
+    }
+)
+"""Answers to a repeated call that came before anybody looked whether it had run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """For how long, in seconds, a server that is gone is looked for, and how much of each pause is left to chance."""
+
+    seconds: float = 60.0
+    spread: float = 0.3
+
+    def pause(self, attempt: int) -> float:
+        whole = min(FIRST_PAUSE * 2**attempt, LONGEST_PAUSE)
+        return whole * (1 - self.spread * random.random())
+
+
+class Line:
+    """Asks one server. It lives as long as the hub; any task may ask."""
+
+    def __init__(
+        self, channel: Channel, *, patience: Patience, elicitation: Elicitation | None
+    ) -> None:
+        self.channel = channel
+        self._patience = patience
+        self._elicitation = elicitation
+        self._headers: dict[str, Mapping[tuple[str, ...], str]] = {}
+        self._closed = anyio.Event()
+        self.instance: str | None = None
+        """Which process answered last, as far as it said so. It knows what it was sent, and the next one does not."""
+        capabilities: JSON = {} if elicitation is None else {"elicitation": {"form": {}, "url": {}}}
+        self._known: JSON = {
+            f"{META}protocolVersion": VERSION,
+            f"{META}clientInfo": {"name": "statehold-client", "version": version("statehold")},
+            f"{META}clientCapabilities": capabilities,
+        }
+
+    def operation(self) -> str | None:
+        """Return a new operation id; None where no answer can be lost on the way."""
+        return secrets.token_hex(16) if self.channel.breaks else None
+
+    def close(self) -> None:
+        """Ask for nothing again: who waits for the server to come back waits no longer."""
+        self._closed.set()
+
+    async def greet(self) -> None:
+        """Make sure that a Statehold is there: another server would run a repeated call twice.
+
+        Raises:
+            ServerUnreachable: nobody is there, or it is another server.
+        """
+        try:
+            found = await self.request("server/discover", {}, patient=False)
+        except RequestRefused as refused:
+            raise ServerUnreachable(f"This is no Statehold: {refused.message}.") from None
+        self.note(found)
+        server: JSON = table(table(found.get("_meta")).get(f"{META}serverInfo"))
+        if server.get("name") != "statehold" or VERSION not in found.get("supportedVersions", ()):
+            name = str(server.get("name") or "it has no name")
+            raise ServerUnreachable(
+                f"This is no Statehold of revision {VERSION}: {name[:128]}.",
+                recovery="Give the address of a Statehold, or configure this server as a service of one.",
+            )
+
+    def note(self, result: JSON) -> None:
+        """Note which process answered."""
+        self.instance = table(result.get("_meta")).get(INSTANCE_META, self.instance)
+
+    async def request(self, method: str, params: JSON, *, patient: bool = True) -> JSON:
+        """Ask something that only reads.
+
+        Raises:
+            ServerUnreachable: for as long as the patience lasts.
+            RequestRefused: it was answered with a JSON-RPC error.
+        """
+        return await self._asked(method, params, {}, "always", None, patient)
+
+    async def call(
+        self,
+        tool: str,
+        arguments: JSON,
+        *,
+        again: Again,
+        meta: Mapping[str, Any] | None = None,
+        timeout_seconds: float | None = None,
+        progress: Progress | None = None,
+        patient: bool = True,
+    ) -> JSON:
+        """Call a tool and return its result, an error of the tool too.
+
+        Raises:
+            OutcomeUnknown: the connection broke, and nobody knows whether the call ran.
+            ServerUnreachable: it was not sent.
+            CallTimedOut: after `timeout_seconds`; it was cancelled.
+        """
+        params: JSON = {"name": tool, "arguments": arguments}
+        if timeout_seconds is None:
+            return await self._asked("tools/call", params, meta or {}, again, progress, patient)
+        with anyio.move_on_after(timeout_seconds):
+            return await self._asked("tools/call", params, meta or {}, again, progress, patient)
+        raise CallTimedOut(
+            f"{tool} took longer than {timeout_seconds:g} seconds and was cancelled."
+        )
+
+    async def _asked(
+        self,
+        method: str,
+        params: JSON,
+        meta: Mapping[str, Any],
+        again: Again,
+        progress: Progress | None,
+        patient: bool,
+    ) -> JSON:
+        try:
+            result = await self._answered(method, params, meta, progress)
+        except Broken as broken:
+            first = broken
+        else:
+            return result
+        return await self._repeated(method, params, meta, again, progress, first, patient)
+
+    async def _repeated(
+        self,
+        method: str,
+        params: JSON,
+        meta: Mapping[str, Any],
+        again: Again,
+        progress: Progress | None,
+        broken: Broken,
+        patient: bool,
+    ) -> JSON:
+        what = str(params.get("name", method))
+        sent = broken.sent
+        patient = patient and self.channel.breaks
+        ends = anyio.current_time() + (self._patience.seconds if patient else 0)
+        attempt = 0
+        while True:
+            if sent and again == "never":
+                _unknown(what, broken.cause, broken)
+            pause = self._patience.pause(attempt)
+            if anyio.current_time() + pause > ends:
+                break
+            with anyio.move_on_after(pause):
+                await self._closed.wait()
+            if self._closed.is_set():
+                break
+            attempt += 1
+            given = {**meta, REPEATED: True} if sent else meta
+            try:
+                result = await self._answered(method, params, given, progress)
+            except Broken as failed:
+                broken = failed
+                sent = sent or failed.sent
+                continue
+            except NotAllowed as refused:
+                if sent and again != "always":
+                    _unknown(what, refused.message, refused)
+                raise
+            error = _error_of(result) if sent and again == "operation" else None
+            if error is None or not (error.code in _SAYS_NOTHING or _may_be_tried_again(error)):
+                return result
+            if error.code not in _AGAIN_LATER:
+                _unknown(what, error.message, error)
+            broken = Broken(error.message, sent=True)
+        if sent and again != "always":
+            _unknown(what, broken.cause, broken)
+        raise ServerUnreachable(f"Statehold cannot be reached: {broken.cause}.") from None
+
+    async def _answered(
+        self, method: str, params: JSON, meta: Mapping[str, Any], progress: Progress | None
+    ) -> JSON:
+        """Ask once, answering what is asked in between."""
+        given: JSON = {**params, "_meta": {**self._known, **meta}}
+        result = await self._sent(method, given, progress)
+        if result.get("resultType") != "input_required" or self._elicitation is None:
+            return result
+        from .elicitation import Asked
+
+        asked = Asked(self._elicitation)
+        while result.get("resultType") == "input_required":
+            answers = await asked.answered(table(result.get("inputRequests")))
+            given = {**params, "_meta": {**self._known, **meta}, "inputResponses": answers}
+            if "requestState" in result:
+                given["requestState"] = result["requestState"]
+            result = await self._sent(method, given, progress)
+        if asked.failure is not None:
+            raise asked.failure
+        return result
+
+    async def _sent(self, method: str, params: JSON, progress: Progress | None) -> JSON:
+        tool = params.get("name", "")
+        headers = self._mirrored(tool, params) if self._headers else None
+        try:
+            return await self.channel.request(method, params, headers=headers, progress=progress)
+        except Refused as refused:
+            if refused.code != HEADER_MISMATCH or not tool:
+                raise RequestRefused(refused.code, refused.message, refused.data) from None
+        except Denied as denied:
+            raise NotAllowed(
+                str(denied), recovery="Give `token=` or `headers=` that the server accepts."
+            ) from None
+        await self._learn_headers(tool)
+        try:
+            headers = self._mirrored(tool, params)
+            return await self.channel.request(method, params, headers=headers, progress=progress)
+        except Refused as refused:
+            raise RequestRefused(refused.code, refused.message, refused.data) from None
+        except Denied as denied:
+            raise NotAllowed(str(denied)) from None
+
+    def _mirrored(self, tool: str, params: JSON) -> dict[str, str] | None:
+        """Return the headers that say again what some arguments say; a proxy may route by them."""
+        found = self._headers.get(tool)
+        if not found:
+            return None
+        from mcp.shared.inbound import mcp_param_headers
+
+        return mcp_param_headers(found, table(params.get("arguments")))
+
+    async def _learn_headers(self, tool: str) -> None:
+        from mcp.shared.inbound import x_mcp_header_map
+
+        for found in await self.tools():
+            self._headers[found["name"]] = x_mcp_header_map(found["inputSchema"])
+        self._headers.setdefault(tool, {})
+
+    async def tools(self) -> list[JSON]:
+        """Return the definitions of all tools."""
+        return await self.pages("tools/list", "tools")
+
+    async def pages(self, method: str, key: str) -> list[JSON]:
+        """Return all pages of a list."""
+        found: list[JSON] = []
+        cursor: str | None = None
+        while True:
+            params: JSON = {} if cursor is None else {"cursor": cursor}
+            page = await self.request(method, params)
+            found += page[key]
+            cursor = page.get("nextCursor")
+            if cursor is None:
+                return found
+
+
+def _may_be_tried_again(error: SessionError) -> bool:
+    # A conflict is what became of the call, whichever time it was looked at.
+    return error.retryable and not isinstance(error, StateConflict)
+
+
+def _error_of(result: JSON) -> SessionError | None:
+    return failure(result) if result.get("isError") else None
+
+
+def failure(result: JSON) -> SessionError | None:
+    """Return the error of ours that a result stands for, None when it is the tool's own."""
+    details: object = table(result.get("_meta")).get(ERROR_META)
+    if not isinstance(details, dict):
+        return None
+    content: list[JSON] = result.get("content") or [{}]
+    return of_wire(cast("JSON", details), str(content[0].get("text", "")))
+
+
+def _unknown(what: str, cause: str, error: Exception) -> NoReturn:
+    raise OutcomeUnknown(
+        f"The connection to Statehold broke during {what}, and nobody knows whether it ran: {cause}"
+    ) from error
+
+
+__all__ = ["Again", "Line", "Patience", "failure"]

@@ -1,0 +1,1 @@
+"""The transports of the client: HTTP, stdio and embedded."""

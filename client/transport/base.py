@@ -1,0 +1,100 @@
+"""What carries requests to a Statehold: the seam between the client and its three ways in.
+
+A channel speaks revision 2026-07-28 only, in which each request stands for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol
+
+from ..results import JSON
+
+VERSION: Final = "2026-07-28"
+HEADER_MISMATCH: Final = -32020
+INVALID_PARAMS: Final = -32602
+METHOD_NOT_FOUND: Final = -32601
+NAMED_BY: Final[Mapping[str, str]] = {"tools/call": "name", "resources/read": "uri"}
+"""The parameter that goes into the header `Mcp-Name`."""
+
+Progress = Callable[[float, float | None, str | None], Awaitable[None]]
+"""Told how far a call is: how much is done, of how much, and what is being done."""
+
+
+class Broken(Exception):
+    """Raised when a request got no answer. `sent` says whether it may have reached the server."""
+
+    def __init__(self, cause: str, *, sent: bool) -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.sent = sent
+
+
+class Refused(Exception):
+    """Raised when a request was answered with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: object = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class Denied(Exception):
+    """Raised when the way to the server is closed: a token that is missing, wrong or not enough."""
+
+
+class Channel(Protocol):
+    """A way in. open() and aclose() may be called in any task, and requests from any number of them."""
+
+    breaks: bool
+    """Whether a request can be left without an answer while both sides go on."""
+
+    async def open(self) -> None:
+        """Get ready. Opening what is open does nothing.
+
+        Raises:
+            Broken: the server cannot be reached.
+        """
+        ...
+
+    async def request(
+        self,
+        method: str,
+        params: JSON,
+        *,
+        headers: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> JSON:
+        """Send a request and return its result. Cancelling it cancels it at the server.
+
+        Raises:
+            Broken: no answer came. The next request finds out whether there is a server again.
+            Refused: it was answered with a JSON-RPC error.
+            Denied: the caller is not let in.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """End it, within a bound. May be called twice."""
+        ...
+
+
+def token_of(params: JSON) -> Any:
+    """Return what the progress of a request is marked with."""
+    return params.get("_meta", {}).get("progressToken")
+
+
+__all__ = [
+    "HEADER_MISMATCH",
+    "INVALID_PARAMS",
+    "METHOD_NOT_FOUND",
+    "NAMED_BY",
+    "VERSION",
+    "Broken",
+    "Channel",
+    "Denied",
+    "Progress",
+    "Refused",
+    "token_of",
+]

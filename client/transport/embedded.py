@@ -1,0 +1,221 @@
+"""A whole Statehold inside this process, as a channel: no child of ours, no port, and nothing on the wire."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final, cast
+
+import anyio
+from mcp.server.connection import Connection
+from mcp.server.runner import modern_on_request
+from mcp.server.session import ServerSession
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.transport_context import TransportContext
+
+from ...server.config.client_files import read_services
+from ...server.config.load import load
+from ...server.config.model import TOOLSETS, Config
+from ...server.gateway.gateway import Gateway
+from ...server.protocol.server import Face
+from ...server.sdk.access import RequestContext
+from ...server.serve import opened
+from ...sessions.errors import InvalidArgument
+from ...sessions.records import LOCAL, Principal
+from ...tools.upstream.config import UpstreamConfig
+from ..results import JSON
+from .base import Broken, Progress, Refused
+from .http import encode, told
+from .owner import Owner
+
+_HERE: Final = TransportContext(kind="embedded", can_send_request=False)
+_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
+_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
+
+
+class EmbeddedFace(Face):
+    """The face of a process whose only caller is the program around it."""
+
+    def principal(self, ctx: RequestContext) -> Principal:
+        # That program may be serving somebody itself; whose request it is at the moment is no business of ours.
+        return LOCAL
+
+
+@dataclass
+class Exchange:
+    """One request and where its progress goes; the SDK's DispatchContext of it."""
+
+    request_id: int
+    to: Progress | None
+    transport: TransportContext = _HERE
+    message_metadata: None = None
+    can_send_request: bool = False
+    cancel_requested: anyio.Event = field(default_factory=anyio.Event)
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        if method == "notifications/progress" and self.to is not None:
+            await told(self.to, dict(params or {}))
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> JSON:
+        raise NoBackChannelError(method)
+
+    async def progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        if self.to is not None:
+            await told(self.to, {"progress": progress, "total": total, "message": message})
+
+
+class EmbeddedChannel:
+    """The way in to a Statehold that lives from open() to aclose()."""
+
+    breaks = False
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.gateway: Gateway | None = None
+        self._numbers = itertools.count(1)
+        self._owner = Owner(serving(config))
+        self._opening = anyio.Lock()
+        self._face: EmbeddedFace | None = None
+        self._closed = False
+
+    async def open(self) -> None:
+        async with self._opening:
+            if self._closed:
+                raise Broken("it was closed", sent=False)
+            if self._face is None:
+                self.gateway, self._face = await self._owner.start()
+                self._handle = modern_on_request(self._face, {})
+
+    async def aclose(self) -> None:
+        with anyio.CancelScope(shield=True):
+            async with self._opening:
+                self._closed = True
+                if self._face is not None:
+                    self._face.stop_listening()
+                    self._face.parking.abandon()
+                await self._owner.stop()
+
+    async def add_service(self, name: str, spec: Mapping[str, Any]) -> JSON:
+        """Offer one more service from now on, and return how it stands; see Gateway.add_service."""
+        await self.open()
+        assert self.gateway is not None
+        found = load(flags={"services": {name: dict(spec)}}, environ=_environment())
+        settings = found.enabled().get(name)
+        if not isinstance(settings, UpstreamConfig):
+            what = "it is disabled" if settings is None else "the browser is configured beforehand"
+            raise InvalidArgument(f"services.{name}: cannot be added, because {what}.")
+        await self.gateway.add_service(name, settings)
+        return next(each for each in self.gateway.services_seen() if each["service"] == name)
+
+    async def request(
+        self,
+        method: str,
+        params: JSON,
+        *,
+        headers: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> JSON:
+        if self._face is None or self._closed or self._owner.ended:
+            raise Broken("it was closed, or has failed", sent=False)
+        exchange = Exchange(next(self._numbers), progress)
+        if progress is not None:
+            params["_meta"]["progressToken"] = exchange.request_id
+        # What the caller does with its arguments later must not reach what is kept of them here.
+        given = plain(params)
+        try:
+            if method == "tools/call":
+                found = await self._face.call(_context(exchange, given))
+                # What our own tools show is partly what is kept; what others answer came over a pipe.
+                return plain(found) if given["name"] in self._face.catalog.own else found
+            return await self._handle(cast("Any", exchange), method, given)
+        except MCPError as error:
+            raise Refused(error.code, error.message, error.error.data) from None
+
+
+def _context(exchange: Exchange, params: JSON) -> RequestContext:
+    meta = params["_meta"]
+    connection = Connection.from_envelope(meta[_VERSION], None, meta[_CAPABILITIES])
+    return RequestContext(
+        session=ServerSession(cast("Any", exchange), connection, request_meta=meta),
+        lifespan_context=cast("Any", {}),
+        protocol_version=connection.protocol_version,
+        method="tools/call",
+        params=params,
+        request_id=exchange.request_id,
+        meta=meta,
+    )
+
+
+def plain(params: JSON) -> JSON:
+    """Return a copy, made the way it would be on the wire: what is not JSON raises TypeError."""
+    return json.loads(encode(params))
+
+
+@asynccontextmanager
+async def serving(config: Config) -> AsyncGenerator[tuple[Gateway, EmbeddedFace]]:
+    address = f"embedded, pid {os.getpid()}"
+    async with opened(config, address=address, alone=True) as gateway:
+        yield gateway, EmbeddedFace(gateway, version=version("statehold"))
+
+
+def configured(
+    config: Config | str | os.PathLike[str] | None,
+    services: Mapping[str, Any] | str | os.PathLike[str] | None,
+    data: str | os.PathLike[str] | None,
+) -> Config:
+    """Return the settings of an embedded Statehold. Its environment says nothing: it belongs to the program around it.
+
+    Raises:
+        ConfigError: for the first thing that is wrong.
+    """
+    kept: JSON = {"ephemeral": True} if data is None else {"ephemeral": False}
+    if data is not None:
+        kept["data"] = str(Path(data).expanduser().absolute())
+    if isinstance(config, Config):
+        changes: JSON = {**kept, **({"data": Path(kept["data"])} if data is not None else {})}
+        if "toolsets" not in config.model_fields_set:
+            changes["toolsets"] = list(TOOLSETS)
+        if services is not None:
+            changes["services"] = load(
+                flags={"services": table(services)}, environ=_environment()
+            ).services
+        return config.model_copy(update=changes)
+    flags = kept
+    if services is not None:
+        flags["services"] = table(services)
+    found = load(
+        config=None if config is None else Path(config), flags=flags, environ=_environment()
+    )
+    if "toolsets" in found.model_fields_set:
+        return found
+    # Who starts it owns it.
+    return found.model_copy(update={"toolsets": list(TOOLSETS)})
+
+
+def table(services: Mapping[str, Any] | str | os.PathLike[str]) -> JSON:
+    """Return a client's table of servers, from its file, its whole document, or as it is."""
+    if not isinstance(services, Mapping):
+        return dict(read_services(Path(services).expanduser()))
+    with suppress(KeyError):
+        return dict(services["mcpServers"])
+    return dict(services)
+
+
+def _environment() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if not k.upper().startswith("STATEHOLD_")}
+
+
+__all__ = ["EmbeddedChannel", "configured"]

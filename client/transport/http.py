@@ -1,0 +1,242 @@
+"""Streamable HTTP as a channel: each request is one POST, so there is no connection that could be lost between them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import math
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
+from typing import Any, Final, cast
+
+import anyio
+import httpx2
+import orjson
+
+from ...sessions.errors import InvalidArgument
+from ..results import JSON, table
+from .base import NAMED_BY, VERSION, Broken, Denied, Progress, Refused
+
+logger = logging.getLogger("statehold.client")
+
+CONNECT_SECONDS: Final = 10.0
+READ_SECONDS: Final = 60.0
+"""Silence after which a server is given up. One that works says so every 15 seconds."""
+DRAIN_SECONDS: Final = 1.0
+"""How long a stream may take to end after the answer."""
+NO_ANSWER: Final = -32000
+"""The code of a refusal that was made before anybody read the request."""
+KEEP_SECONDS: Final = 30.0
+"""How long an unused connection is kept: less than the server keeps it, which must not close it under a request."""
+
+_PLAIN: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
+_NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+_BROKEN: Final = (httpx2.RequestError, httpx2.StreamError)
+_MAY_PASS: Final = frozenset({408, 425, 429})
+"""Refusals that another time may not meet; of all others below 500 it is known already that they will."""
+_BASE: Final = {
+    "content-type": "application/json",
+    "accept": "application/json, text/event-stream",
+    "mcp-protocol-version": VERSION,
+}
+
+
+class HttpChannel:
+    """A way in over HTTP. `headers` go with every request."""
+
+    breaks = True
+
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        self.url = url
+        self._closed = False
+        self._numbers = itertools.count(1)
+        self._http = httpx2.AsyncClient(
+            headers={**headers, **_BASE},
+            timeout=httpx2.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
+            limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEEP_SECONDS),
+        )
+
+    async def open(self) -> None:
+        """Nothing is to be done: the first request connects."""
+
+    async def aclose(self) -> None:
+        self._closed = True
+        with anyio.CancelScope(shield=True):
+            await self._http.aclose()
+
+    async def request(
+        self,
+        method: str,
+        params: JSON,
+        *,
+        headers: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> JSON:
+        if self._closed:
+            raise Broken("it was closed", sent=False)
+        number = next(self._numbers)
+        if progress is not None:
+            params["_meta"]["progressToken"] = number
+        body = encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        given = {"mcp-method": method}
+        if method in NAMED_BY:
+            given["mcp-name"] = _header(params[NAMED_BY[method]])
+        if headers:
+            given.update(headers)
+        request = self._http.build_request("POST", self.url, content=body, headers=given)
+        try:
+            response = await self._http.send(request, stream=True)
+            try:
+                return await self._answer(response, number, progress)
+            finally:
+                await response.aclose()
+        except _NOT_SENT as error:
+            raise Broken(_said(error), sent=False) from None
+        except _BROKEN as error:
+            raise Broken(_said(error), sent=True) from None
+
+    async def _answer(
+        self, response: httpx2.Response, number: int, progress: Progress | None
+    ) -> JSON:
+        kind, status = response.headers.get("content-type", ""), response.status_code
+        if kind.startswith("text/event-stream"):
+            return await self._streamed(response, number, progress)
+        body = await response.aread()
+        message = _message(body) if kind.startswith("application/json") else None
+        if status in (401, 403):
+            raise Denied(_refusal(response, message))
+        if message is not None and _answers(message, number):
+            return result_of(message)
+        if 300 <= status < 500 and status not in _MAY_PASS:
+            raise Refused(NO_ANSWER, _refusal(response, message))
+        # A proxy in between speaks so, and nobody knows how far the request came.
+        raise Broken(f"status {status} instead of an answer", sent=True)
+
+    async def _streamed(
+        self, response: httpx2.Response, number: int, progress: Progress | None
+    ) -> JSON:
+        messages = _messages(response)
+        async for message in messages:
+            if _answers(message, number):
+                # To its end, although this is the last message: the connection is used again then.
+                with suppress(*_BROKEN), anyio.move_on_after(DRAIN_SECONDS):
+                    async for _ in messages:
+                        pass
+                return result_of(message)
+            if progress is not None and message.get("method") == "notifications/progress":
+                await told(progress, message.get("params"))
+        raise Broken("the stream ended without an answer", sent=True)
+
+
+def _answers(message: JSON, number: int) -> bool:
+    """Whether this is what we asked for, and not what somebody in between says in JSON."""
+    if "method" in message or message.get("jsonrpc") != "2.0":
+        return False
+    error = message.get("error")
+    if error is None:
+        return message.get("id") == number and isinstance(message.get("result"), dict)
+    code: object = table(error).get("code")
+    return message.get("id") in (number, None) and isinstance(code, int)
+
+
+async def _messages(response: httpx2.Response) -> AsyncGenerator[JSON]:
+    data: list[bytes] = []
+    async for line in _lines(response):
+        if line.startswith(b"data:"):
+            data.append(line[5:].removeprefix(b" "))
+        elif not line and data:
+            message = _message(b"\n".join(data))
+            data.clear()
+            if message is not None:
+                yield message
+
+
+async def _lines(response: httpx2.Response) -> AsyncGenerator[bytes]:
+    """The lines of an event stream. Those of httpx2 end at every character that ends a line of text, also inside of JSON."""
+    parts: list[bytes] = []
+    async for data in response.aiter_bytes():
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            parts.append(line)
+            yield b"".join(parts).removesuffix(b"\r")
+            parts.clear()
+        parts.append(rest)
+
+
+def result_of(message: JSON) -> JSON:
+    """Return the result of an answer, or raise Refused."""
+    error = message.get("error")
+    if error is None:
+        return message["result"]
+    raise Refused(int(error.get("code", 0)), str(error.get("message", "")), error.get("data"))
+
+
+async def told(progress: Progress, params: object) -> None:
+    """Tell a caller of progress; what goes wrong there is not the call's fault."""
+    if not isinstance(params, dict):
+        return
+    found = cast("JSON", params)
+    try:
+        await progress(found.get("progress", 0), found.get("total"), found.get("message"))
+    except Exception:
+        logger.exception("a progress callback failed")
+
+
+def encode(message: JSON) -> bytes:
+    """Return a message as JSON.
+
+    Raises:
+        InvalidArgument: something in it is not JSON.
+    """
+    try:
+        try:
+            found = orjson.dumps(message, option=_PLAIN)
+        except TypeError:
+            # Integers beyond 64 bits, which JSON knows and orjson does not.
+            text = json.dumps(message, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+            return text.encode()
+        if b"null" in found:
+            _refuse_no_numbers(message)
+        return found
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"arguments: should be JSON ({error}).") from None
+
+
+def _refuse_no_numbers(value: object) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is not a number of JSON")
+    if isinstance(value, dict):
+        value = list(cast("JSON", value).values())
+    if isinstance(value, list | tuple):
+        for each in cast("list[object]", value):
+            _refuse_no_numbers(each)
+
+
+def _message(body: bytes) -> JSON | None:
+    try:
+        # Not orjson, which would turn an integer beyond 64 bits into a float.
+        found: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return cast("JSON", found) if isinstance(found, dict) else None
+
+
+def _header(value: str) -> str:
+    if value.isascii() and value.isprintable() and value == value.strip():
+        return value
+    from mcp.shared.inbound import encode_header_value
+
+    return encode_header_value(value)
+
+
+def _refusal(response: httpx2.Response, message: JSON | None) -> str:
+    said = str(table(table(message).get("error")).get("message") or response.reason_phrase)
+    return f"The server answered with status {response.status_code}: {said}"
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+__all__ = ["HttpChannel", "encode", "result_of", "told"]

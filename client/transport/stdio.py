@@ -1,0 +1,131 @@
+"""A Statehold of our own on a pipe, as a channel. When it dies it is started again, by the next request."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import anyio
+
+from ...sessions.errors import (
+    ConnectionLost,
+    OutcomeUnknown,
+    RequestRefused,
+    ServiceUnavailable,
+    SessionError,
+)
+from ...tools.upstream.redaction import Secrets
+from ...tools.upstream.transports.json_rpc import Wire
+from ...tools.upstream.transports.stdio import stdio_channel
+from ..results import JSON
+from .base import Broken, Progress, Refused
+from .http import encode, told
+from .owner import running_loop
+
+START_SECONDS: Final = 60.0
+"""How long a server may take until it answers for the first time."""
+
+
+class PipedChannel:
+    """A way in over the stdin and stdout of a process, which ends with it."""
+
+    breaks = True
+
+    def __init__(
+        self, command: Sequence[str], *, env: Mapping[str, str] | None, cwd: str | None
+    ) -> None:
+        self._command = list(command)
+        self._env = dict(os.environ if env is None else env)
+        self._cwd = cwd
+        self._opening = anyio.Lock()
+        self._start: anyio.CancelScope | None = None
+        self._wire: Wire | None = None
+        self._closed = False
+        self._progress: dict[int, Progress] = {}
+
+    async def open(self) -> None:
+        if self._wire is not None and self._wire.usable:
+            return
+        running_loop()
+        async with self._opening:
+            if self._wire is not None and self._wire.usable:
+                return
+            if self._closed:
+                raise Broken("it was closed", sent=False)
+            if self._wire is not None:
+                await self._wire.aclose()
+            self._wire = Wire(self._channel, self, service="statehold", secrets=Secrets(()))
+            try:
+                with anyio.move_on_after(START_SECONDS) as self._start:
+                    await self._wire.open(("modern",))
+            except ServiceUnavailable as error:
+                raise Broken(error.message.rstrip("."), sent=False) from None
+            if self._start.cancelled_caught:
+                await self._wire.aclose()
+                raise Broken(f"it did not begin to answer in {START_SECONDS:g} s", sent=False)
+
+    def _channel(self) -> Any:
+        command, *args = self._command
+        start = partial(stdio_channel, command, args, service="statehold")
+        return start(env=self._env, cwd=self._cwd)
+
+    async def request(
+        self,
+        method: str,
+        params: JSON,
+        *,
+        headers: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> JSON:
+        encode(params)  # what is no JSON is refused as over HTTP
+        await self.open()
+        wire = self._wire
+        assert wire is not None
+        number = wire.number()
+        if progress is not None:
+            params["_meta"]["progressToken"] = number
+            self._progress[number] = progress
+        try:
+            return await wire.request(method, params, number=number)
+        except RequestRefused as error:
+            raise Refused(error.rpc_code, error.message, error.data) from None
+        except (ConnectionLost, OutcomeUnknown) as error:
+            raise Broken(
+                error.message.rstrip("."), sent=isinstance(error, OutcomeUnknown)
+            ) from error
+        except SessionError as error:
+            raise Broken(error.message.rstrip("."), sent=True) from error
+        finally:
+            self._progress.pop(number, None)
+
+    async def aclose(self) -> None:
+        self._closed = True
+        if self._start is not None:
+            self._start.cancel()
+        with anyio.CancelScope(shield=True):
+            async with self._opening:
+                if self._wire is not None:
+                    await self._wire.aclose()
+
+    # What comes without being an answer.
+
+    async def on_request(self, method: str, params: JSON) -> JSON:
+        """A server of this revision asks nothing by itself."""
+        from mcp.shared.exceptions import MCPError
+
+        raise MCPError(code=-32601, message="Method not found")
+
+    def on_notify(self, method: str, params: JSON) -> None:
+        progress = self._progress.get(params.get("progressToken", 0))
+        if method == "notifications/progress" and progress is not None and self._wire is not None:
+            import contextvars
+
+            self._wire.spawn(contextvars.copy_context(), partial(told, progress, params))
+
+    def on_lost(self, reason: str) -> None:
+        """The requests in flight learn it; the next one starts another process."""
+
+
+__all__ = ["PipedChannel"]

@@ -1,0 +1,1 @@
+"""Who calls: tokens, principals, and the answer to a wrong token."""

@@ -1,0 +1,20 @@
+"""The principal that an access token stands for."""
+
+from __future__ import annotations
+
+from mcp.server.auth.provider import AccessToken
+
+from ...sessions.records import Principal
+
+
+def principal_of(token: AccessToken) -> Principal:
+    """Return whose token it is."""
+    claims = token.claims or {}
+    return Principal(
+        issuer=str(claims.get("iss") or ""),
+        subject=token.subject or "",
+        client_id=token.client_id or "",
+    )
+
+
+__all__ = ["principal_of"]

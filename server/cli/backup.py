@@ -1,0 +1,58 @@
+"""`statehold backup`: a copy of the database, made while processes use it."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+from ...sessions.errors import StoreUnavailable
+from ...sessions.store.backup import back_up
+from ..config.model import Config, ConfigError
+from ..gateway.stores import is_remote, store_of
+from .main import complain
+from .output import say, say_json
+from .parser import FAILURE, OK
+
+_TOOLS = {
+    "postgresql": "pg_dump --format=custom --file=FILE DATABASE",
+    "mysql": "mariadb-dump --single-transaction --result-file=FILE DATABASE",
+}
+
+
+def run(config: Config, arguments: Namespace) -> int:
+    """Make the copy and return the exit code."""
+    target = Path(arguments.file).expanduser().absolute()
+    try:
+        size = _made(config, target)
+    except FileExistsError:
+        return _failed(arguments, f"{target} is there already; name a new file")
+    except StoreUnavailable as error:
+        return _failed(arguments, str(error))
+    if arguments.json:
+        say_json({"file": str(target), "bytes": size})
+    else:
+        say(f"{target}: {size:,} bytes")
+    return OK
+
+
+def _made(config: Config, target: Path) -> int:
+    if config.ephemeral:
+        raise ConfigError("--ephemeral: nothing is kept, so there is nothing to copy; drop it")
+    if is_remote(config):
+        place = store_of(config).place
+        tool = _TOOLS[place.partition(" ")[0]]
+        raise StoreUnavailable(
+            f"The sessions are in {place}. Its own tools copy it while it is used: {tool}"
+        )
+    if not target.parent.is_dir():
+        raise StoreUnavailable(f"There is no folder {target.parent}. Make it, or name another one.")
+    return back_up(config.data, target)
+
+
+def _failed(arguments: Namespace, problem: str) -> int:
+    if arguments.json:
+        say_json({"error": {"code": "backup_failed", "message": problem}})
+    return complain(problem, FAILURE)
+
+
+__all__ = ["run"]

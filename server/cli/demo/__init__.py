@@ -1,0 +1,1 @@
+"""`statehold demo`: a tour over a real server."""

@@ -1,0 +1,136 @@
+"""The `statehold serve` that the demo starts, kills and starts again, in a temporary folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from subprocess import DEVNULL
+
+import anyio
+from anyio.abc import Process
+
+from ....tools.processes import procfs
+from .run import DemoFailed
+
+START_SECONDS = 30.0
+STOP_SECONDS = 20.0
+
+CONFIG = """\
+[services.notebook]
+command = {python}
+args = ["-m", "statehold.server.demo_server"]
+exclude = ["set_notes"]
+
+[services.notebook.recipe]
+restores = "the notes"
+loses = "the counter"
+
+[[services.notebook.recipe.save]]
+tool = "read_notes"
+keep = {{ notes = "/notes" }}
+
+[[services.notebook.recipe.restore]]
+tool = "set_notes"
+arguments = {{ notes = "{{notes}}" }}
+"""
+"""That of examples/notebook.toml, with the interpreter that runs the demo."""
+
+
+class DemoServer:
+    """One `statehold serve` at a time. `aclose()` ends it, kindly first, and may be called twice."""
+
+    def __init__(self, folder: Path) -> None:
+        self._config = folder / "notebook.toml"
+        self._data = folder / "data"
+        self._log = folder / "log"
+        self._config.write_text(CONFIG.format(python=json.dumps(sys.executable)))
+        self._process: Process | None = None
+        self.url = ""
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def last_words(self) -> list[str]:
+        """The end of its log."""
+        if not self._log.exists():
+            return []
+        return self._log.read_text(errors="replace").splitlines()[-20:]
+
+    async def start(self) -> None:
+        """Start it and wait until it listens.
+
+        Raises:
+            DemoFailed: it ended, or did not listen in time.
+        """
+        files = ["--config", str(self._config), "--data", str(self._data)]
+        command = [sys.executable, "-m", "statehold.server", "serve", *files, "--port", "0"]
+        # What the user has set for a Statehold of his own has no place in the tour.
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("STATEHOLD_")}
+        with self._log.open("wb") as log:
+            self._process = await anyio.open_process(
+                command,
+                stdin=DEVNULL,
+                stdout=DEVNULL,
+                stderr=log,
+                env=environ,
+                start_new_session=True,
+            )
+        self.url = ""
+        with anyio.move_on_after(START_SECONDS):
+            while not self.url and self._process.returncode is None:
+                await anyio.sleep(0.02)
+                self.url = self._announced()
+        if not self.url:
+            raise DemoFailed("it does not listen")
+
+    def _announced(self) -> str:
+        found = re.search(
+            r"^Statehold listens on (\S+)\n", self._log.read_text("utf-8", "replace"), re.M
+        )
+        return found[1] if found else ""
+
+    async def kill(self) -> None:
+        """Kill it with -9 and wait until it is gone."""
+        assert self._process is not None
+        self._process.kill()
+        await self._process.wait()
+
+    async def stop(self) -> int | None:
+        """Send SIGTERM and return the exit code; None when it had to be killed."""
+        if self._process is None:
+            return None
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+        with anyio.move_on_after(STOP_SECONDS):
+            return await self._process.wait()
+        await self.kill()
+        return None
+
+    async def aclose(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.stop()
+
+
+async def gone(pids: Iterable[int], *, within: float = 5.0) -> float:
+    """Wait until these processes are gone and return the seconds that took.
+
+    Raises:
+        DemoFailed: one of them is still there.
+    """
+    begun, left = anyio.current_time(), list(pids)
+    while left := [pid for pid in left if procfs.start_time(pid) is not None]:
+        if anyio.current_time() - begun > within:
+            raise DemoFailed(f"still running: {', '.join(map(str, left))}")
+        await anyio.sleep(0.005)
+    return anyio.current_time() - begun
+
+
+__all__ = ["CONFIG", "DemoServer", "gone"]

@@ -1,0 +1,61 @@
+"""`statehold demo`: a tour of one minute over a real server, with real processes that are really killed.
+
+Everything lives in a temporary folder. Whatever happens, and on Ctrl-C too, no process and no file is left.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+
+import anyio
+from anyio.abc import TaskStatus
+
+from ..main import complain
+from ..parser import FAILURE, INTERRUPTED, OK
+
+Say = Callable[[str], None]
+
+
+class DemoFailed(Exception):
+    """Raised when a step did not show what it should. Its text names the step and says what was found instead."""
+
+
+def demo() -> int:
+    """Give the tour and return the exit code: 0, 1 naming the step that failed, 130 when interrupted."""
+    outcome: list[int] = []
+    anyio.run(_demo, outcome)
+    return outcome[0] if outcome else INTERRUPTED
+
+
+async def _demo(outcome: list[int]) -> None:
+    from .tour import Tour
+
+    failed: DemoFailed | None = None
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(_until_signal, tasks.cancel_scope)
+        try:
+            async with Tour() as tour:
+                await tour.run()
+            outcome.append(OK)
+        except DemoFailed as error:
+            failed = error
+        tasks.cancel_scope.cancel()
+    if failed is not None:
+        outcome.append(complain(f"demo: {failed}", FAILURE))
+
+
+async def _until_signal(
+    scope: anyio.CancelScope, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
+    """End the tour on Ctrl-C and on SIGTERM; its cleanup runs as always."""
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        async for _ in signals:
+            sys.stderr.write("\ninterrupted; cleaning up\n")
+            scope.cancel()
+            return
+
+
+__all__ = ["DemoFailed", "demo"]

@@ -1,0 +1,285 @@
+"""The steps of the demo: what is done, what is shown of it, and what has to come out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import textwrap
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+import anyio
+import httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import CallToolResult, TextContent
+
+from ..output import say
+from .process import DemoServer, gone
+from .run import DemoFailed
+
+STEP_SECONDS = 40.0
+READING_SECONDS = 1.2
+"""Pause between two steps for somebody who watches; none when nobody does."""
+
+
+class Screen:
+    """What the tour prints: plain lines, with a little weight in a terminal that wants it."""
+
+    def __init__(self) -> None:
+        self.watched = sys.stdout.isatty()
+        self._styled = self.watched and not os.environ.get("NO_COLOR")
+        self._width = min(shutil.get_terminal_size().columns, 110)
+
+    def title(self, text: str) -> None:
+        say(f"\n{self._style(text, '1')}")
+
+    def line(self, who: str, did: str, found: object = "") -> None:
+        say(f"   {who:<6}{did:<42}{found}".rstrip())
+
+    def note(self, text: str) -> None:
+        """Show a longer text, with what is worth reading twice in front of it."""
+        lines = textwrap.wrap(text, max(40, self._width - 9), break_long_words=False)
+        say("\n".join(f"         {self._style(line, '36')}" for line in lines))
+
+    def remark(self, text: str) -> None:
+        say("\n".join(f"   {line}" for line in textwrap.wrap(text, max(40, self._width - 3))))
+
+    def _style(self, text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self._styled else text
+
+
+class Tour:
+    """The tour. Entering makes its folder; leaving ends every process and removes the folder."""
+
+    def __init__(self) -> None:
+        self._screen = Screen()
+        self._ids: dict[str, str] = {}
+        self._pids: dict[str, int] = {}
+        self._number = 0
+
+    async def __aenter__(self) -> Self:
+        self._folder = Path(tempfile.mkdtemp(prefix="statehold-demo-"))
+        self._server = DemoServer(self._folder)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._server.aclose()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def run(self) -> None:
+        """Take every step.
+
+        Raises:
+            DemoFailed: naming the step that did not show what it should.
+        """
+        begun = anyio.current_time()
+        self._screen.title("Statehold in a minute")
+        self._screen.remark(
+            "A notebook server that knows nothing of sessions and keeps everything in memory. Two agents, ada and bob, "
+            "whose client opens a new connection for every single call."
+        )
+        for title, step in (
+            ("Start Statehold in front of it", self._start),
+            ("Two sessions, isolated from each other", self._isolate),
+            ("Pause a session and resume it", self._pause),
+            ("Kill the notebook of ada during a call", self._crash),
+            ("Kill Statehold itself", self._restart),
+            ("Clean up", self._clean_up),
+        ):
+            await self._take(title, step)
+        seconds = anyio.current_time() - begun
+        self._screen.title(
+            f"That was all real, in {seconds:.0f} seconds. Now with servers of yours:"
+        )
+        say("   statehold serve --services ~/.cursor/mcp.json     any client's mcpServers file")
+        say("   statehold --help                                  everything else")
+
+    async def _take(self, title: str, step: Any) -> None:
+        self._number += 1
+        if self._screen.watched and self._number > 1:
+            await anyio.sleep(READING_SECONDS)
+        self._screen.title(f"{self._number}. {title}")
+        try:
+            with anyio.fail_after(STEP_SECONDS):
+                await step()
+        except Exception as error:
+            cause = _words(error)
+            words = "\n".join(f"  | {line}" for line in self._server.last_words)
+            raise DemoFailed(f"step {self._number} ({title}) failed: {cause}\n{words}") from error
+
+    # The steps.
+
+    async def _start(self) -> None:
+        await self._server.start()
+        self._screen.line("$", "statehold serve --config notebook.toml", f"pid {self._server.pid}")
+        self._screen.remark(f"It listens on {self._server.url}")
+
+    async def _isolate(self) -> None:
+        for who in ("ada", "bob"):
+            created = _content(await self._call("session_create", name=who))
+            self._ids[who] = created["session_id"]
+            self._screen.line(who, f'session_create(name="{who}")', created["session_id"])
+        await self._use("ada", "write_note", "notes", ["ada was here"], text="ada was here")
+        for who, expected in (("ada", 1), ("ada", 2), ("bob", 1), ("ada", 3)):
+            await self._count(who, expected)
+        await self._use("bob", "write_note", "notes", ["bob's own"], text="bob's own")
+        _check(self._pids["ada"] != self._pids["bob"], "both sessions have one process")
+        ada, bob = self._pids["ada"], self._pids["bob"]
+        self._screen.remark(f"A process for each: {ada} is ada's, {bob} is bob's.")
+
+    async def _pause(self) -> None:
+        paused = _content(await self._call("session_pause", session_id=self._ids["ada"]))
+        _check(paused["status"] == "paused", f"the session is {paused['status']}")
+        await gone([self._pids["ada"]])
+        found = f"{paused['status']}; process {self._pids['ada']} has ended"
+        self._screen.line("ada", "session_pause()", found)
+        await self._count("ada", 1, generation=2)
+        await self._use("ada", "read_notes", "notes", ["ada was here"])
+
+    async def _crash(self) -> None:
+        result = await self._killed_during_a_call(self._pids["ada"])
+        code, _, advice = _text(result).partition("\n")
+        _check(code.startswith("outcome_unknown: "), f"the call was answered with {code}")
+        self._screen.note(code)
+        self._screen.note(advice)
+        await self._count("bob", 2)
+        await self._count("ada", 1, generation=3)
+        await self._use("ada", "read_notes", "notes", ["ada was here"])
+        self._screen.remark(
+            "Bob noticed nothing. Ada was told; nothing was repeated behind her back."
+        )
+
+    async def _killed_during_a_call(self, pid: int) -> CallToolResult:
+        begun, results = anyio.Event(), list[CallToolResult]()
+
+        async def told(progress: float, total: float | None, message: str | None) -> None:
+            begun.set()
+
+        async def think() -> None:
+            async with self._connected() as client:
+                arguments = {"session_id": self._ids["ada"], "seconds": 60}
+                called = await client.call_tool("think", arguments, progress_callback=told)
+                results.append(called)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(think)
+            await begun.wait()
+            self._screen.line("ada", "think(seconds=60)", "thinking ...")
+            os.kill(pid, signal.SIGKILL)
+            self._screen.line("$", f"kill -9 {pid}")
+        return results[0]
+
+    async def _restart(self) -> None:
+        await self._call("session_pause", session_id=self._ids["bob"])
+        self._screen.line("bob", "session_pause()", "paused")
+        killed = self._server.pid
+        await self._server.kill()
+        self._screen.line("$", f"kill -9 {killed}")
+        await gone(self._pids.values())
+        self._screen.line("", "processes that it left behind", "none")
+        await self._server.start()
+        self._screen.line("$", "statehold serve --config notebook.toml", f"pid {self._server.pid}")
+        listed = _content(await self._call("session_list"))["sessions"]
+        found = {session["name"]: session for session in listed}
+        for who in ("ada", "bob"):
+            status = found[who]["status"] if who in found else "not there"
+            _check(status == "paused", f"{who}'s session is {status}")
+            _check(found[who]["session_id"] == self._ids[who], f"{who} has another session")
+            self._screen.line(who, "session_list()", f"{found[who]['session_id']}, paused")
+        await self._use("ada", "read_notes", "notes", ["ada was here"], generation=4)
+        await self._use("bob", "read_notes", "notes", ["bob's own"], generation=2)
+        await self._count("ada", 1)
+
+    async def _clean_up(self) -> None:
+        for who, session in self._ids.items():
+            closed = _content(await self._call("session_close", session_id=session))
+            self._screen.line(who, "session_close()", closed["status"])
+        killed = self._server.pid
+        code = await self._server.stop()
+        _check(code == 0, f"Statehold ended with exit code {code}")
+        await gone([killed, *self._pids.values()])
+        self._screen.line("$", f"kill {killed}", f"exit code {code}, no process left")
+
+    # Calls.
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncGenerator[Client]:
+        """One more connection; not through a proxy that is meant for the world outside."""
+        async with (
+            httpx2.AsyncClient(trust_env=False, timeout=60) as http,
+            Client(streamable_http_client(self._server.url, http_client=http)) as client,
+        ):
+            yield client
+
+    async def _call(self, tool: str, **arguments: Any) -> CallToolResult:
+        async with self._connected() as client:
+            return await client.call_tool(tool, arguments)
+
+    async def _count(self, who: str, expected: int, *, generation: int | None = None) -> None:
+        await self._use(who, "count", "count", expected, generation=generation)
+
+    async def _use(
+        self,
+        who: str,
+        tool: str,
+        key: str,
+        expected: object,
+        *,
+        generation: int | None = None,
+        **arguments: Any,
+    ) -> None:
+        """Call a tool in a session and show the answer; `generation` is given when a note of a new one has to come."""
+        result = await self._call(tool, session_id=self._ids[who], **arguments)
+        content = _content(result)
+        self._pids[who] = content["pid"]
+        given = ", ".join(f'{name}="{value}"' for name, value in arguments.items())
+        self._screen.line(who, f"{tool}({given})", f"{key} = {json.dumps(content[key])}")
+        _check(content[key] == expected, f"{who} should get {expected}")
+        notes = [block.text for block in result.content[:-1] if isinstance(block, TextContent)]
+        for note in notes:
+            self._screen.note(note)
+        if generation is not None:
+            _check(len(notes) == 1, "nobody said that the connection was replaced")
+            _check(f"to {generation};" in notes[0], f"this should be generation {generation}")
+
+
+def _check(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise DemoFailed(otherwise)
+
+
+def _text(result: CallToolResult) -> str:
+    block = result.content[-1]
+    return block.text if isinstance(block, TextContent) else f"a block of type {block.type}"
+
+
+def _content(result: CallToolResult) -> dict[str, Any]:
+    found: object = result.structured_content
+    if result.is_error or not isinstance(found, dict):
+        raise DemoFailed(_text(result))
+    return cast("dict[str, Any]", found)
+
+
+def _words(error: BaseException) -> str:
+    """Return what one exception says, or the first of a group of them."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    if isinstance(error, TimeoutError):
+        return f"it took more than {STEP_SECONDS:g} seconds"
+    return str(error) if isinstance(error, DemoFailed) else f"{type(error).__name__}: {error}"
+
+
+__all__ = ["Tour"]

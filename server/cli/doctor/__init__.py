@@ -1,0 +1,1 @@
+"""`statehold doctor`: checks of the system, the data folder and the browser."""

@@ -1,0 +1,122 @@
+"""What the doctor looks at for the built-in browser: which one it would start, in which sandbox. Starts none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import anyio
+
+from ....tools.browser.config import BrowserConfig
+from ....tools.browser.process.executables import Machine, ffmpeg_path, is_program
+from ....tools.browser.process.find import INSTALL_COMMAND, NoBrowser, find_browser, read_version
+from ....tools.browser.process.install import (
+    can_install,
+    command_by_hand,
+    install_browser,
+    may_install,
+    ways,
+)
+from ....tools.browser.process.sandbox import sandbox, turned_off
+from ...config.model import Config
+from .run import Finding
+
+
+def check_browser(config: Config) -> Iterator[Finding]:
+    """Look for the browser of each service that is one, or for any, when there is no such service."""
+    machine = Machine()
+    services = config.browsers()
+    for name, service in services.items():
+        yield from _service(f"service {name}", service, machine)
+    if not services:
+        yield _unused(machine)
+
+
+def install_missing(config: Config, *, consent: bool, machine: Machine | None = None) -> None:
+    """Install the browsers that services of the configuration lack; without consent, when the user says yes to each.
+
+    Without such a service, the browser that one with default settings would use is installed, only with consent.
+    """
+    machine = machine or Machine()
+    wanted = list(config.browsers().values())
+    if consent and not wanted:
+        wanted = [BrowserConfig()]
+    for service in wanted:
+        if service.remote or not can_install(service, machine):
+            continue
+        try:
+            find_browser(service, machine)
+        except NoBrowser:
+            if consent or _agrees(service, machine):
+                # A failure is told while it happens, and found by the check that follows.
+                with suppress(NoBrowser):
+                    anyio.run(partial(install_browser, config=service, machine=machine))
+
+
+def _agrees(config: BrowserConfig, machine: Machine) -> bool:
+    """Ask the user at the terminal; nobody there means no."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    sys.stderr.write(
+        f"statehold: no browser was found. Install {ways(config, machine)[0].name}? [y/N] "
+    )
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _service(title: str, config: BrowserConfig, machine: Machine) -> Iterator[Finding]:
+    if config.remote:
+        yield Finding(title, "ok", f"a browser at {config.place}")
+        return
+    try:
+        found = find_browser(config, machine)
+    except NoBrowser as error:
+        problem, _, remedy = error.message.rstrip(".").partition(": ")
+        if may_install(config, machine):
+            detail = f"{problem}; it is installed when a session needs it"
+            yield Finding(title, "warn", detail, f"run: {command_by_hand(config, machine)}")
+        elif can_install(config, machine):
+            by_hand = command_by_hand(config, machine)
+            yield Finding(title, "fail", problem, f"run: {INSTALL_COMMAND}, or: {by_hand}")
+        else:
+            yield Finding(title, "fail", problem, remedy)
+        return
+    version = read_version(found)
+    where = found.path or f"the {found.channel} that is installed"
+    if version is None and found.path is not None:
+        yield Finding(title, "fail", f"{where} does not start", "install it again")
+        return
+    kind = "headless shell" if found.shell else found.kind.capitalize()
+    yield Finding(title, "ok", f"{kind} {version or ''} at {where}".replace("  ", " "))
+    yield _sandbox(f"{title} sandbox", config, machine, found.path)
+    if "devtools" in config.caps:
+        yield _videos(f"{title} videos", machine)
+
+
+def _sandbox(title: str, config: BrowserConfig, machine: Machine, path: str | None) -> Finding:
+    if turned_off(config.args):
+        return Finding(title, "warn", "off: `args` says so", "take --no-sandbox out of `args`")
+    found = sandbox(machine, None if path is None else Path(path))
+    if not found.on:
+        detail = f"off: {found.reason}"
+        return Finding(title, "warn", detail, "run statehold as another user, not as root")
+    if found.remedy:
+        return Finding(title, "warn", f"on, {found.reason}", found.remedy)
+    return Finding(title, "ok", f"on, {found.reason}")
+
+
+def _videos(title: str, machine: Machine) -> Finding:
+    if is_program(ffmpeg_path(machine)):
+        return Finding(title, "ok", f"made by {ffmpeg_path(machine)}")
+    return Finding(title, "warn", "need Playwright's ffmpeg", "run: playwright install ffmpeg")
+
+
+def _unused(machine: Machine) -> Finding:
+    try:
+        found = find_browser(BrowserConfig(), machine)
+    except NoBrowser:
+        return Finding("browser", "ok", "not found, and no service needs it")
+    return Finding("browser", "ok", f"{found.path}, and no service uses it")

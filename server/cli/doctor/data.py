@@ -1,0 +1,157 @@
+"""What the doctor looks at in the data folder: permissions, the database, running processes, children left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+
+from ....sessions.errors import StoreUnavailable
+from ....sessions.records import NodeRecord
+from ....sessions.store import SQLStore
+from ....sessions.store.dialect import FILE_NAME
+from ....sessions.store.folder import DAMAGED, LEAST_FREE
+from ....sessions.store.wal import is_orphaned
+from ....tools.processes import procfs
+from ....tools.processes.ledger import Child
+from ...config.model import Config, ConfigError
+from ...gateway.stores import is_made, is_remote, store_of
+from ..nodes import LiveNodes
+from ..output import plural
+from .run import Finding
+
+_LITTLE_SPACE = 200 * 1024 * 1024
+_SHOWN = 5
+
+
+def check_folder(config: Config) -> Iterator[Finding]:
+    """Look at the owner, the permissions and the space of the data folder."""
+    folder = config.data
+    if not folder.exists():
+        yield _may_be_made(folder)
+        return
+    found = folder.stat()
+    if os.name == "posix" and found.st_mode & 0o077:
+        mode = f"{stat.S_IMODE(found.st_mode):04o}"
+        yield Finding(
+            "data folder", "fail", f"{folder}: others may enter ({mode})", f"chmod 700 {folder}"
+        )
+    elif not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        remedy = "run as its owner, or choose another folder with --data"
+        yield Finding("data folder", "fail", f"{folder}: cannot be written", remedy)
+    else:
+        yield Finding("data folder", "ok", str(folder))
+    yield from _open_files(folder)
+    free = shutil.disk_usage(folder).free
+    remedy = "free some space, or choose another folder with --data"
+    if free < LEAST_FREE:
+        yield Finding("disk", "fail", "full", remedy)
+    elif free < _LITTLE_SPACE:
+        yield Finding("disk", "warn", f"{free // 1024 // 1024} MiB free", remedy)
+
+
+def _may_be_made(folder: Path) -> Finding:
+    above = next(parent for parent in folder.parents if parent.exists())
+    if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
+        return Finding("data folder", "ok", f"{folder} (will be made)")
+    remedy = "choose another folder with --data"
+    return Finding("data folder", "fail", f"{folder} cannot be made in {above}", remedy)
+
+
+def _open_files(folder: Path) -> Iterator[Finding]:
+    files = [path for path in folder.glob(f"{FILE_NAME}*") if path.stat().st_mode & 0o077]
+    if os.name == "posix" and files:
+        names = " ".join(str(path) for path in files)
+        yield Finding("data files", "fail", "others may read the database", f"chmod 600 {names}")
+
+
+def check_store(config: Config) -> Iterator[Finding]:
+    """Open the database, have it checked, and count what is in it and who uses it."""
+    for path in sorted(config.data.glob(f"{FILE_NAME}{DAMAGED}*[0-9]")):
+        remedy = f"sqlite3 {path} .dump shows what can be read; remove it when nobody misses it"
+        yield Finding("store", "warn", f"{path.name} was damaged and set aside", remedy)
+    if not is_made(config) and not is_orphaned(config.data / FILE_NAME):
+        yield Finding("store", "ok", "empty")
+        return
+    try:
+        store = store_of(config)
+        problems, refusal, counts, nodes = anyio.run(_ask_store, store)
+    except (StoreUnavailable, ConfigError) as error:
+        yield _refusing(str(error))
+        return
+    for problem in problems:
+        what = "the database" if is_remote(config) else str(config.data / FILE_NAME)
+        yield Finding("store", "fail", problem, f"restore a copy of {what}, or move it away")
+    if refusal is not None:
+        yield _refusing(refusal)
+    elif not problems:
+        open_ones = sum(count for status, count in counts.items() if status != "closed")
+        closed = counts.get("closed", 0)
+        where = f"{store.place}: " if is_remote(config) else ""
+        yield Finding("store", "ok", f"{where}{plural(open_ones, 'open session')}, {closed} closed")
+    yield from anyio.run(_processes, config, nodes)
+
+
+def _refusing(message: str) -> Finding:
+    what, _, advice = message.partition(". ")
+    return Finding("store", "fail", what.rstrip("."), advice or "see the message")
+
+
+async def _ask_store(
+    store: SQLStore,
+) -> tuple[list[str], str | None, dict[str, int], list[NodeRecord]]:
+    async with store:
+        problems = await store.check()
+        refusal = None if problems else await store.check_writes()
+        return problems, refusal, await store.counts(), await store.nodes()
+
+
+async def _processes(config: Config, nodes: list[NodeRecord]) -> list[Finding]:
+    live = LiveNodes(config.data, nodes)
+    await live.look(node.id for node in nodes)
+    running = [node for node in nodes if live.answers(node.id)]
+    silent = [node for node in nodes if not live.answers(node.id) and procfs.start_time(node.pid)]
+    found: list[Finding] = []
+    if running:
+        places = ", ".join(node.address or f"pid {node.pid}" for node in running)
+        found.append(Finding("processes", "ok", f"{len(running)} running: {places}"))
+    for node in silent:
+        remedy = f"look whether process {node.pid} hangs; end it if so"
+        found.append(
+            Finding("processes", "warn", f"{node.address or node.id} does not answer", remedy)
+        )
+    return found
+
+
+def check_children(config: Config) -> Iterator[Finding]:
+    """Look for children that outlived the process that started them."""
+    left = [child for child in _children(config.data) if _is_left(child)]
+    if not left:
+        yield Finding("leftover children", "ok", "none")
+        return
+    shown = ", ".join(f"pid {child.pid} of {child.service}" for child in left[:_SHOWN])
+    more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+    remedy = "start Statehold once with this data folder: it ends them"
+    yield Finding("leftover children", "fail", shown + more, remedy)
+
+
+def _children(data: Path) -> Iterator[Child]:
+    for file in sorted(data.glob("children/*/*.json")):
+        try:
+            yield Child(**json.loads(file.read_text()))
+        except (OSError, ValueError, TypeError):
+            continue
+
+
+def _is_left(child: Child) -> bool:
+    if child.machine != procfs.machine():
+        return False
+    owner = procfs.start_time(child.owner_pid)
+    if child.owner_started is not None and owner == child.owner_started:
+        return False
+    return child.started is not None and procfs.start_time(child.pid) == child.started

@@ -1,0 +1,54 @@
+"""What a command says of the sessions that it is about, besides their names."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from typing import Any, cast
+
+from ...sessions.errors import InvalidArgument
+from ...sessions.records import LABELS
+from ...tools.definition import moment
+from .changes import Refused
+from .parser import USAGE
+
+JSON = dict[str, Any]
+
+
+def chosen(arguments: Namespace) -> JSON:
+    """Return the fields of a filter that a list was asked for.
+
+    Raises:
+        Refused: one is not what it should be.
+    """
+    flags = {label: getattr(arguments, label.removesuffix("_id")) for label in LABELS}
+    labels = {label: value for label, value in flags.items() if value is not None}
+    try:
+        since = moment(arguments.since, "--since")
+    except InvalidArgument as error:
+        raise Refused("usage", error.message, USAGE) from None
+    return {
+        "name_prefix": arguments.name,
+        "labels": labels or None,
+        "metadata": None if arguments.metadata is None else object_of(arguments.metadata),
+        "updated_since": since,
+        "query": arguments.query,
+    }
+
+
+def object_of(text: str) -> JSON:
+    """Read the value of --metadata.
+
+    Raises:
+        Refused: it is no JSON object.
+    """
+    try:
+        found: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Refused("usage", f"--metadata: this is not JSON ({error}); quote it", USAGE) from None
+    if not isinstance(found, dict):
+        raise Refused("usage", "--metadata: should be an object, in braces", USAGE)
+    return cast("JSON", found)
+
+
+__all__ = ["chosen", "object_of"]

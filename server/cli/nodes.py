@@ -1,0 +1,81 @@
+"""What the running processes of a data folder say of the sessions they hold, for the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+
+from ...sessions.lifecycle import Status
+from ...sessions.records import NodeRecord, SessionRecord
+from ...sessions.views import seconds_of
+from ..control.socket import ControlRefused, ControlUnavailable, ask
+
+JSON = dict[str, Any]
+
+LOOK_SECONDS = 3.0
+
+
+class LiveNodes:
+    """The nodes of a store, and what those that answer told when they were looked at."""
+
+    def __init__(self, data: Path, nodes: Iterable[NodeRecord]) -> None:
+        self.folder = data / "nodes"
+        self._nodes = {node.id: node for node in nodes}
+        self._sessions: dict[str, JSON] = {}
+        self._silent: set[str] = set()
+
+    async def look(self, wanted: Iterable[str | None]) -> None:
+        """Ask these nodes, all at once, which sessions they hold."""
+        async with anyio.create_task_group() as tasks:
+            for node in {node for node in wanted if node is not None}:
+                tasks.start_soon(self._look, node)
+
+    async def _look(self, node: str) -> None:
+        try:
+            answer = await ask(self.folder, node, {"op": "list"}, seconds=LOOK_SECONDS)
+        except (ControlRefused, ControlUnavailable):
+            self._silent.add(node)
+            return
+        for session in cast("list[JSON]", answer.get("sessions", [])):
+            self._sessions[str(session.get("session_id"))] = session
+
+    def seen(self, record: SessionRecord) -> SessionRecord:
+        """Return a record with the status and the last use that its owner told."""
+        found = self._sessions.get(record.id, {})
+        if found.get("status") not in list(Status) or record.node is None:
+            return record
+        used = seconds_of(found.get("used_at"))
+        times = {} if used is None else {"used_at": max(used, record.used_at)}
+        return record.model_copy(update={"status": Status(found["status"]), **times})
+
+    def bindings(self, session_id: str) -> list[JSON] | None:
+        """Return the bindings of a session as its owner told them, None when no owner told any."""
+        return cast("list[JSON] | None", self._sessions.get(session_id, {}).get("services"))
+
+    async def stderr(self, record: SessionRecord) -> dict[str, str]:
+        """Ask the owner of a session for the last lines of stderr of its services, by service."""
+        if record.node is None or not self.answers(record.node):
+            return {}
+        request = {"op": "stderr", "session": record.id}
+        try:
+            answer = await ask(self.folder, record.node, request, seconds=LOOK_SECONDS)
+        except (ControlRefused, ControlUnavailable):
+            return {}
+        return cast("dict[str, str]", answer.get("stderr", {}))
+
+    def answers(self, node: str) -> bool:
+        """Whether a node that was looked at answered."""
+        return node in self._nodes and node not in self._silent
+
+    def place(self, node: str | None) -> str | None:
+        """Say where a session is open, None for nowhere."""
+        if node is None:
+            return None
+        found = self._nodes.get(node)
+        if found is None:
+            return "a process that is gone"
+        where = found.address or f"pid {found.pid}"
+        return f"{where} (does not answer)" if node in self._silent else where

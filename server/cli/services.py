@@ -1,0 +1,155 @@
+"""`statehold services`: which services are configured, and whether they start."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ...tools.browser.config import BrowserConfig
+from ...tools.upstream.redaction import Secrets
+from ..config.model import Config, ConfigError, ServiceConfig
+from .main import complain
+from .output import say, say_json, table
+from .parser import FAILURE, OK
+
+if TYPE_CHECKING:
+    from ...sessions.services import ToolSpec
+    from ...tools.upstream.service import Check
+
+JSON = dict[str, Any]
+
+_AT_ONCE = 4
+
+
+def run(config: Config, arguments: Namespace) -> int:
+    """Run one action and return its exit code."""
+    if not config.services:
+        complain("no services are configured; add [services.NAME] to --config, or give --services")
+    if arguments.action == "list":
+        return _list(config, json=arguments.json)
+    return _check(config, arguments)
+
+
+def _list(config: Config, *, json: bool) -> int:
+    found = [_described(name, service) for name, service in config.services.items()]
+    if json:
+        say_json({"services": found})
+    elif found:
+        head = ("NAME", "TRANSPORT", "TARGET", "PREFIX", "SCOPE", "PAUSE", "CONNECT", "")
+        keys = ("name", "transport", "target", "prefix", "scope", "pause", "connect")
+        say(
+            table(
+                head,
+                [
+                    (*(service[key] for key in keys), "disabled" if service["disabled"] else "")
+                    for service in found
+                ],
+            )
+        )
+    return OK
+
+
+def _described(name: str, service: ServiceConfig) -> JSON:
+    """Return what may be shown of a service: of its environment and headers the names only."""
+    from ...tools.upstream.service import transport_of
+
+    if isinstance(service, BrowserConfig):
+        return _described_browser(name, service)
+
+    target = " ".join([service.command, *service.args]) if service.command else service.url or ""
+    return {
+        "name": name,
+        "transport": transport_of(service),
+        "target": Secrets.of(service).redact(target),
+        "env": sorted(service.env),
+        "headers": sorted(service.headers),
+        "prefix": service.prefix,
+        "scope": service.scope,
+        "pause": service.pause or ("snapshot" if service.recipe else "keep"),
+        "connect": service.connect,
+        "disabled": service.disabled,
+    }
+
+
+def _described_browser(name: str, service: BrowserConfig) -> JSON:
+    """The same of the built-in browser; the address of one elsewhere may hold a key."""
+    return {
+        "name": name,
+        "transport": "browser",
+        "target": service.place,
+        "env": [],
+        "headers": sorted(service.cdp_headers),
+        "prefix": service.prefix,
+        "scope": "session",
+        "pause": "snapshot",
+        "connect": service.connect,
+        "disabled": service.disabled,
+    }
+
+
+def _check(config: Config, arguments: Namespace) -> int:
+    wanted = config.enabled()
+    for name in arguments.wanted:
+        if name not in wanted:
+            known = ", ".join(wanted) or "none"
+            raise ConfigError(f"{name}: is not an enabled service; there are: {known}")
+    if arguments.wanted:
+        wanted = {name: wanted[name] for name in arguments.wanted}
+    checks = anyio.run(_checked, config, wanted)
+    if arguments.json:
+        say_json({"services": [asdict(check) for check in checks]})
+    elif checks:
+        head = ("NAME", "", "TRANSPORT", "PROTOCOL", "SERVER", "TOOLS", "TOOK", "ERROR")
+        say(table(head, [_row(check) for check in checks]))
+        for check in checks:
+            if check.renamed is not None:
+                say(f"{check.service}: {check.renamed}")
+    return OK if all(check.ok for check in checks) else FAILURE
+
+
+async def _checked(config: Config, wanted: Mapping[str, ServiceConfig]) -> list[Check]:
+    """Start them, a few at a time, in folders of their own that are removed again."""
+    from ...tools.processes.ledger import Ledger
+    from ..gateway.services import service_of
+    from ..gateway.tool_names import configured_renames
+
+    found: dict[str, Check] = {}
+    tools: dict[str, Sequence[ToolSpec]] = {}
+    slots = anyio.Semaphore(_AT_ONCE)
+    ledger = Ledger(None)
+    apart = config.model_copy(update={"ephemeral": True})
+
+    async def check(name: str, service: ServiceConfig) -> None:
+        async with slots:
+            opened = service_of(name, service, apart, ledger, alone=True)
+            found[name] = await opened.check()
+            if found[name].ok:
+                tools[name] = await opened.tools()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for name, service in wanted.items():
+                tasks.start_soon(check, name, service)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await ledger.aclose()
+    renames = configured_renames(config, tools)
+    return [replace(found[name], renamed=renames.get(name)) for name in wanted]
+
+
+def _row(check: Check) -> tuple[Any, ...]:
+    server = f"{check.server.get('name', '')} {check.server.get('version', '')}".strip()
+    return (
+        check.service,
+        "ok" if check.ok else "fail",
+        check.transport,
+        check.protocol_version,
+        server,
+        check.tools if check.ok else None,
+        f"{check.seconds:.1f} s",
+        check.error,
+    )

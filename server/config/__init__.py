@@ -1,0 +1,1 @@
+"""The settings: their model, their sources and the messages about wrong ones."""

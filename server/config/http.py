@@ -1,0 +1,64 @@
+"""The bounds of the HTTP face: connections, bodies, answers that are not read, transport sessions and replay."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from .types import Bytes, Count, Section, SomeSeconds
+
+
+class HttpSettings(Section):
+    """What clients may take of `statehold serve`."""
+
+    connections: Annotated[Count, Field(ge=1)] = Field(
+        default=10_000,
+        description="Client connections at a time; fewer where `reserved_files` leaves less. At the limit the longest idle "
+        "connection of the address with the most is closed.",
+    )
+    connections_per_address: Count = Field(
+        default=0,
+        description="Client connections of one address at a time. 0: half of `connections`. Raise it behind a proxy, whose "
+        "address all clients share.",
+    )
+    reserved_files: Count = Field(
+        default=512,
+        description="Open files kept from client connections, for the store and the sessions; at most half of what the "
+        "system allows this process.",
+    )
+    body_seconds: SomeSeconds = Field(
+        default=60.0,
+        description="Longest time the body of a request may take; then its connection is closed.",
+    )
+    write_seconds: SomeSeconds = Field(
+        default=60.0,
+        description="Longest time a client may read nothing of an answer; then its connection is closed.",
+    )
+    unsent_bytes: Annotated[Bytes, Field(ge=1 << 20)] = Field(
+        default=64 << 20,
+        description="Bytes of answers that one caller may leave unread; the connection that exceeds it is closed.",
+    )
+    transport_sessions: Annotated[Count, Field(ge=1)] = Field(
+        default=10_000,
+        description="Transport sessions (`Mcp-Session-Id`) of older clients. At the limit the longest idle one of the "
+        "caller with the most ends.",
+    )
+    transport_sessions_per_principal: Annotated[Count, Field(ge=1)] = Field(
+        default=1000,
+        description="Transport sessions of one caller. At the limit its longest idle one ends.",
+    )
+    replay_events: Count = Field(
+        default=256,
+        description="Events of a transport session kept for a client that reconnects with `Last-Event-ID`. 0: none.",
+    )
+    replay_bytes: Bytes = Field(
+        default=8 << 20,
+        description="Bytes of such events that are kept of all transport sessions of one caller.",
+    )
+    replay_bytes_total: Bytes = Field(
+        default=64 << 20, description="Bytes of such events that are kept in total."
+    )
+
+
+__all__ = ["HttpSettings"]

@@ -1,0 +1,321 @@
+"""Where the settings come from: flags, then `STATEHOLD_*`, then the TOML file, then a client's file, then the defaults.
+
+Every mistake ends as one ConfigError, which says which of these holds it, under which name, and what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+
+from ...tools.browser.config import BrowserConfig
+from ...tools.processes.procfs import MARK
+from ...tools.upstream.config import UpstreamConfig
+from .client_files import expand, read_services, read_text, transport_name
+from .messages import Layer, describe, nearest
+from .model import Config, ConfigError
+
+JSON = dict[str, Any]
+
+PREFIX = "STATEHOLD_"
+CONFIG_VARIABLE = "STATEHOLD_CONFIG"
+SERVICES_VARIABLE = "STATEHOLD_SERVICES_FILE"
+
+_OTHER = frozenset({CONFIG_VARIABLE, SERVICES_VARIABLE, MARK})
+# Kubernetes puts these into every pod beside a Service that is called "statehold".
+_FOREIGN = re.compile(r"STATEHOLD(_\w+)?_(SERVICE_(HOST|PORT\w*)|PORT_\d+_\w+)$")
+
+
+_WITH_VARIABLES = (
+    *("command", "args", "env", "cwd", "url", "headers"),
+    *("executable", "cdp_endpoint", "cdp_headers", "ws_endpoint", "init_script"),
+    *("allow", "block", "proxy", "uploads", "key"),
+)
+"""The settings of a service in which variables are replaced."""
+
+
+class _Environment(BaseSettings, Config):  # pyright: ignore[reportIncompatibleVariableOverride]
+    """Config as pydantic-settings sees it; only ever used to read the environment."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True
+    )
+
+
+class _EnvironmentSource(EnvSettingsSource):
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        """Take what is not JSON as it is: `a,b` is a list to us, and the model has the better words for a mistake."""
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+
+
+def load(
+    *,
+    config: str | Path | None = None,
+    services: str | Path | None = None,
+    flags: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """Read the settings from everywhere they may stand.
+
+    Raises:
+        ConfigError: for the first thing that is wrong.
+    """
+    environ = os.environ if environ is None else environ
+    _refuse_unknown(environ)
+    config_named_by = "--config" if config else CONFIG_VARIABLE
+    config = config or environ.get(CONFIG_VARIABLE)
+    services = services or environ.get(SERVICES_VARIABLE)
+    layers = [
+        Layer("flags", Path.cwd(), dict(flags or {})),
+        Layer("environment", Path.cwd(), _from_environment(environ)),
+    ]
+    if config:
+        path = Path(config).expanduser().absolute()
+        layers.append(Layer(str(config), path.parent, _from_toml(path, config_named_by)))
+    if services:
+        path = Path(services).expanduser().absolute()
+        layers.append(Layer(str(services), path.parent, {"services": read_services(path)}))
+    return _validated(_merged(layers, environ), layers)
+
+
+def _validated(values: JSON, layers: list[Layer]) -> Config:
+    try:
+        found = Config.model_validate(values)
+    except ValidationError as error:
+        message = describe(error, layers)
+    else:
+        message = _wrong_path(found, layers)
+        if message is None:
+            return found
+    # Raised outside of the handler: a chained validation error would show its input, secrets included.
+    raise ConfigError(message)
+
+
+def _from_environment(environ: Mapping[str, str]) -> JSON:
+    source = _EnvironmentSource(_Environment)
+    source.env_vars = {key.lower(): value for key, value in environ.items() if value}
+    found = source()
+    services = found.get("services")
+    if isinstance(services, dict):
+        for name, service in cast(JSON, services).items():
+            _refuse_lowered(name, service, environ)
+    return found
+
+
+def _refuse_lowered(name: str, service: object, environ: Mapping[str, str]) -> None:
+    """Variables are read without regard to case, which the names inside of `env` and `headers` would not survive."""
+    if not isinstance(service, dict):
+        return
+    for key in ("env", "headers", "cdp_headers"):
+        start = f"{PREFIX}services__{name}__{key}__".upper()
+        if any(variable.upper().startswith(start) for variable in environ):
+            raise ConfigError(
+                f"{start}*: cannot be given one by one; write {key} in the file and use ${{VARIABLE}} in it"
+            )
+
+
+def _refuse_unknown(environ: Mapping[str, str]) -> None:
+    known = {f"{PREFIX}{name}".upper() for name in Config.model_fields}
+    for variable, value in environ.items():
+        name = variable.upper()
+        if not name.startswith(PREFIX) or name.split("__")[0] in known:
+            continue
+        if name in _OTHER or _FOREIGN.match(name):
+            continue
+        if name == "STATEHOLD_PORT" and "://" in value:
+            continue
+        key = name.removeprefix(PREFIX).lower().replace("__", ".")
+        hint = nearest(key, Layer("environment", Path(), {}))
+        raise ConfigError(f"{variable}: is not a setting; {hint or 'see docs/configuration.md'}")
+
+
+def _from_toml(path: Path, named_by: str) -> JSON:
+    text = read_text(path, named_by)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        remedy = (
+            "it looks like JSON: give a client's file as --services"
+            if text.lstrip().startswith("{")
+            else "correct the TOML"
+        )
+        place = re.search(r"\(at (?:line (\d+), column (\d+)|end of document)\)", str(error))
+        where = f"line {place[1]}, column {place[2]}" if place and place[1] else "end of file"
+        problem = str(error).split(" (at ")[0]
+        raise ConfigError(f"{path}: {where}: {problem}; {remedy}") from None
+
+
+def _merged(layers: list[Layer], environ: Mapping[str, str]) -> JSON:
+    """Merge from the strongest to the weakest, so that what is overridden needs no variable and no path."""
+    result: JSON = {}
+    for layer in layers:
+        _fill(result, _with_paths(layer, environ))
+        services = layer.values.get("services")
+        if isinstance(services, dict):
+            into = result.setdefault("services", {})
+            for name, service in cast(JSON, services).items():
+                if isinstance(into, dict):
+                    _merge_service(cast(JSON, into), name, service, layer, environ)
+        elif services is not None:
+            result.setdefault("services", services)
+    return result
+
+
+def _fill(into: JSON, values: JSON) -> None:
+    """Add what is not there yet, table by table."""
+    for key, value in values.items():
+        if isinstance(value, dict) and isinstance(into.setdefault(key, {}), dict):
+            _fill(into[key], cast(JSON, value))
+        else:
+            into.setdefault(key, value)
+
+
+def _with_paths(layer: Layer, environ: Mapping[str, str]) -> JSON:
+    values = {key: value for key, value in layer.values.items() if key != "services"}
+    if isinstance(values.get("data"), str):
+        values["data"] = str(layer.path(values["data"]))
+    server = values.get("server")
+    if isinstance(server, dict) and isinstance(tokens := cast(JSON, server).get("tokens"), str):
+        values["server"] = {**server, "tokens": str(layer.path(tokens))}
+    if isinstance(store := values.get("store"), dict):
+        store = values["store"] = dict(cast(JSON, store))
+        if isinstance(file := store.get("url_file"), str):
+            store["url_file"] = str(layer.path(file))
+        if "url" in store:
+            store["url"] = expand(store["url"], f"{layer.name}: store.url", layer.base, environ)
+    return values
+
+
+def _merge_service(
+    into: JSON, name: str, service: object, layer: Layer, environ: Mapping[str, str]
+) -> None:
+    if not isinstance(service, dict):
+        into.setdefault(name, service)
+        return
+    ours = into.setdefault(name, {})
+    if not isinstance(ours, dict):
+        return
+    ours = cast(JSON, ours)
+    left = _left_over(_with_type(cast(JSON, service)), ours)
+    if not _is_true(ours.get("disabled", left.get("disabled"))):
+        where = f"{layer.name}: services.{name}"
+        for key in _WITH_VARIABLES:
+            if key in left:
+                left[key] = expand(left[key], f"{where}.{key}", layer.base, environ)
+        _resolve(left, layer)
+    _fill(ours, left)
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() in ("true", "1", "yes", "on")
+
+
+def _with_type(service: JSON) -> JSON:
+    found = dict(service)
+    if "transport" in found and "type" not in found:
+        found["type"] = found.pop("transport")
+    if isinstance(found.get("type"), str):
+        found["type"] = transport_name(found["type"])
+    return found
+
+
+def _left_over(service: JSON, ours: JSON) -> JSON:
+    left: JSON = {}
+    for key, value in service.items():
+        if (
+            key in ("env", "headers", "cdp_headers")
+            and isinstance(value, dict)
+            and isinstance(ours.get(key), dict)
+        ):
+            left[key] = {k: v for k, v in cast(JSON, value).items() if k not in ours[key]}
+        elif key not in ours:
+            left[key] = value
+    return left
+
+
+def _resolve(service: JSON, layer: Layer) -> None:
+    cwd = service.get("cwd")
+    if isinstance(cwd, str) and not cwd.startswith("{dir}"):
+        service["cwd"] = str(layer.path(cwd))
+    command = service.get("command")
+    if isinstance(command, str) and not command.startswith("{dir}"):
+        service["command"] = _program(command, layer)
+    if isinstance(service.get("executable"), str):
+        service["executable"] = _program(service["executable"], layer)
+    if isinstance(service.get("init_script"), str):
+        service["init_script"] = str(layer.path(service["init_script"]))
+    uploads = service.get("uploads")
+    if isinstance(uploads, str):
+        uploads = [part.strip() for part in uploads.split(",") if part.strip()]
+    if isinstance(uploads, list) and all(isinstance(u, str) for u in cast("list[Any]", uploads)):
+        service["uploads"] = [str(layer.path(folder)) for folder in cast("list[str]", uploads)]
+
+
+def _program(command: str, layer: Layer) -> str:
+    """Return a path as an absolute one; a mere name is looked for when it is started."""
+    found = os.sep in command or command.startswith("~")
+    return str(layer.path(command)) if found else command
+
+
+def _filled_later(path: str) -> bool:
+    """Whether it names a place that every session has for itself."""
+    return any(name in path for name in ("{dir}", "{session_id}", "{session_name}"))
+
+
+def _wrong_path(config: Config, layers: list[Layer]) -> str | None:
+    def at(*key: str) -> str:
+        return next((layer.spell(key) for layer in layers if layer.has(key)), ".".join(key))
+
+    above = next(path for path in (config.data, *config.data.parents) if path.exists())
+    if not above.is_dir():
+        return (
+            f"{at('data')}: {above} is not a folder; give a folder, it is made when it is missing"
+        )
+    tokens = config.server.tokens
+    if tokens is not None and not tokens.is_file():
+        return f"{at('server', 'tokens')}: there is no such file; make it, or correct the path"
+    for name, service in config.services.items():
+        if service.disabled:
+            continue
+        found = (
+            _wrong_path_of_browser(service)
+            if isinstance(service, BrowserConfig)
+            else _wrong_path_of_upstream(service)
+        )
+        if found is not None:
+            return f"{at('services', name, found[0])}: {found[1]}"
+    return None
+
+
+def _wrong_path_of_upstream(service: UpstreamConfig) -> tuple[str, str] | None:
+    cwd = service.cwd
+    if cwd and not _filled_later(cwd) and not Path(cwd).is_dir():
+        return "cwd", f"there is no folder {cwd}; make it, or correct the path"
+    command = service.command
+    if command and os.sep in command and not _filled_later(command) and not Path(command).is_file():
+        return "command", f"there is no program {command}; correct the path"
+    return None
+
+
+def _wrong_path_of_browser(service: BrowserConfig) -> tuple[str, str] | None:
+    program = service.executable
+    if program and os.sep in program and not Path(program).is_file():
+        return "executable", f"there is no program {program}; correct the path, or leave it out"
+    if service.init_script and not Path(service.init_script).is_file():
+        return "init_script", f"there is no file {service.init_script}; correct the path"
+    for folder in service.uploads:
+        if not Path(folder).is_dir():
+            return "uploads", f"there is no folder {folder}; make it, or correct the path"
+    return None

@@ -1,0 +1,162 @@
+"""The words for a wrong setting: one line that says where it stands, what is wrong and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from ...tools.browser.config import BrowserConfig
+from ...tools.upstream.config import UpstreamConfig
+from .model import BROWSER_TAG, UPSTREAM_TAG, Config
+
+FLAGS = {
+    "data": "--data",
+    "ephemeral": "--ephemeral",
+    "toolsets": "--toolsets",
+    "server.session": "--session",
+    "server.auto_session": "--auto-session",
+    "server.host": "--host",
+    "server.port": "--port",
+    "server.tokens": "--token-file",
+    "server.session_header": "--session-header",
+    "log.level": "--log-level",
+    "log.format": "--log-format",
+}
+"""Which flag gives which setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One place settings come from: its name, the folder its paths are relative to, and what it holds."""
+
+    name: str
+    base: Path
+    values: dict[str, Any]
+
+    def path(self, value: str) -> Path:
+        return self.base / Path(value).expanduser()
+
+    def has(self, key: tuple[Any, ...]) -> bool:
+        found: Any = self.values
+        for part in key:
+            if isinstance(found, list) and isinstance(part, int):
+                return part < len(cast(list[Any], found))
+            if not isinstance(found, dict) or part not in found:
+                return isinstance(part, int)
+            found = cast(dict[Any, Any], found)[part]
+        return True
+
+    def spell(self, key: tuple[Any, ...]) -> str:
+        """Return how a reader finds the setting there."""
+        names = [part for part in key if isinstance(part, str)]
+        if self.name == "flags":
+            return FLAGS.get(".".join(names), ".".join(names))
+        if self.name == "environment":
+            return f"STATEHOLD_{'__'.join(names)}".upper()
+        return f"{self.name}: {'.'.join(str(part) for part in key)}"
+
+
+def describe(error: ValidationError, layers: list[Layer]) -> str:
+    """Return the first mistake in one line. Values of `services` and `store` are not shown: they may be secret."""
+    # A wrong name explains the errors that follow from it, so it goes first.
+    details = sorted(error.errors(include_url=False), key=lambda d: d["type"] != "extra_forbidden")
+    first = details[0]
+    context = first.get("ctx", {})
+    field = context.get("field")
+    place = [part for part in first["loc"] if part not in (BROWSER_TAG, UPSTREAM_TAG)]
+    key: tuple[Any, ...] = context.get("key") or (*place, *((field,) if field else ()))
+    layer = next((layer for layer in layers if layer.has(key)), Layer("settings", Path(), {}))
+    text = f"{layer.spell(key)}: {_problem(first, key, layer, BROWSER_TAG in first['loc'])}"
+    if len(details) > 1:
+        text += f" (and {len(details) - 1} more)"
+    return " ".join(text.split())
+
+
+def _problem(
+    detail: ErrorDetails, key: tuple[Any, ...], layer: Layer, of_browser: bool = False
+) -> str:
+    if detail["type"] == "statehold":
+        return detail["msg"]
+    if detail["type"] == "extra_forbidden":
+        hint = nearest(".".join(str(part) for part in key), layer, of_browser=of_browser)
+        return f"is not a setting; {hint or 'remove it, or see docs/configuration.md'}"
+    problem = detail["msg"].replace("Input should", "should", 1)
+    problem = problem[:1].lower() + problem[1:]
+    if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        problem = "should be a table of settings"
+    if key[0] in ("services", "store"):
+        return f"{problem}; correct it"
+    return f"{problem}, found {_short(detail['input'])}; {_remedy(key)}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _remedy(key: tuple[Any, ...]) -> str:
+    found: Any = Config.model_construct()
+    try:
+        for part in key:
+            found = getattr(found, part) if isinstance(part, str) else found
+    except AttributeError:
+        return "correct it"
+    if isinstance(found, BaseModel):
+        return "see docs/configuration.md"
+    if isinstance(found, float):
+        found = f"{found:g}"
+    if isinstance(found, list):
+        found = ",".join(str(part) for part in cast(list[Any], found)) or "empty"
+    return f"the default is {found}"
+
+
+def nearest(key: str, layer: Layer, *, of_browser: bool = False) -> str | None:
+    """Return a question that names the nearest right key, spelled as in its layer."""
+    names = setting_names()
+    parts = key.split(".")
+    if parts[0] == "services" and len(parts) > 2:
+        kind = _OF_BROWSER if of_browser else _OF_UPSTREAM
+        prefix = ".".join(parts[:2])
+        names = [f"{prefix}.{n.removeprefix(kind)}" for n in names if n.startswith(kind)]
+    found = difflib.get_close_matches(key, names, n=1, cutoff=0.75) or [
+        name for name in names if name.rsplit(".", 1)[-1] == parts[-1] and "." in name
+    ]
+    if not found:
+        found = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
+    if not found:
+        return None
+    spelled = layer.spell(tuple(found[0].split("."))).removeprefix(f"{layer.name}: ")
+    return f"did you mean {spelled}?"
+
+
+_OF_UPSTREAM = "services.NAME."
+_OF_BROWSER = "services.browser."
+
+
+def setting_names() -> list[str]:
+    """Return the dotted name of every setting; NAME stands for the name of a service that is an MCP server."""
+    services = [*_names(UpstreamConfig, _OF_UPSTREAM), *_names(BrowserConfig, _OF_BROWSER)]
+    return [*_names(Config, ""), *services]
+
+
+def _names(model: type[BaseModel], prefix: str) -> list[str]:
+    names: list[str] = []
+    for name, info in model.model_fields.items():
+        inner = None if name == "services" else _model_in(info.annotation)
+        if inner is None:
+            names.append(prefix + name)
+        else:
+            names += [prefix + name, *_names(inner, f"{prefix}{name}.")]
+    return names
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    """Return the model that an annotation such as `dict[str, Model]` or `Model | None` holds."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((m for a in get_args(annotation) if (m := _model_in(a)) is not None), None)

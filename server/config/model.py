@@ -1,0 +1,504 @@
+"""The settings of one Statehold process: what can be configured, its defaults, and the rules between settings.
+
+A Config is a value. `config_load.load` builds it from flags, environment and files; code and tests may construct it
+directly, which reads neither. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast, get_args
+
+from platformdirs import user_data_dir
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    SecretStr,
+    Tag,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from ...sessions.policy import JournalLimits, Policy
+from ...sessions.records import Timeouts
+from ...tools.browser.config import BrowserConfig
+from ...tools.upstream.config import UpstreamConfig
+from .http import HttpSettings
+from .secrets import secrets_of
+from .types import (
+    Bytes,
+    Count,
+    Name,
+    NameOrNone,
+    Names,
+    Seconds,
+    Section,
+    SomeSeconds,
+    not_bool,
+    split,
+)
+
+Toolset = Literal["core", "lifecycle", "state", "history", "branch", "admin"]
+FIRST_CONNECT_SECONDS = 120.0
+"""How long the first start of a command may take by default: `npx` and `uvx` download what they start."""
+
+TOOLSETS: tuple[Toolset, ...] = get_args(Toolset)
+DEFAULT_PORT = 8931
+
+
+class ConfigError(Exception):
+    """Raised when a setting is wrong. Its text is one line: what is wrong, where, and what to do. No secret is in it."""
+
+
+BROWSER = "browser"
+"""The name under which a service without `command` and `url` is the built-in browser."""
+UPSTREAM_TAG, BROWSER_TAG = "<upstream>", "<browser>"
+"""How the place of a mistake says of what kind the service is; no key is spelled so."""
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, dict):
+        kind = cast("dict[str, Any]", value).get("type")
+        return BROWSER_TAG if kind == "browser" else UPSTREAM_TAG
+    return BROWSER_TAG if isinstance(value, BrowserConfig) else UPSTREAM_TAG
+
+
+ServiceConfig = Annotated[
+    Annotated[UpstreamConfig, Tag(UPSTREAM_TAG)] | Annotated[BrowserConfig, Tag(BROWSER_TAG)],
+    Discriminator(_kind),
+]
+
+
+class TimeoutSettings(Section):
+    """How long things last."""
+
+    idle: Seconds = Field(
+        default=900.0,
+        description="Idle time after which a session is paused (see `on_idle`). 0: never.",
+    )
+    paused: Seconds = Field(
+        default=86_400.0, description="Time paused after which a session is closed. 0: never."
+    )
+    lifetime: Seconds = Field(
+        default=604_800.0,
+        description="Age at which a session is closed, whatever it does. 0: never, refused when callers are "
+        "unauthenticated over an address that is not loopback.",
+    )
+    max_idle: Seconds = Field(
+        default=86_400.0, description="Longest `idle_seconds` a caller may ask for. 0: any."
+    )
+    max_paused: Seconds = Field(
+        default=2_592_000.0, description="Longest `paused_seconds` a caller may ask for. 0: any."
+    )
+    max_lifetime: Seconds = Field(
+        default=2_592_000.0, description="Longest `lifetime_seconds` a caller may ask for. 0: any."
+    )
+    retention: Seconds = Field(
+        default=604_800.0,
+        description="How long the record and journal of a closed session are kept before they are purged. 0: for ever.",
+    )
+    call: SomeSeconds = Field(
+        default=300.0,
+        description="Longest duration of one tool call. A service may set its own `call_seconds`.",
+    )
+    connect: SomeSeconds = Field(
+        default=30.0,
+        description="Longest time to open a connection. A service may set its own `connect_seconds`.",
+    )
+    close_grace: Annotated[Seconds, Field(le=3600)] = Field(
+        default=5.0,
+        description="Time running calls get to finish when their session is closed or the process stops.",
+    )
+
+    def session(self) -> Timeouts:
+        """Return the clocks of a session whose caller asks for nothing."""
+        return Timeouts(idle=self.idle, paused=self.paused, lifetime=self.lifetime)
+
+    def maximum(self) -> Timeouts:
+        """Return the longest clocks a caller may ask for, never below the defaults. 0: no maximum."""
+
+        def longest(default: float, most: float) -> float:
+            return 0.0 if default == 0 or most == 0 else max(default, most)
+
+        return Timeouts(
+            idle=longest(self.idle, self.max_idle),
+            paused=longest(self.paused, self.max_paused),
+            lifetime=longest(self.lifetime, self.max_lifetime),
+        )
+
+
+class LimitSettings(Section):
+    """How much there may be of everything."""
+
+    live_sessions: Annotated[Count, Field(ge=1)] = Field(
+        default=100,
+        description="Sessions with live connections at a time. At the limit an idle session is paused: one of the caller's, "
+        "or one of another caller that can be saved.",
+    )
+    live_per_principal: Count = Field(
+        default=0,
+        description="How many of them one caller may have. 0: with `server.tokens`, three times as many as are free, so "
+        "75 of 100 when alone; without, all.",
+    )
+    sessions_per_principal: Count = Field(
+        default=1000, description="Open sessions one caller may have. 0: no limit."
+    )
+    stored_bytes_per_principal: Bytes = Field(
+        default=4 << 30,
+        description="Bytes that the sessions of one caller, closed ones included, may take (states, snapshots, journals, "
+        "results, and files below the data folder), measured in the background at most once a minute. Past it new sessions "
+        "and larger states get `session_limit`; calls go on, with their journal and snapshots. 0: no limit.",
+    )
+    free_disk_bytes: Bytes = Field(
+        default=100 << 20,
+        description="Bytes that stay free on the disk of the data folder. With less, new sessions and larger states get "
+        "`session_limit`, and calls of open sessions go on. 0: none.",
+    )
+    calls_per_session: Annotated[Count, Field(ge=1)] = Field(
+        default=1000,
+        description="Calls of one session in flight at a time; more get `session_busy`.",
+    )
+    queue: Count = Field(
+        default=1000,
+        description="Calls that may wait for a live connection when none can be paused. Callers are served in turn.",
+    )
+    queue_per_principal: Count = Field(
+        default=0,
+        description="How many of them one caller may have. 0: with `server.tokens`, three times as many as are free; "
+        "without, all.",
+    )
+    queue_seconds: Seconds = Field(
+        default=30.0, description="Longest wait in that queue; then the call gets `session_limit`."
+    )
+
+
+class JournalSettings(Section):
+    """How much the journals of sessions may take, and what is kept for repeated operation ids."""
+
+    entries: Annotated[Count, Field(ge=100)] = Field(
+        default=100_000,
+        description="Entries of one session. Past it the oldest become one entry that counts them.",
+    )
+    bytes: Annotated[Bytes, Field(ge=100_000)] = Field(
+        default=64 << 20, description="Bytes the entries of one session may take; past it as well."
+    )
+    entry_bytes: Annotated[Bytes, Field(ge=256, le=1 << 20)] = Field(
+        default=4096, description="How much of the arguments of a call an entry keeps."
+    )
+    receipts: Annotated[Count, Field(ge=1)] = Field(
+        default=10_000,
+        description="Operation ids one session may use; a call with one more gets `session_limit`.",
+    )
+    receipt_bytes: Bytes = Field(
+        default=8 << 20,
+        description="Largest result kept for a repeat of its operation id; a repeat of a larger one gets "
+        "`outcome_unknown`.",
+    )
+    receipts_bytes: Bytes = Field(
+        default=256 << 20,
+        description="What all results kept for one session may take; past it a call with an operation id gets "
+        "`session_limit`.",
+    )
+
+
+class StoreSettings(Section):
+    """Where sessions are kept: by default in a file in the data folder."""
+
+    url: SecretStr | None = Field(
+        default=None,
+        description="Database of PostgreSQL or MariaDB: `postgresql://USER@HOST/DATABASE`, `mysql://USER@HOST/DATABASE`. "
+        "Write a password in it as `${NAME}` of an environment variable.",
+    )
+    url_file: Path | None = Field(
+        default=None, description="File that holds such a URL, and nothing else."
+    )
+
+
+class RecoverySettings(Section):
+    """What happens after a live connection was lost."""
+
+    attempts: Annotated[Count, Field(le=1000)] = Field(
+        default=3,
+        description="Attempts to open a lost connection again. After them the session is closed; where "
+        "all that was lost is saved, the next call tries again instead. 0: only `session_restart` does.",
+    )
+    backoff: list[Seconds] = Field(
+        default=[0.2, 1.0, 5.0],
+        min_length=1,
+        description="Wait before each attempt; the last one repeats.",
+    )
+
+
+class ServerSettings(Section):
+    """The face to callers. Host, port, names and tokens matter to `statehold serve` only."""
+
+    host: str = Field(
+        default="127.0.0.1",
+        min_length=1,
+        description="Address to listen on. Anything but loopback needs `tokens`.",
+    )
+    port: Annotated[int, BeforeValidator(not_bool), Field(ge=0, le=65_535)] = Field(
+        default=DEFAULT_PORT, description="Port to listen on. 0: any free one."
+    )
+    allowed_hosts: Names = Field(
+        default_factory=list[str],
+        description="Values of the Host header to accept besides the address itself, such as `mcp.example.org` or "
+        "`mcp.example.org:*`.",
+    )
+    allowed_origins: Names = Field(
+        default_factory=list[str],
+        description="Values of the Origin header to accept, such as `https://app.example.org`.",
+    )
+    tokens: Path | None = Field(
+        default=None,
+        description="File of static bearer tokens, readable by its owner only. With it every HTTP request needs one.",
+    )
+    session_header: bool = Field(
+        default=False,
+        description="Mark `session_id` with `x-mcp-header`, so that clients of 2026-07-28 also send it as the header "
+        "`Mcp-Param-Session-Id`, by which a proxy can route the calls of a session to one node.",
+    )
+    session: Name | None = Field(
+        default=None,
+        description="Name of the one session of a pinned server: tools have no `session_id` argument and every call goes "
+        "to it.",
+    )
+    auto_session: bool = Field(
+        default=False,
+        description="Give each connection of an older client a session of its own when it names none.",
+    )
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach the address."""
+        name = self.host.strip("[]").lower()
+        if name == "localhost":
+            return True
+        try:
+            return ip_address(name).is_loopback
+        except ValueError:
+            return False
+
+
+class LogSettings(Section):
+    """Logs are lines on stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Lowest level that is written."
+    )
+    format: Literal["text", "json"] = Field(
+        default="text", description="One readable line or one JSON object per event."
+    )
+
+
+def _default_data() -> Path:
+    return Path(user_data_dir("statehold", appauthor=False))
+
+
+class Config(Section):
+    """Everything that can be configured."""
+
+    data: Path = Field(
+        default_factory=_default_data,
+        description="Folder of the database and everything else that is kept. Nothing is written outside it. Default: the "
+        "user's data folder of the platform.",
+    )
+    ephemeral: bool = Field(
+        default=False, description="Keep everything in memory: sessions end with the process."
+    )
+    toolsets: Annotated[list[Toolset], BeforeValidator(split)] = Field(
+        default_factory=lambda: [t for t in TOOLSETS if t != "admin"],
+        description="Groups of Statehold's own tools to offer.",
+    )
+    on_idle: Literal["pause", "close"] = Field(
+        default="pause", description="What happens to a session after `timeouts.idle`."
+    )
+    journal: Literal["async", "sync", "off"] = Field(
+        default="async",
+        description="`async`: journal entries are written within 50 ms; `sync`: before the reply; `off`: calls are recorded "
+        "only when they carry an operation id.",
+    )
+    auto_resume: bool = Field(
+        default=True,
+        description="Resume a paused session when it is called. `false`: the call gets `session_paused`.",
+    )
+    namespace: NameOrNone = Field(
+        default="", description="Namespace of sessions whose caller names none."
+    )
+    inherit_env: list[str] = Field(
+        default_factory=list[str],
+        description="Names of environment variables that all servers get, besides `PATH`, `HOME`, `LANG`, `TZ`, `LC_*`, "
+        "`XDG_*` and those of proxies and of certificates.",
+    )
+    redact: Names = Field(
+        default_factory=lambda: sorted(Policy().redact),
+        description="Names, in any case, also as words of longer ones, whose values never reach the journal: of "
+        "arguments, and in texts of the form `name=value` or `name: value`.",
+    )
+    redact_patterns: list[str] = Field(
+        default_factory=list[str],
+        description="Regular expressions of texts that never reach the journal, besides those that are known to be secret: "
+        "credentials of HTTP, passwords in addresses, private keys, API keys and other long random words.",
+    )
+    history: JournalSettings = Field(default_factory=JournalSettings)
+    store: StoreSettings = Field(default_factory=StoreSettings)
+    timeouts: TimeoutSettings = Field(default_factory=TimeoutSettings)
+    limits: LimitSettings = Field(default_factory=LimitSettings)
+    recovery: RecoverySettings = Field(default_factory=RecoverySettings)
+    server: ServerSettings = Field(default_factory=ServerSettings)
+    http: HttpSettings = Field(default_factory=HttpSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
+    services: dict[str, ServiceConfig] = Field(
+        default_factory=lambda: {BROWSER: BrowserConfig()},
+        repr=False,  # it holds secrets
+        description="The services, by name: the built-in browser, and any MCP server.",
+    )
+
+    def policy(self) -> Policy:
+        """Return what the sessions of this process live by."""
+        waits = self.recovery.backoff
+        attempts = self.recovery.attempts
+        return Policy(
+            timeouts=self.timeouts.session(),
+            longest=self.timeouts.maximum(),
+            namespace=self.namespace,
+            on_idle=self.on_idle,
+            auto_resume=self.auto_resume,
+            retention=self.timeouts.retention,
+            close_grace=self.timeouts.close_grace,
+            recovery_backoff=tuple(waits[min(n, len(waits) - 1)] for n in range(attempts)),
+            live_sessions=self.limits.live_sessions,
+            live_per_principal=self.limits.live_per_principal,
+            shared=self.server.tokens is not None,
+            sessions_per_principal=self.limits.sessions_per_principal,
+            stored_bytes_per_principal=self.limits.stored_bytes_per_principal,
+            free_disk_bytes=self.limits.free_disk_bytes,
+            calls_per_session=self.limits.calls_per_session,
+            queue=self.limits.queue,
+            queue_per_principal=self.limits.queue_per_principal,
+            queue_seconds=self.limits.queue_seconds,
+            journal_calls=self.journal != "off",
+            journal_sync=self.journal == "sync",
+            redact=frozenset(name.lower() for name in self.redact),
+            redact_patterns=tuple(self.redact_patterns),
+            secrets=secrets_of(self.services.values(), self.inherit_env),
+            journal_bytes=self.history.entry_bytes,
+            receipts=self.history.receipts,
+            receipt_bytes=self.history.receipt_bytes,
+            receipts_bytes=self.history.receipts_bytes,
+        )
+
+    def journal_limits(self) -> JournalLimits:
+        """Return what the journal of one session may take."""
+        return JournalLimits(self.history.entries, self.history.bytes)
+
+    def enabled(self) -> dict[str, ServiceConfig]:
+        """Return the enabled services in the order given, with the global timeouts where they set none."""
+        return {
+            name: service.model_copy(update=self._times_of(service))
+            for name, service in self.services.items()
+            if not service.disabled
+        }
+
+    def upstreams(self) -> dict[str, UpstreamConfig]:
+        """Return those of them that are MCP servers."""
+        enabled = self.enabled().items()
+        return {name: found for name, found in enabled if isinstance(found, UpstreamConfig)}
+
+    def browsers(self) -> dict[str, BrowserConfig]:
+        """Return those of them that are the built-in browser."""
+        enabled = self.enabled().items()
+        return {name: found for name, found in enabled if isinstance(found, BrowserConfig)}
+
+    def _times_of(self, service: ServiceConfig) -> dict[str, float]:
+        times: dict[str, float] = {}
+        if "connect_seconds" not in service.model_fields_set:
+            times["connect_seconds"] = self.timeouts.connect
+            by_default = "connect" not in self.timeouts.model_fields_set
+            if isinstance(service, UpstreamConfig) and service.first_connect_seconds is None:
+                first = FIRST_CONNECT_SECONDS if by_default else self.timeouts.connect
+                times["first_connect_seconds"] = first
+        if service.call_seconds is None:
+            times["call_seconds"] = self.timeouts.call
+        return times
+
+    @field_validator("redact_patterns")
+    @classmethod
+    def _check_patterns(cls, patterns: list[str]) -> list[str]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise PydanticCustomError(
+                    "pattern",
+                    "Input should be regular expressions; one is none: {problem}",
+                    {"problem": str(error)},
+                ) from None
+        return patterns
+
+    @field_validator("services", mode="before")
+    @classmethod
+    def _name_the_browser(cls, services: object) -> object:
+        if not isinstance(services, dict):
+            return services  # pyright: ignore[reportUnknownVariableType]
+        given = cast("dict[str, Any]", services)
+        if not isinstance(given.get(BROWSER), dict):
+            return given
+        found: dict[str, Any] = given[BROWSER]
+        if not {"type", "command", "url"}.isdisjoint(found):
+            return given
+        return {**given, BROWSER: {**found, "type": "browser"}}
+
+    @model_validator(mode="after")
+    def _check_exposure(self) -> Config:
+        if self.server.loopback or self.server.tokens is not None:
+            return self
+        problem = f"listening on {self.server.host} without authentication is refused"
+        if self.timeouts.lifetime == 0:
+            problem += ", all the more with timeouts.lifetime = 0 (unlimited)"
+        raise wrong(
+            ("server", "host"),
+            f"{problem}; give server.tokens (--token-file FILE), or listen on 127.0.0.1",
+        )
+
+    @model_validator(mode="after")
+    def _check_modes(self) -> Config:
+        if self.server.session is not None and self.server.auto_session:
+            raise wrong(
+                ("server", "auto_session"),
+                "a pinned session and auto_session exclude each other; drop one of the two",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_store(self) -> Config:
+        if self.store.url is not None and self.store.url_file is not None:
+            raise wrong(
+                ("store", "url_file"),
+                "url and url_file say where the same thing is; drop one of the two",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_services(self) -> Config:
+        for name in self.services:
+            problem = _problem_of(name)
+            if problem:
+                raise wrong(("services", name), problem)
+        return self
+
+
+def wrong(key: tuple[str, ...], message: str) -> PydanticCustomError:
+    """Return an error that a validator raises about the setting `key`."""
+    context: dict[str, Any] = {"message": message, "key": key}
+    return PydanticCustomError("statehold", "{message}", context)
+
+
+def _problem_of(name: str) -> str | None:
+    if not name.strip() or len(name) > 128 or not name.isprintable():
+        return "the name of a service needs 1 to 128 printable characters; rename it"
+    return None

@@ -1,0 +1,44 @@
+"""The secrets in a configuration, which the journal and exports without secrets do not hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from ...sessions.journal.redaction import Redactor
+from ...tools.processes.launch import inherited_environment
+from ...tools.upstream.config import UpstreamConfig
+from ...tools.upstream.redaction import named_secrets
+
+if TYPE_CHECKING:
+    from .model import Config
+
+SHORTEST: Final = 6
+"""Shorter values are found in ordinary texts."""
+_WORDS: Final = re.compile(r"[^\W\d_]+|[\d.,:]+|[/~.].*")
+"""A word, a number, a path: no secret unless its name says so."""
+
+
+def secrets_of(services: Iterable[object], inherit_env: Iterable[str]) -> tuple[str, ...]:
+    """Return the secret texts of the services: by their names, by their look, and values of `env` that are no plain word."""
+    found: set[str] = set()
+    for service in services:
+        if isinstance(service, UpstreamConfig) and not service.disabled:
+            inherited = inherited_environment((*inherit_env, *service.inherit_env))
+            found.update(named_secrets(service, inherited))
+            found.update(
+                value
+                for value in service.env.values()
+                if any(map(str.isdigit, value)) and not _WORDS.fullmatch(value)
+            )
+    return tuple(sorted(text for text in found if len(text) >= SHORTEST))
+
+
+def redactor_of(config: Config) -> Redactor:
+    """Return the redactor of a command that reads the store without a server."""
+    policy = config.policy()
+    return Redactor(policy.redact, policy.redact_patterns, policy.secrets)
+
+
+__all__ = ["redactor_of", "secrets_of"]

@@ -1,0 +1,1 @@
+"""The control socket: requests of this user's commands to a running process."""

@@ -1,0 +1,108 @@
+"""Pictures of sessions that this process holds, or can hold, taken without their callers noticing."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+
+from ...sessions.errors import ServiceNotBound, ServiceUnavailable, SessionBusy
+from ...sessions.lifecycle import Event, Status
+from ...sessions.live.session import Binding, Session
+from ...sessions.records import Principal
+from ...sessions.registry import Registry
+from ...sessions.services import JSON
+from ...tools.browser.connection import BrowserConnection
+from ...tools.browser.features.picture import Picture, PictureKind, take_picture
+from ...tools.browser.service import BrowserService
+
+CAUSE = "screenshot"
+
+
+async def picture(
+    registry: Registry,
+    principal: Principal,
+    session_id: str,
+    *,
+    kind: PictureKind,
+    full_page: bool,
+) -> JSON:
+    """Take a picture of a session's current page. A paused session is resumed for it and paused again.
+
+    Nothing is journalled but such a resume, and the idle clock of the session goes on as it was.
+
+    Raises:
+        SessionError: there is no such session, or nothing to be seen of it.
+    """
+    used_at = await _used_at(registry, principal, session_id)
+    session = await registry.find(principal, session_id)
+    async with _awake(registry, session, used_at):
+        session = await registry.ready(principal, session.id)
+        live = await registry.links.connect(session, _browser(session))
+        # Nobody pauses it meanwhile; calls go on.
+        async with session.changing:
+            if session.gone.is_set() or not live.usable:
+                raise SessionBusy("The session is changing.", session_id=session.id)
+            assert isinstance(live.connection, BrowserConnection)
+            found = await take_picture(live.connection.session, kind=kind, full_page=full_page)
+    return answer(found)
+
+
+async def _used_at(registry: Registry, principal: Principal, session_id: str) -> float:
+    """Return when a session was used last: claiming a stored one counts as using it."""
+    told = (await registry.info(principal, session_id))["used_at"]
+    return datetime.datetime.fromisoformat(told).timestamp()
+
+
+@asynccontextmanager
+async def _awake(registry: Registry, session: Session, used_at: float) -> AsyncGenerator[None]:
+    """Resume a paused session for as long as the block runs, unless somebody uses it by then."""
+    if session.status is not Status.PAUSED:
+        yield
+        return
+    session.idle_since = session.record.used_at = used_at
+    try:
+        _browser(session)
+        await registry.changes.resume(session, cause=CAUSE)
+        resumed_at = session.idle_since
+        try:
+            yield
+        finally:
+            if session.idle_since == resumed_at and not session.in_flight:
+                session.idle_since = used_at
+                with anyio.CancelScope(shield=True):
+                    await registry.changes.pause(session, Event.PAUSE_REQUESTED, cause=CAUSE)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await registry.changes.give_back(session)
+
+
+def _browser(session: Session) -> Binding:
+    """Return the binding of the browser that a session uses.
+
+    Raises:
+        ServiceNotBound, ServiceUnavailable: it uses none, or none that was ever opened.
+    """
+    found = [b for b in session.bindings.values() if isinstance(b.service, BrowserService)]
+    if not found:
+        raise ServiceNotBound("The session uses no browser of this process.", session_id=session.id)
+    for binding in found:
+        if binding.record.generation:
+            return binding
+    raise ServiceUnavailable(
+        "The session has opened no page yet.",
+        session_id=session.id,
+        recovery="Go to one first, with browser_navigate.",
+    )
+
+
+def answer(found: Picture) -> JSON:
+    """Return a picture as it goes over the control socket."""
+    data = base64.b64encode(found.data).decode()
+    return {"picture": data, "url": found.url, "title": found.title}
+
+
+__all__ = ["answer", "picture"]

@@ -1,0 +1,1 @@
+"""The gateway: sessions, services and own tools behind one tool list."""

@@ -1,0 +1,481 @@
+"""Everything one process serves: its sessions, its services, and the tool list made of them."""
+
+from __future__ import annotations
+
+import logging
+import math
+import unicodedata
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+import anyio
+
+from ...sessions.calls.deadline import Waiting
+from ...sessions.calls.receipts import Receipts
+from ...sessions.calls.router import Router
+from ...sessions.clock import Clock
+from ...sessions.errors import (
+    InvalidArgument,
+    NameTaken,
+    ServiceUnavailable,
+    SessionError,
+    SessionNotFound,
+)
+from ...sessions.lifecycle import Status
+from ...sessions.node import Node
+from ...sessions.records import Principal, SessionFilter
+from ...sessions.registry import Registry
+from ...sessions.services import JSON, Service, ToolSpec
+from ...sessions.store.base import Store
+from ...sessions.transitions.create import Wish
+from ...tools.catalog import Catalog, Entry, Naming, Offer
+from ...tools.definition import OwnTool
+from ...tools.footprint import bytes_of_files
+from ...tools.own.admin import AdminTools
+from ...tools.own.branches import BranchTools
+from ...tools.own.history import HistoryTools
+from ...tools.own.sessions import SessionTools
+from ...tools.own.state import StateTools
+from ...tools.upstream.config import UpstreamConfig
+from ...tools.upstream.service import UpstreamService
+from ..config.model import Config, ServiceConfig
+from ..protocol.uris import page_uri
+from .own_tools import OwnCalls
+from .repeats import Repeats
+from .tool_names import offer_of
+
+logger = logging.getLogger("statehold.server")
+
+RETRY_SECONDS = 30.0
+"""How long until a service that could not be probed is tried again."""
+PATIENCE_SECONDS = 10.0
+"""How long after the start the tool list waits for slow services; they are added, and clients told, when they are there."""
+
+
+class Gateway:
+    """The sessions and services of one process. `async with` opens it; leaving it drains.
+
+    Services are probed in the background as soon as it is open. What an earlier process kept of a service is offered at
+    once, and clients are told when the probe finds another list. The tool list waits a few seconds for the other services;
+    a call waits for nothing but the service it is for. A service that cannot be probed contributes no other tools until it
+    can. Whoever waits for a probe when the gateway is left is refused with ServiceUnavailable.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        node: Node,
+        services: Mapping[str, Service],
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        self.config = config
+        self.store = store
+        self.services = dict(services)
+        self.registry = Registry(
+            store,
+            node,
+            services,
+            policy=config.policy(),
+            clock=clock,
+            files=partial(bytes_of_files, config.data),
+        )
+        self.router = Router(self.registry, store, node.id)
+        receipts = Receipts(self.registry, store, node.id)
+        self.calls = OwnCalls(self.registry, receipts, Repeats(node.id, self.registry.clock))
+        self.on_tools_changed: list[Callable[[], Awaitable[None]]] = []
+        self.on_prompts_changed: list[Callable[[], Awaitable[None]]] = []
+        self.on_resources: list[Callable[[str, str | None, str], None]] = []
+        """Told of a changed resource: service, session (None: any), URI (empty: the list changed). Must not block."""
+        self._tools: dict[str, Sequence[ToolSpec]] = {}
+        self._recalled: set[str] = set()
+        """Services whose tools are those that an earlier process kept, and were not probed yet."""
+        self._problems: dict[str, str] = {}
+        self._renames: dict[str, str] = {}
+        self._catalogs: dict[Naming, Catalog] = {}
+        self._probed = anyio.Event()
+        self._more = anyio.Event()
+        self._stopped = False
+        self._patient_until = math.inf
+        self._pinning: dict[tuple[str, str], anyio.Lock] = {}
+        self._stack = AsyncExitStack()
+        self._adding: set[str] = set()
+        self.make: Callable[[str, ServiceConfig], Service] | None = None
+        """Makes a service of its settings; None where none can be added."""
+        self.own: dict[str, OwnTool] = {}
+
+    async def __aenter__(self) -> Self:
+        await self._stack.__aenter__()
+        for service in self.services.values():
+            # Before the registry: they outlive the connections that it closes when it drains.
+            if isinstance(service, AbstractAsyncContextManager):
+                await self._stack.enter_async_context(service)  # pyright: ignore[reportUnknownArgumentType]
+        await self._stack.enter_async_context(self.registry)
+        chosen = self.config.toolsets
+        sets = (
+            SessionTools(self.registry),
+            StateTools(self.registry),
+            HistoryTools(self.registry),
+            BranchTools(self.registry),
+            AdminTools(self.registry, self.store, self.services_seen),
+        )
+        self.own = {tool.name: tool for tools in sets for tool in tools.tools(chosen)}
+        self._patient_until = anyio.current_time() + PATIENCE_SECONDS
+        await self._recall()
+        self.registry.spawn(self._probe)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        self._stopped = True
+        self._release()
+        return await self._stack.__aexit__(kind, error, traceback)
+
+    @property
+    def offers_state(self) -> bool:
+        """Whether callers may see and change the states of their sessions."""
+        return "state" in self.config.toolsets
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """Services that could not be probed, with the reason."""
+        return self._problems
+
+    def services_seen(self) -> list[JSON]:
+        """How each service stands, for service_list."""
+        return [self._seen(name, service) for name, service in self.services.items()]
+
+    def _seen(self, name: str, service: Service) -> JSON:
+        tools = self._tools.get(name)
+        status = "starting" if tools is None else "available"
+        return {
+            "service": name,
+            "status": "unavailable" if name in self._problems else status,
+            "problem": self._problems.get(name),
+            "renamed": self._renames.get(name),
+            "tools": None if tools is None else len(tools),
+            "scope": service.scope,
+            "pause": service.pause,
+        }
+
+    # The tool list.
+
+    async def catalog(self, naming: Naming) -> Catalog:
+        """Return the tool list, waiting a while for services that were not probed yet.
+
+        Raises:
+            ServiceUnavailable: the gateway is left.
+        """
+        await self._patient()
+        return self.catalog_nowait(naming)
+
+    async def _patient(self) -> None:
+        with anyio.CancelScope(deadline=self._patient_until):
+            while not self._probed.is_set() and any(
+                self._is_unknown(name) for name in self.services
+            ):
+                await self._more.wait()
+        self._refuse_when_stopped()
+
+    def _is_unknown(self, name: str) -> bool:
+        """Whether the first probe of a service still runs, and no earlier process kept its tools."""
+        return name not in self._tools and name not in self._problems
+
+    async def entry(self, name: str, naming: Naming, waiting: Waiting) -> Entry | None:
+        """Return where a call of a tool goes, None for an unknown tool.
+
+        Waits until a service has the tool, or all were probed, and tells the caller through `waiting` which services are
+        started. For a service that is earlier in the configuration, and may have a tool of that name, it waits as long as a
+        list does.
+
+        Raises:
+            ServiceUnavailable: the gateway is left, and nobody knows whether there is such a tool.
+        """
+        starting, find = partial(self._starting, name, naming), partial(self._find, name, naming)
+        return await (waiting.starting(starting, find) if starting() else find())
+
+    async def _find(self, name: str, naming: Naming) -> Entry | None:
+        while True:
+            found = self.catalog_nowait(naming).entries.get(name)
+            if found is None:
+                self._refuse_when_stopped()
+            if self._probed.is_set():
+                return found
+            deadline = math.inf
+            if found is not None:
+                deadline = self._patient_until if self._may_go_to_earlier(found) else -math.inf
+            if anyio.current_time() >= deadline:
+                return found
+            with anyio.CancelScope(deadline=deadline):
+                await self._more.wait()
+
+    def _starting(self, name: str, naming: Naming) -> str:
+        """Say which services a call of a tool waits for; empty when _find() returns at once."""
+        found = self.catalog_nowait(naming).entries.get(name)
+        if self._probed.is_set() or (found is not None and not self._may_go_to_earlier(found)):
+            return ""
+        unseen = self.services.keys() - self._problems - (self._tools.keys() - self._recalled)
+        names = [service for service in self.services if service in unseen]
+        likely = [service for service in names if self._offer(service).may_have(name)] or names
+        return f"Starting service{'s' if len(likely) > 1 else ''} {', '.join(likely)}"
+
+    def _may_go_to_earlier(self, entry: Entry) -> bool:
+        """Whether a service that was not probed yet, and precedes that of the entry, may have a tool of its name."""
+        for name in self.services:
+            if name == entry.service:
+                return False
+            if self._is_unknown(name) and self._offer(name).may_have(entry.name):
+                return True
+        return False
+
+    def missing(self, name: str) -> str | None:
+        """Return why a tool that is in no list may exist all the same: the service that may have it cannot be asked."""
+        for service, reason in self._problems.items():
+            if self._offer(service).may_have(name):
+                return f"The tools of {service} are not known: {reason}"
+        return None
+
+    def catalog_nowait(self, naming: Naming) -> Catalog:
+        """Return the tool list of the services that were probed by now."""
+        found = self._catalogs.get(naming)
+        if found is None:
+            found = self._catalogs[naming] = self._build(naming)
+        return found
+
+    def _build(self, naming: Naming) -> Catalog:
+        header = self.config.server.session_header
+        own = [
+            tool.definition(naming=naming, header=header)
+            for tool in self.own.values()
+            if tool.pinned or naming != "pinned"
+        ]
+        offers = [self._offer(name) for name in self.services if name in self._tools]
+        own_uris = naming == "pinned" and len(self.services) == 1
+        return Catalog(
+            offers,
+            own,
+            reserved=self.own,
+            naming=naming,
+            header=header,
+            address=None if own_uris else page_uri,
+        )
+
+    def _offer(self, name: str) -> Offer:
+        return offer_of(name, self.config.services[name], self._tools.get(name, ()))
+
+    # Probing.
+
+    async def ready(self) -> None:
+        """Wait until every service was probed.
+
+        Raises:
+            ServiceUnavailable: the gateway is left.
+        """
+        await self._probed.wait()
+        self._refuse_when_stopped()
+
+    async def _recall(self) -> None:
+        """Offer what earlier processes kept of the services, before anything is asked."""
+        for name, service in self.services.items():
+            if isinstance(service, UpstreamService) and await service.recall():
+                self._recalled.add(name)
+                self._offered(name, await service.tools())
+
+    async def _probe(self) -> None:
+        try:
+            async with anyio.create_task_group() as tasks:
+                for name, service in self.services.items():
+                    tasks.start_soon(self._probe_first, name, service)
+        finally:
+            # Cancelled or failed, it will not be done any more: nobody may go on waiting for it.
+            self._release()
+        if self._problems:
+            self.registry.spawn(self._probe_again)
+
+    def _release(self) -> None:
+        self._probed.set()
+        self._tell_more()
+
+    def _refuse_when_stopped(self) -> None:
+        if self._stopped:
+            raise ServiceUnavailable("Statehold is stopping.", recovery="Open it again.")
+
+    async def _probe_first(self, name: str, service: Service) -> None:
+        recalled = name in self._recalled
+        tools = await self._probe_one(name, service)
+        if tools is not None and recalled:
+            await self.update_tools(name, tools)
+        elif tools is not None:
+            late = anyio.current_time() > self._patient_until
+            self._offered(name, tools)
+            if late:
+                await self.tools_changed()
+        self._tell_more()
+
+    def _offered(self, name: str, tools: Sequence[ToolSpec]) -> None:
+        """List the tools of a service from now on, and log which of them go by another name."""
+        self._tools[name] = tools
+        self._catalogs.clear()
+        renames = self.catalog_nowait("explicit").renames_by_service()
+        for service in self.services:
+            line = renames.get(service)
+            if line is not None and line != self._renames.get(service):
+                logger.warning("service %s: %s", service, line)
+        self._renames = renames
+
+    def _tell_more(self) -> None:
+        self._more.set()
+        self._more = anyio.Event()
+
+    async def _probe_one(self, name: str, service: Service) -> Sequence[ToolSpec] | None:
+        try:
+            if isinstance(service, UpstreamService) and name in self._recalled:
+                await self._renew(service)
+            tools = await service.tools()
+        except SessionError as error:
+            if self._problems.get(name) != error.message:
+                logger.warning("service %s is not available: %s", name, error.message)
+            self._problems[name] = error.message
+            return None
+        self._problems.pop(name, None)
+        logger.info("service %s is available: %d tools", name, len(tools))
+        return tools
+
+    async def _renew(self, service: UpstreamService) -> None:
+        before = service.prompts
+        await service.refresh()
+        self._recalled.discard(service.name)
+        if service.prompts != before:
+            await self.prompts_changed()
+
+    async def _probe_again(self) -> None:
+        while self._problems:
+            await anyio.sleep(RETRY_SECONDS)
+            for name in list(self._problems):
+                tools = await self._probe_one(name, self.services[name])
+                if tools is not None:
+                    await self.update_tools(name, tools)
+
+    async def update_tools(self, name: str, tools: Sequence[ToolSpec]) -> None:
+        """Take over a changed tool list of a service and tell clients when it really is another one."""
+        kept = self._tools.get(name)
+        if kept is not None and [s.definition for s in kept] == [s.definition for s in tools]:
+            return
+        self._offered(name, tools)
+        self._tell_more()
+        await self.tools_changed()
+
+    async def add_service(self, name: str, settings: UpstreamConfig) -> None:
+        """Offer one more service from now on. New sessions use it; older ones have to be bound to it.
+
+        Raises:
+            InvalidArgument: there is a service of that name.
+            ServiceUnavailable: it cannot be opened, or does not list its tools. It is not added then.
+        """
+        if self.make is None or name in self.services or name in self._adding:
+            raise InvalidArgument(
+                f"services.{name}: there is a service of that name; choose another name."
+            )
+        self._adding.add(name)
+        try:
+            service = self.make(name, settings)
+            tools = await service.tools()
+            self._take_in(name, settings, service, tools)
+        finally:
+            self._adding.discard(name)
+        self._tell_more()
+        await self.tools_changed()
+
+    def _take_in(
+        self, name: str, settings: UpstreamConfig, service: Service, tools: Sequence[ToolSpec]
+    ) -> None:
+        services = {**self.config.services, name: settings}
+        self.config = self.config.model_copy(update={"services": services})
+        self.services[name] = service
+        self.registry.services[name] = service
+        self._offered(name, tools)
+
+    async def tools_changed(self) -> None:
+        """Forget the tool list and tell every client to ask again."""
+        self._catalogs.clear()
+        for tell in self.on_tools_changed:
+            await tell()
+
+    async def prompts_changed(self) -> None:
+        """Tell every client to ask for the prompts again."""
+        for tell in self.on_prompts_changed:
+            await tell()
+
+    # Pinned sessions.
+
+    async def pinned(self, principal: Principal, name: str) -> str:
+        """Return the id of the session that a URL or a command line names, created on first use."""
+        name = unicodedata.normalize("NFC", name)
+        lock = self._pinning.setdefault((principal.key, name), anyio.Lock())
+        try:
+            # One after the other: of many first calls at once only one creates it, and all of them find it open.
+            async with lock:
+                return await self._find_or_create(principal, name)
+        finally:
+            if not lock.statistics().tasks_waiting and not lock.locked():
+                self._pinning.pop((principal.key, name), None)
+
+    async def _find_or_create(self, principal: Principal, name: str) -> str:
+        namespace = self.config.namespace
+        for _ in range(3):
+            try:
+                return (await self.registry.find(principal, name, namespace)).id
+            except SessionNotFound:
+                if name.startswith("sh_"):
+                    raise
+            try:
+                session = await self.registry.create(
+                    principal, Wish(name=name, namespace=namespace)
+                )
+                session.notice = await self._predecessor(principal, name)
+                return session.id
+            except NameTaken:
+                # Another process was faster.
+                continue
+        raise SessionNotFound
+
+    async def _predecessor(self, principal: Principal, name: str) -> str | None:
+        """Say what became of the session that had a pinned name before, so that it is not mistaken for the new one."""
+        wanted = SessionFilter(
+            namespace=self.config.namespace, name_prefix=name, statuses=[Status.CLOSED], limit=10
+        )
+        found, _ = await self.registry.page(principal, wanted)
+        for before in found:
+            if before["name"] == name:
+                return (
+                    f"Note from Statehold: this is a new session. The one called {name!r} before was closed "
+                    f"({before['reason']}, {before['closed_at']}); nothing of it is left in this one."
+                )
+        return None
+
+    def health(self) -> JSON:
+        """What `/health` says to anybody: counts, no names and no ids; and why nothing can be stored, if it cannot.
+
+        The status is `ok`, `draining`, or `failing` with a `reason` when the store refuses writes or the disk is full.
+        """
+        unavailable = len(self._problems)
+        trouble = self.store.trouble
+        return {
+            "status": "draining" if self.registry.draining else "failing" if trouble else "ok",
+            "services": {
+                "ok": len(self._tools.keys() - self._problems),
+                "unavailable": unavailable,
+            },
+            **({} if trouble is None else {"reason": trouble}),
+        }
+
+
+__all__ = ["Gateway"]

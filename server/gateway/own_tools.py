@@ -1,0 +1,104 @@
+"""Calls of our own tools: with an operation id, at most one of an id is run.
+
+What one remembers is the session's (sessions/calls/receipts.py), or this process's where the caller names it (repeats.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from ...sessions.calls.claims import Claim
+from ...sessions.calls.receipts import Receipts
+from ...sessions.calls.router import Request
+from ...sessions.errors import InvalidArgument, SessionError
+from ...sessions.registry import Registry
+from ...sessions.services import JSON, CallResult
+from ...tools.definition import Context, Outcome, OwnTool
+from ...tools.own.sessions import summary
+from ..sdk.caller import Caller
+from .repeats import Repeats
+
+_CONTENT = "structuredContent"
+
+
+class OwnCalls:
+    """Runs the calls of one process."""
+
+    def __init__(self, registry: Registry, receipts: Receipts, repeats: Repeats) -> None:
+        self._registry = registry
+        self._receipts = receipts
+        self.repeats = repeats
+
+    async def run(
+        self, tool: OwnTool, context: Context, arguments: JSON, caller: Caller
+    ) -> Outcome:
+        """Run a tool, or return what the call of this id got.
+
+        Raises:
+            SessionError: what it failed with; InvalidArgument for a malformed id, whatever the tool.
+        """
+        principal, operation = context.principal, caller.operation_id
+        request = Request(
+            principal, "", context.pinned or "", tool.name, dict(arguments), operation
+        )
+        if operation is None or caller.instance is not None or tool.read_only:
+            return await self.repeats.run(request, caller, partial(tool.run, context, arguments))
+        tool.checked(context, arguments)
+        if not tool.of_session:
+            return await self._making(tool, context, request)
+        return await self._changing(tool, context, request)
+
+    async def _changing(self, tool: OwnTool, context: Context, request: Request) -> Outcome:
+        """Run a call whose receipt the session keeps that it is for."""
+        arguments = dict(request.arguments)
+        named = arguments.pop("session_id", None)
+        ref: str = named if context.pinned is None else context.pinned
+        found = await self._registry.info(context.principal, ref, context.namespace)
+        # The same call, however the session is named.
+        request.service, request.session, request.arguments = "", found["session_id"], arguments
+        if tool.frees_name and named != request.session:
+            raise InvalidArgument(
+                f"{tool.name} with an operation id needs the id of the session: its name may be another one's when the "
+                "call is repeated.",
+                session_id=request.session,
+                recovery="Pass the session_id that session_create returned, or leave the operation id out.",
+            )
+        # From here on nobody else can come to have the name that was given.
+        bound, outcome = replace(context, pinned=request.session), list[Outcome]()
+
+        async def work() -> CallResult:
+            outcome.append(await tool.run(bound, arguments))
+            return CallResult({_CONTENT: outcome[0].content}, notice=outcome[0].notice)
+
+        try:
+            result = await self._receipts.run(request, work)
+        except SessionError as error:
+            error.session_id = error.session_id or request.session
+            raise
+        return outcome[0] if outcome else await self._again(context, result, request.session)
+
+    async def _making(self, tool: OwnTool, context: Context, request: Request) -> Outcome:
+        """Run a call whose receipt the session keeps that it makes."""
+        outcome: list[Outcome] = []
+
+        async def work(claim: Claim) -> CallResult:
+            given = dict(request.arguments)
+            outcome.append(await tool.run(replace(context, claim=claim), given))
+            return CallResult({_CONTENT: outcome[0].content}, notice=outcome[0].notice)
+
+        result = await self._receipts.make(request, work)
+        if outcome:
+            return outcome[0]
+        return await self._again(context, result, result.payload[_CONTENT]["session_id"])
+
+    async def _again(self, context: Context, result: CallResult, session_id: str) -> Outcome:
+        """Return what was recorded, with the session as it is now."""
+        try:
+            session = summary(await self._registry.info(context.principal, session_id))
+        except SessionError:
+            session = None
+        return Outcome(result.payload[_CONTENT], session, result.notice)
+
+
+__all__ = ["OwnCalls"]

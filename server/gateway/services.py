@@ -1,0 +1,72 @@
+"""The configured services of a process, each built by its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from ...tools.browser.config import BrowserConfig
+from ...tools.processes.ledger import Ledger
+from ...tools.upstream.service import UpstreamService
+from ..config.model import Config, ServiceConfig
+
+if TYPE_CHECKING:
+    from ...tools.browser.service import BrowserService
+
+AnyService: TypeAlias = "UpstreamService | BrowserService"
+
+
+def services_of(
+    config: Config, ledger: Ledger, *, alone: bool, port: int | None = None
+) -> dict[str, AnyService]:
+    """Return the enabled services.
+
+    `alone`: whoever calls has this machine anyway, and may reach what it can reach, but for `port`, where we listen.
+    """
+    return {
+        name: service_of(name, settings, config, ledger, alone=alone, port=port)
+        for name, settings in config.enabled().items()
+    }
+
+
+def service_of(
+    name: str,
+    settings: ServiceConfig,
+    config: Config,
+    ledger: Ledger,
+    *,
+    alone: bool,
+    port: int | None = None,
+) -> AnyService:
+    data = None if config.ephemeral else config.data
+    call_seconds = config.timeouts.call
+    if isinstance(settings, BrowserConfig):
+        # Here, because its tools take a tenth of the start of a process that has none.
+        from ...tools.browser.service import BrowserService
+
+        return BrowserService(
+            name,
+            settings,
+            data=data,
+            ledger=ledger,
+            call_seconds=call_seconds,
+            alone=alone,
+            port=port,
+        )
+    return UpstreamService(
+        name,
+        settings,
+        data=data,
+        ledger=ledger,
+        call_seconds=call_seconds,
+        inherit_env=config.inherit_env,
+    )
+
+
+async def forget(services: Mapping[str, AnyService], session_id: str) -> None:
+    """Remove what the services keep of a session of which nothing else is left."""
+    for service in services.values():
+        await service.forget(session_id)
+
+
+__all__ = ["AnyService", "forget", "service_of", "services_of"]

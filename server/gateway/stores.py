@@ -1,0 +1,59 @@
+"""Which store a configuration asks for."""
+
+from __future__ import annotations
+
+from ...sessions.store import SQLStore
+from ...sessions.store.dialect import FILE_NAME
+from ..config.model import Config, ConfigError
+
+
+def store_of(config: Config, *, mends: bool = False) -> SQLStore:
+    """Return the store, still closed: in memory, in the database of a server, or in the data folder.
+
+    `mends` is for who cannot do without one: a database too damaged to be opened is set aside.
+
+    Raises:
+        ConfigError: when `store.url` names no database. Nothing of it is in the text: it may hold a password.
+        StoreUnavailable: when the driver is not installed.
+    """
+    retention, limits = config.timeouts.retention, config.journal_limits()
+    if config.ephemeral:
+        return SQLStore.memory(retention=retention, limits=limits)
+    url = url_of(config)
+    if url is None:
+        return SQLStore.sqlite(config.data, retention=retention, limits=limits, mends=mends)
+    try:
+        return SQLStore.remote(url, retention=retention, limits=limits)
+    except ValueError as error:
+        problem = str(error)
+    raise ConfigError(f"store.url: {problem}")
+
+
+def url_of(config: Config) -> str | None:
+    """Return the URL of the database, None for the one in the data folder.
+
+    Raises:
+        ConfigError: when the file that holds it cannot be read.
+    """
+    if config.store.url is not None:
+        return config.store.url.get_secret_value().strip()
+    if config.store.url_file is None:
+        return None
+    try:
+        return config.store.url_file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+    raise ConfigError(f"store.url_file: cannot be read: {reason}; correct the path")
+
+
+def is_remote(config: Config) -> bool:
+    """Whether the database is on a server."""
+    return config.store.url is not None or config.store.url_file is not None
+
+
+def is_made(config: Config) -> bool:
+    """Whether there may be something in the store. Looking must not make a folder."""
+    return is_remote(config) or (config.data / FILE_NAME).exists()
+
+
+__all__ = ["is_made", "is_remote", "store_of", "url_of"]

@@ -1,0 +1,28 @@
+"""Which tools of the configured services go by another name than they have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...sessions.services import ToolSpec
+from ...tools.catalog import Catalog, Offer
+from ...tools.own.names import own_names
+from ..config.model import Config, ServiceConfig
+
+
+def offer_of(name: str, settings: ServiceConfig, tools: Sequence[ToolSpec]) -> Offer:
+    """Return what a service contributes to the tool list."""
+    return Offer(name, tools, settings.prefix, settings.include, tuple(settings.exclude))
+
+
+def configured_renames(config: Config, tools: Mapping[str, Sequence[ToolSpec]]) -> dict[str, str]:
+    """Return a line for each service with renamed tools, as far as the tools of the services are known."""
+    offers = [
+        offer_of(name, settings, tools[name])
+        for name, settings in config.enabled().items()
+        if name in tools
+    ]
+    return Catalog(offers, reserved=own_names(config.toolsets)).renames_by_service()
+
+
+__all__ = ["configured_renames", "offer_of"]

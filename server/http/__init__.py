@@ -1,0 +1,1 @@
+"""MCP over HTTP: the application, its bounds and its fast path for tool calls."""

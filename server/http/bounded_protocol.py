@@ -1,0 +1,235 @@
+"""uvicorn's HTTP protocol with bounds: of heads and bodies, of connections, and of answers that are not read.
+
+Heads are read before anybody is asked for a token, so a stranger could fill the memory with them, or use up the files that
+this process may have open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Hashable
+from functools import partial
+from typing import Any, Final, cast
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from ..auth.principals import principal_of
+from .clients import Clients
+from .joined import Joined
+
+HEAD_BYTES: Final = 64 * 2**10
+"""About how much may come that is no body; what is read at once, at most 256 KiB, may exceed it."""
+
+HEAD_SECONDS: Final = 30.0
+"""How long a head may take, and how long a new connection may stay silent."""
+
+_TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_TOO_SLOW: Final = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_TOO_MANY: Final = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """One connection. It is closed when a head, or what follows a chunked body, is too long or takes too long.
+
+    So is it after an answer that came before the end of its request: what is left of a request is not waited for.
+    """
+
+    head_seconds = HEAD_SECONDS
+    shared: Clients | None = None
+    """The connections of the server; see bounded()."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._unfinished = 0
+        """Bytes that came since the parser last had a whole head, a piece of a body or the end of a request."""
+        self._advanced = False
+        self._in_head = False
+        self._bound: asyncio.TimerHandle | None = None
+        self._body_bound: asyncio.TimerHandle | None = None
+        self._clients = self.shared or Clients()
+        self._joined: Joined | None = None
+        self._waiting = 0
+        """Bytes of an answer that the application holds until the client reads."""
+        self.address = ""
+        self.written = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._joined = Joined(transport, self._wrote)
+        super().connection_made(self._joined)
+        self.address = self.client[0] if self.client else ""
+        if self._clients.admit(self):
+            self._bound = self.loop.call_later(self.head_seconds, transport.close)
+        else:
+            transport.write(_TOO_MANY)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._clients.leave(self)
+        self._unbind()
+        self._unbind_body()
+        super().connection_lost(exc)
+
+    # What the bounds of connections need.
+
+    def unsent(self) -> int:
+        joined = self._joined
+        return self._waiting + (0 if joined is None else joined.get_write_buffer_size())
+
+    def key(self) -> Hashable:
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        user: object = None if cycle is None else cycle.scope.get("user")
+        if not isinstance(user, AuthenticatedUser):
+            return self.address
+        return principal_of(user.access_token).key
+
+    def abort(self) -> None:
+        self.transport.abort()
+
+    def _wrote(self, size: int) -> None:
+        self.written += size
+        self._clients.wrote(self)
+
+    # What comes.
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        self._advanced = False
+        super().data_received(data)
+        if self._advanced:
+            self._unfinished = 0
+            self._unbind()
+            return
+        self._unfinished += len(data)
+        if self.transport.is_closing():
+            return
+        if self._unfinished > HEAD_BYTES:
+            cycle = cast("RequestResponseCycle | None", self.cycle)
+            if cycle is None or cycle.response_complete:
+                self.transport.write(_TOO_LARGE)
+            self.transport.close()
+        elif self._bound is None:
+            self._bound = self.loop.call_later(self.head_seconds, self.transport.close)
+
+    def _unbind(self) -> None:
+        if self._bound is not None:
+            self._bound.cancel()
+            self._bound = None
+
+    def _bind_body(self) -> None:
+        self._unbind_body()
+        seconds = self._clients.settings.body_seconds
+        self._body_bound = self.loop.call_later(seconds, self._end_body)
+
+    def _unbind_body(self) -> None:
+        if self._body_bound is not None:
+            self._body_bound.cancel()
+            self._body_bound = None
+
+    def _end_body(self) -> None:
+        if self.flow.read_paused:
+            # The client cannot send; what holds it up is an earlier request.
+            self._bind_body()
+            return
+        if not self.cycle.response_started and not self.pipeline:
+            self.transport.write(_TOO_SLOW)
+        self.transport.close()
+
+    # What is answered.
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        bound: Any = partial(self._run, cycle, app)
+        super()._start_asgi_task(cycle, bound)
+
+    async def _run(
+        self, cycle: RequestResponseCycle, app: ASGIApp, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                if cycle.response_started:
+                    # A second answer, to a request that failed after its first one had begun.
+                    if not cycle.response_complete:
+                        self.transport.close()
+                    return
+                if cycle.more_body and self._joined is not None:
+                    cycle.keep_alive = False
+                    self._joined.lingers = True
+            elif cycle.response_complete:
+                return
+            if self.flow.write_paused:
+                await self._send_later(message, send)
+            else:
+                await send(message)
+
+        await app(scope, receive, answer)
+
+    async def _send_later(self, message: Message, send: Send) -> None:
+        size = len(message.get("body", b""))
+        self._waiting += size
+        self._clients.wrote(self)
+        try:
+            await send(message)
+        finally:
+            self._waiting -= size
+
+    def on_response_complete(self) -> None:
+        last = not self.pipeline
+        super().on_response_complete()
+        if last:
+            self._clients.idle(self)
+
+    # What the parser found.
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # uvicorn takes trailers for headers, and adds them to those of a request that runs already.
+        if self._in_head:
+            # RFC 9110, 5.5: spaces around a value are no part of it, and the parser leaves those after it.
+            super().on_header(name, value.strip(b" \t"))
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._advanced = True
+        self._compare_hosts()
+        super().on_headers_complete()
+        self._bind_body()
+
+    def _compare_hosts(self) -> None:
+        """Add the host that the request's target names to its headers, when it is another than theirs: two are refused."""
+        if self.url.startswith(b"/"):
+            return
+        _, separator, rest = self.url.partition(b"://")
+        if not separator:
+            return
+        host = re.split(rb"[/?#]", rest, maxsplit=1)[0].lower()
+        if [value.lower() for name, value in self.headers if name == b"host"] != [host]:
+            self.headers.append((b"host", host))
+
+    def on_body(self, body: bytes) -> None:
+        self._advanced = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._advanced = True
+        self._unbind_body()
+        super().on_message_complete()
+        if not self.cycle.response_complete:
+            self._clients.busy(self)
+
+
+def bounded(clients: Clients) -> type[BoundedHttp]:
+    """Return the protocol of a server whose connections share the bounds of `clients`."""
+
+    class Http(BoundedHttp):
+        shared = clients
+
+    return Http
+
+
+__all__ = ["HEAD_BYTES", "BoundedHttp", "bounded"]

@@ -1,0 +1,209 @@
+"""The answer of one legacy call over Streamable HTTP: as a modern one, with questions, and indifferent to a lost client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+import anyio
+from mcp.server.streamable_http import REQUEST_CANCELLED, StreamableHTTPServerTransport
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.transport_context import TransportContext
+from mcp_types import (
+    CONNECTION_CLOSED,
+    ErrorData,
+    ProgressToken,
+    RequestId,
+    jsonrpc_message_adapter,
+)
+from starlette.types import Receive, Send
+
+from ...sessions.services import JSON
+from ..sdk.access import send_on
+from .replay import RETRY_MS, SessionEvents
+from .response import Exchange, event
+
+WITHDRAW_SECONDS: Final = 5.0
+"""How long telling a client that its answer is not needed any more may hold up a cancelled call; the SDK's figure."""
+
+RESUME_SECONDS: Final = 0.5
+"""How long a call may take before its client gets what it needs to take up a lost stream. A shorter one is answered without
+a stream, after which many clients keep their connection."""
+
+_TRANSPORT: Final = TransportContext(kind="streamable-http", can_send_request=True)
+
+
+class Question:
+    """A request to the client that waits for one answer."""
+
+    def __init__(self, number: str) -> None:
+        self.id = number
+        self._outcome: JSON | ErrorData = {}
+        self._settled = anyio.Event()
+
+    def settle(self, outcome: JSON | ErrorData) -> None:
+        """Give the answer; a second one is dropped."""
+        if not self._settled.is_set():
+            self._outcome = outcome
+            self._settled.set()
+
+    async def answer(self) -> JSON:
+        """Wait for the answer.
+
+        Raises:
+            MCPError: the client answered with an error, or the call is over.
+        """
+        await self._settled.wait()
+        if isinstance(self._outcome, ErrorData):
+            raise MCPError.from_error_data(self._outcome)
+        return self._outcome
+
+
+class Asker(Protocol):
+    """Knows the calls of a session and the questions they ask."""
+
+    def finish(self, call: LegacyExchange) -> None: ...
+
+    def ask(self) -> Question: ...
+
+    def forget(self, question: Question) -> None: ...
+
+
+class LegacyExchange(Exchange):
+    """One request of a session and its response; it lives until end().
+
+    A client that leaves does not cancel its call (2025-06-18, basic/transports), but answers no question any more. One that
+    cancels says so in a notification, and is answered. So is a call whose session ends.
+    """
+
+    transport = _TRANSPORT
+
+    def __init__(
+        self,
+        receive: Receive,
+        send: Send,
+        asker: Asker,
+        *,
+        session: bytes,
+        request_id: RequestId,
+        progress_token: ProgressToken | None,
+        began: float,
+        transport: StreamableHTTPServerTransport | None = None,
+        events: SessionEvents | None = None,
+    ) -> None:
+        super().__init__(
+            receive, send, request_id=request_id, progress_token=progress_token, began=began
+        )
+        self._headers = ((b"mcp-session-id", session),)
+        self._asker = asker
+        self._session_transport = transport
+        self._events = events
+        """Where the events of the stream are kept for a client that reconnects, None for one that cannot."""
+        self._asked: set[Question] = set()
+        self._gone = False
+
+    @property
+    def can_send_request(self) -> bool:
+        return not self._over and not self._gone
+
+    def cancel(self) -> None:
+        """End the call because its caller does not want it any more."""
+        self._stop(REQUEST_CANCELLED, "Request cancelled")
+
+    def close(self) -> None:
+        """End the call because its session ends."""
+        self._stop(CONNECTION_CLOSED, "Connection closed")
+
+    def _stop(self, code: int, message: str) -> None:
+        self.unanswered = ErrorData(code=code, message=message)
+        self.scope.cancel()
+
+    def end(self) -> None:
+        super().end()
+        self._asker.finish(self)
+        for question in self._asked:
+            question.settle(ErrorData(code=CONNECTION_CLOSED, message="The call is over"))
+
+    def left(self) -> None:
+        self._gone = True
+        self.unattend()
+        for question in self._asked:
+            # The result would not reach it either; without this the call waits for its answer for minutes.
+            question.settle(ErrorData(code=CONNECTION_CLOSED, message="The client is gone"))
+
+    async def lost(self) -> bool:
+        if self._events is not None and self._writing is not None:
+            return False
+        return self._gone or await super().lost()
+
+    def _status(self, error: ErrorData) -> int:
+        return 200
+
+    async def _ping(self, seconds: float) -> None:
+        if self._events is not None:
+            await anyio.sleep_until(self.began + RESUME_SECONDS)
+            if self._writing is None:
+                # A client that loses this connection can only come back when it has the id of an event.
+                await self._say(b"")
+        await super()._ping(seconds)
+
+    async def _say(self, said: JSON | bytes) -> None:
+        if not self._gone:
+            await super()._say(said)
+        elif not isinstance(said, bytes) and not self._over:
+            await self._send_on(said)
+
+    async def _opening(self) -> bytes:
+        if self._events is None:
+            return b""
+        number = await self._events.store_event(str(self.request_id), None)
+        return f"id: {number}\r\nretry: {RETRY_MS}\r\ndata: \r\n\r\n".encode()
+
+    async def _event(self, message: JSON) -> bytes:
+        if self._events is None:
+            return event(message)
+        stored = jsonrpc_message_adapter.validate_python(message, by_name=False)
+        number = await self._events.store_event(str(self.request_id), stored)
+        return f"id: {number}\r\n".encode() + event(message)
+
+    async def _end_stream(self, message: JSON) -> None:
+        if self._gone:
+            await self._send_on(message)
+        else:
+            await super()._end_stream(message)
+
+    async def _send_on(self, message: JSON) -> None:
+        """Leave a message to the session, which has it when the client reconnects."""
+        transport = self._session_transport
+        if transport is not None and self._events is not None and self._writing is not None:
+            stored = jsonrpc_message_adapter.validate_python(message, by_name=False)
+            await send_on(transport, stored, self.request_id)
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> JSON:
+        if not self.can_send_request:
+            raise NoBackChannelError(method)
+        question = self._asker.ask()
+        request: JSON = {"jsonrpc": "2.0", "id": question.id, "method": method}
+        if params:
+            request["params"] = dict(params)
+        self._asked.add(question)
+        try:
+            await self._say(request)
+            return await question.answer()
+        except anyio.get_cancelled_exc_class():
+            await self._withdraw(question)
+            raise
+        finally:
+            self._asked.discard(question)
+            self._asker.forget(question)
+
+    async def _withdraw(self, question: Question) -> None:
+        with anyio.move_on_after(WITHDRAW_SECONDS, shield=True):
+            params = {"requestId": question.id, "reason": "caller cancelled"}
+            await self.notify("notifications/cancelled", params)
+
+
+__all__ = ["LegacyExchange", "Question"]

@@ -1,0 +1,125 @@
+"""Events of 2025 transport sessions, kept in memory for clients that reconnect with `Last-Event-ID`."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final
+
+from mcp.server.streamable_http import GET_STREAM_KEY, EventCallback, EventMessage, EventStore
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
+
+from ..config.http import HttpSettings
+
+RETRY_MS: Final = 1000
+"""How long a client that lost its stream should wait before it reconnects."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    id: str
+    stream: str
+    message: JSONRPCMessage | None
+    size: int
+
+
+class SessionEvents(EventStore):
+    """The events of one transport session, in order. Ids of other sessions are unknown to it."""
+
+    def __init__(self, replay: Replay, owner: Hashable) -> None:
+        self.owner = owner
+        self.bytes = 0
+        self._replay = replay
+        self._prefix = secrets.token_hex(4)
+        self._number = 0
+        self._events: deque[_Event] = deque()
+
+    async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
+        self._number += 1
+        size = 0 if message is None else len(message.model_dump_json(exclude_unset=True))
+        event = _Event(f"{self._prefix}-{self._number}", stream_id, message, size)
+        self._replay.add(self, event.size)
+        self._events.append(event)
+        while len(self._events) > self._replay.settings.replay_events:
+            self.drop()
+        return event.id
+
+    def drop(self) -> bool:
+        """Forget the oldest event. False when there is none."""
+        if not self._events:
+            return False
+        self._replay.remove(self, self._events.popleft().size)
+        return True
+
+    async def replay_events_after(
+        self, last_event_id: str, send_callback: EventCallback
+    ) -> str | None:
+        events = list(self._events)
+        last = next((n for n, event in enumerate(events) if event.id == last_event_id), None)
+        if last is None:
+            # Of an unknown event the stream is unknown too; what is to come is on this one.
+            return GET_STREAM_KEY
+        stream = events[last].stream
+        ended = False
+        for event in events[last:]:
+            if event.stream != stream:
+                continue
+            ended = ended or isinstance(event.message, JSONRPCResponse | JSONRPCError)
+            if event.message is not None and event.id != last_event_id:
+                await send_callback(EventMessage(event.message, event.id))
+        return None if ended else stream
+
+
+class Replay:
+    """The bounds of all transport sessions' events. The session of an owner with the most bytes loses its oldest first."""
+
+    def __init__(self, settings: HttpSettings) -> None:
+        self.settings = settings
+        self._open: set[SessionEvents] = set()
+        self._bytes: dict[Hashable, int] = {}
+        self._total = 0
+
+    def open(self, owner: Hashable) -> SessionEvents | None:
+        """Return a place for the events of a new session, None when none are kept."""
+        if not self.settings.replay_events:
+            return None
+        events = SessionEvents(self, owner)
+        self._open.add(events)
+        return events
+
+    def close(self, events: SessionEvents) -> None:
+        """Forget a session and its events. A second time has no effect."""
+        while events.drop():
+            pass
+        self._open.discard(events)
+
+    def add(self, events: SessionEvents, size: int) -> None:
+        """Count a new event, and make room for it."""
+        owner = events.owner
+        while self._bytes.get(owner, 0) + size > self.settings.replay_bytes:
+            if not self._drop(owner):
+                break
+        while self._total + size > self.settings.replay_bytes_total:
+            most = max(self._bytes, key=lambda one: self._bytes[one], default=owner)
+            if not self._drop(most):
+                break
+        events.bytes += size
+        self._total += size
+        self._bytes[owner] = self._bytes.get(owner, 0) + size
+
+    def remove(self, events: SessionEvents, size: int) -> None:
+        """Count an event that was dropped."""
+        events.bytes -= size
+        self._total -= size
+        self._bytes[events.owner] = self._bytes.get(events.owner, 0) - size
+        if self._bytes[events.owner] <= 0:
+            del self._bytes[events.owner]
+
+    def _drop(self, owner: Hashable) -> bool:
+        own = [events for events in self._open if events.owner == owner and events.bytes]
+        return bool(own) and max(own, key=lambda events: events.bytes).drop()
+
+
+__all__ = ["RETRY_MS", "Replay", "SessionEvents"]

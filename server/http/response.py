@@ -1,0 +1,245 @@
+"""The answer of one call over HTTP: one JSON body, or an event stream once something comes before the result."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import anyio
+import orjson
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
+from mcp.shared.transport_context import TransportContext
+from mcp_types import ErrorData, ProgressToken, RequestId
+from starlette.types import Receive, Send
+
+from ...sessions.exact import well_formed
+from ...sessions.services import JSON
+
+PING_SECONDS: Final = 15.0
+"""Silence after which the stream is begun and kept alive; the SDK's figure, which clients and proxies are used to."""
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+_TRANSPORT: Final = TransportContext(kind="streamable-http", can_send_request=False)
+_JSON: Final = (b"content-type", b"application/json")
+_STREAM: Final = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+class Exchange:
+    """One request and its response; the SDK's DispatchContext of it. It lives until answer().
+
+    Notifications may come from any task. What comes after the answer is dropped. `scope` is the call: a cancelled one is
+    answered with `unanswered`, with nothing when there is none.
+    """
+
+    transport = _TRANSPORT
+    message_metadata = None
+
+    def __init__(
+        self,
+        receive: Receive,
+        send: Send,
+        *,
+        request_id: RequestId,
+        progress_token: ProgressToken | None,
+        began: float,
+    ) -> None:
+        self.request_id = request_id
+        self.began = began
+        self.attended = False
+        self.scope = anyio.CancelScope()
+        self.unanswered: ErrorData | None = None
+        self._receive = receive
+        self._send = send
+        self._progress_token = progress_token
+        self._headers: Headers = ()
+        self._writing: anyio.Lock | None = None
+        """There from the first event on: then the response is a stream."""
+        self._said_at = began
+        self._answered: anyio.Event | None = None
+        self._over = False
+
+    @property
+    def can_send_request(self) -> bool:
+        return False
+
+    @property
+    def cancel_requested(self) -> anyio.Event:
+        # Whoever cancels the call cancels `scope`.
+        return anyio.Event()
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> JSON:
+        raise NoBackChannelError(method)
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        message: JSON = {"jsonrpc": "2.0", "method": method}
+        if params is not None:
+            message["params"] = dict(params)
+        await self._say(message)
+
+    async def progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        if self._progress_token is None:
+            return
+        params: JSON = {"progressToken": self._progress_token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        await self.notify("notifications/progress", params)
+
+    async def _say(self, said: JSON | bytes) -> None:
+        """Send a message, or bytes that are none, as part of the stream, and begin that first if necessary."""
+        begun = self._writing is not None
+        writing = self._writing = self._writing or anyio.Lock()
+        async with writing:
+            if self._over:
+                return
+            if not begun:
+                await self._start(200, _STREAM)
+            self._said_at = anyio.current_time()
+            data = b"" if begun else await self._opening()
+            data += said if isinstance(said, bytes) else await self._event(said)
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def _opening(self) -> bytes:
+        """Return the bytes that begin a stream."""
+        return b""
+
+    async def _event(self, message: JSON) -> bytes:
+        """Return a message as an event of the stream."""
+        return event(message)
+
+    async def answer(self, result: JSON | ErrorData) -> None:
+        """End the response. Called once."""
+        message: JSON = {"jsonrpc": "2.0", "id": self.request_id}
+        status = 200
+        if isinstance(result, ErrorData):
+            status = self._status(result)
+            message["error"] = result.model_dump(mode="json", exclude_none=True)
+        else:
+            message["result"] = result
+        if self._writing is None:
+            self._over = True
+            await self._whole(encode(message), status)
+            return
+        async with self._writing:
+            self._over = True
+            await self._end_stream(message)
+
+    async def _end_stream(self, message: JSON) -> None:
+        data = await self._event(message)
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def _whole(self, body: bytes, status: int) -> None:
+        length = (b"content-length", b"%d" % len(body))
+        await self._start(status, (length, _JSON))
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def _start(self, status: int, headers: Headers) -> None:
+        await self._send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [*headers, *self._headers],
+            }
+        )
+
+    def _status(self, error: ErrorData) -> int:
+        return ERROR_CODE_HTTP_STATUS.get(error.code, 200)
+
+    # A call that takes its time.
+
+    async def attend(self, ping_seconds: float) -> None:
+        """Keep the client's connection alive and notice when the client is gone; until end() or unattend()."""
+        self._answered = anyio.Event()
+        if self._over:
+            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch)
+            tasks.start_soon(self._ping, ping_seconds)
+            await self._answered.wait()
+            tasks.cancel_scope.cancel()
+
+    def end(self) -> None:
+        """Release who attends. The call is over, whatever became of it."""
+        self._over = True
+        self.unattend()
+
+    def unattend(self) -> None:
+        if self._answered is not None:
+            self._answered.set()
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.left()
+
+    def left(self) -> None:
+        """The client is gone, which is how a 2026-07-28 client cancels."""
+        self.scope.cancel()
+
+    async def lost(self) -> bool:
+        """Whether the client is known to be gone before the answer, and cannot come back for it."""
+        with anyio.CancelScope() as look:
+            # The server hands over what it knows at once, and would wait otherwise.
+            look.cancel()
+            return (await self._receive())["type"] == "http.disconnect"
+        return False
+
+    async def _ping(self, seconds: float) -> None:
+        while True:
+            await anyio.sleep_until(self._said_at + seconds)
+            if anyio.current_time() >= self._said_at + seconds:
+                await self._say(b": ping\r\n\r\n")
+
+
+def encode(message: JSON) -> bytes:
+    """Return a message as JSON; integers beyond 64 bits, which orjson refuses, as they are.
+
+    What is no finite number becomes null, as orjson writes it, and half of a surrogate pair a replacement character: many
+    clients read no message with its escape.
+    """
+    try:
+        return orjson.dumps(message)
+    except TypeError:
+        pass
+    try:
+        text = _exact(message)
+    except ValueError:
+        text = _exact(_finite(message))
+    return well_formed(text).encode()
+
+
+def _exact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in cast("JSON", value).items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in cast("list[object]", value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def event(message: JSON) -> bytes:
+    """Return a message as an event of a stream."""
+    return b"event: message\r\ndata: " + encode(message) + b"\r\n\r\n"
+
+
+__all__ = ["PING_SECONDS", "Exchange", "Headers", "encode", "event"]

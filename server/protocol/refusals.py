@@ -1,0 +1,59 @@
+"""Answers to lines that are no messages: whoever sent a request gets one, whatever else is wrong with its line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import mcp_types as types
+from pydantic import ValidationError
+
+from ...sessions.members import UNREADABLE, members
+
+
+def invalid_request(found: object) -> types.JSONRPCError | None:
+    """Return the answer to a batch, and to a request whose id is neither a string nor an integer; else None."""
+    if isinstance(found, list):
+        message = "Invalid Request: batches are not supported; send one message at a time"
+    elif isinstance(found, dict) and "method" in found and "id" in found:
+        number = cast("dict[str, Any]", found)["id"]
+        if number is UNREADABLE or (isinstance(number, str | int) and not isinstance(number, bool)):
+            return None
+        message = "Invalid Request: the id of a request is a string or an integer"
+    else:
+        return None
+    # JSON-RPC 2.0, section 5: null where there is no valid id.
+    told = types.ErrorData(code=types.INVALID_REQUEST, message=message)
+    return types.JSONRPCError(jsonrpc="2.0", id=None, error=told)
+
+
+def refusal(line: bytes, error: ValidationError) -> types.JSONRPCError | None:
+    """Return the answer to a line that is no message, None when it is no request: nobody waits for one then."""
+    text = line.decode(errors="replace")
+    try:
+        # Python reads what pydantic does not, half a surrogate pair above all.
+        found: Any = json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        found = members(text)
+    invalid = invalid_request(found)
+    if invalid is not None:
+        return invalid
+    if not isinstance(found, dict) or "method" not in found:
+        return None
+    number = cast("dict[str, Any]", found).get("id")
+    if number is UNREADABLE:
+        # JSON-RPC 2.0, section 5: null where the id cannot be detected.
+        number = None
+    elif number is None:
+        return None
+    # Not the errors of the fields, which hold what came.
+    first = error.errors(include_url=False, include_input=False)[0]
+    if first["type"] == "json_invalid":
+        told = types.ErrorData(code=types.PARSE_ERROR, message=f"Parse error: {first['msg']}")
+    else:
+        told = types.ErrorData(code=types.INVALID_REQUEST, message="Invalid Request")
+    # Not validated: the id goes back as it came.
+    return types.JSONRPCError.model_construct(jsonrpc="2.0", id=number, error=told)
+
+
+__all__ = ["invalid_request", "refusal"]

@@ -1,0 +1,497 @@
+"""The MCP face: one lowlevel server over the gateway, in both protocol eras.
+
+Above it are the SDK's transports, below it the router. Tool calls are answered in a middleware, with the JSON of the
+upstream's result: the SDK would validate it a second time and drop what it does not know.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, cast
+
+import anyio
+import mcp_types as types
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.caching import CacheableMethod, CacheHint
+from mcp.server.connection import Connection
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.lowlevel import Server
+from mcp.server.lowlevel.server import NotificationOptions
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ToolsListChanged,
+)
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from ...sessions.calls.deadline import Waiting
+from ...sessions.calls.router import Request
+from ...sessions.errors import (
+    InvalidArgument,
+    RequestRefused,
+    ServiceUnavailable,
+    SessionError,
+    SessionNotFound,
+    StoreUnavailable,
+)
+from ...sessions.records import LOCAL, Principal
+from ...sessions.services import JSON
+from ...sessions.transitions.create import Wish
+from ...tools.catalog import Catalog, Entry, Naming
+from ...tools.definition import Context, OwnTool, missing_session
+from ...tools.own.sessions import summary
+from ..auth.principals import principal_of
+from ..gateway.gateway import Gateway
+from ..sdk.access import RequestContext, connection_of, is_modern
+from ..sdk.caller import DELIVERY_SCOPE, LOG_LEVEL, Caller, may_ask
+from . import results
+from .input_required import STATE, Parking, Work
+from .introduction import introduced
+from .listening import Listening
+from .request_checks import refuse_unsound
+from .resources import Resources, refuse_cursor, translated
+from .results import INSTANCE_META
+from .state_subscriptions import Followers
+from .subscriptions import Subscriptions
+
+logger = logging.getLogger("statehold.server")
+
+AUTO_SESSION = "statehold.session"
+"""Where a legacy connection keeps the id of its own session."""
+PIN_SCOPE = "statehold.session"
+"""Where the ASGI scope of a request keeps the session that its URL names."""
+CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = {
+    **dict.fromkeys(
+        ("tools/list", "prompts/list", "resources/templates/list"), CacheHint(ttl_ms=60_000)
+    ),
+    **dict.fromkeys(("resources/list", "resources/read"), CacheHint()),
+}
+"""The first three depend on the configuration only, the others on what a session holds at the moment."""
+TELL_SECONDS = 10.0
+"""How long a legacy client may take to be told that a list changed."""
+
+
+class Face(Server[dict[str, Any]]):
+    """The MCP server of one gateway. It lives as long as the process; every transport serves the same one."""
+
+    def __init__(self, gateway: Gateway, *, version: str, pinned: str | None = None) -> None:
+        self._bus = InMemorySubscriptionBus()
+        self._listen = ListenHandler(self._bus)
+        super().__init__(
+            "statehold",
+            version=version,
+            title="Statehold",
+            cache_hints=CACHE_HINTS,
+            get_tool_input_schema=self._schema,
+            on_list_tools=self._list_tools,
+        )
+        self._gateway = gateway
+        self._pinned = pinned
+        self.parking = Parking(gateway.registry.spawn)
+        self._legacy: set[Connection] = set()
+        self._by_session: dict[str, Connection] = {}
+        self._info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
+        self._resources = Resources(gateway, self.principal, self.pin, self.attended)
+        self._resources.register(self)
+        self.followers = Followers(gateway, self._bus, self._tell)
+        self.subscriptions = Subscriptions(gateway, self._bus, self._tell)
+        self._listening = Listening(
+            self._resources, self.followers, self.subscriptions, self._listen
+        )
+        self._listening.register(self)
+        self.add_request_handler("server/discover", types.RequestParams, self._discover)
+        self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
+        self.add_notification_handler(
+            "notifications/initialized", types.NotificationParams, self._initialized
+        )
+        self.middleware.append(self._middleware)
+        gateway.on_tools_changed.append(self._tools_changed)
+        gateway.on_prompts_changed.append(self._prompts_changed)
+
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        # Legacy HTTP asks without options, and would never announce listChanged.
+        options = notification_options or NotificationOptions(
+            tools_changed=True, prompts_changed=True
+        )
+        return super().create_initialization_options(options, *args, **kwargs)
+
+    def get_capabilities(self, *args: Any, **kwargs: Any) -> types.ServerCapabilities:
+        # The SDK promises whatever a subscription could ask for; of resources it is told when a state changes.
+        found = super().get_capabilities(*args, **kwargs)
+        if found.resources is not None:
+            found.resources.subscribe = self._gateway.offers_state
+            found.resources.list_changed = False
+        return found
+
+    def stop_listening(self) -> None:
+        """End the open `subscriptions/listen` streams, which would keep a server from stopping."""
+        self._listen.close()
+
+    # Who, and which session.
+
+    def principal(self, ctx: RequestContext) -> Principal:
+        token = get_access_token()
+        return LOCAL if token is None else principal_of(token)
+
+    def pin(self, ctx: RequestContext) -> str | None:
+        """The session that the URL or the command line names."""
+        request = ctx.request
+        if request is not None:
+            found = request.scope.get(PIN_SCOPE)
+            if isinstance(found, str):
+                return found
+        return self._pinned
+
+    def _naming(self, ctx: RequestContext) -> Naming:
+        if self.pin(ctx) is not None:
+            return "pinned"
+        auto = self._gateway.config.server.auto_session and not is_modern(ctx)
+        return "auto" if auto else "explicit"
+
+    # Lists.
+
+    @property
+    def catalog(self) -> Catalog:
+        """The tool list of callers that name their session."""
+        return self._gateway.catalog_nowait("explicit")
+
+    def _schema(self, name: str) -> Mapping[str, Any] | None:
+        return self.catalog.schema(name)
+
+    async def _list_tools(
+        self, ctx: RequestContext, params: types.PaginatedRequestParams | None
+    ) -> Any:
+        refuse_cursor(params)
+        catalog = await self._gateway.catalog(self._naming(ctx))
+        if not is_modern(ctx):
+            return {"tools": catalog.legacy_definitions}
+        return {"tools": catalog.definitions, "resultType": "complete"}
+
+    async def _set_level(
+        self, ctx: RequestContext, params: types.SetLevelRequestParams
+    ) -> types.EmptyResult:
+        connection_of(ctx).state[LOG_LEVEL] = params.level
+        return types.EmptyResult()
+
+    async def _initialized(self, ctx: RequestContext, params: types.NotificationParams) -> None:
+        connection = connection_of(ctx)
+        if connection not in self._legacy:
+            self._legacy.add(connection)
+            connection.exit_stack.callback(self._legacy.discard, connection)
+            if connection.session_id is not None:
+                self._by_session[connection.session_id] = connection
+                connection.exit_stack.callback(self._by_session.pop, connection.session_id)
+
+    def connection(self, session_id: str) -> Connection | None:
+        """Return the initialized connection of a session of Streamable HTTP."""
+        return self._by_session.get(session_id)
+
+    async def _tools_changed(self) -> None:
+        await self._bus.publish(ToolsListChanged())
+        self._tell_legacy("notifications/tools/list_changed")
+
+    async def _prompts_changed(self) -> None:
+        await self._bus.publish(PromptsListChanged())
+        self._tell_legacy("notifications/prompts/list_changed")
+
+    def _tell_legacy(self, method: str) -> None:
+        for connection in list(self._legacy):
+            # Each for itself: a client that reads nothing must not keep the others waiting.
+            self._gateway.registry.spawn(self._tell, connection, method)
+
+    async def _tell(
+        self, connection: Connection, method: str, params: Mapping[str, Any] | None = None
+    ) -> None:
+        with anyio.move_on_after(TELL_SECONDS):
+            try:
+                await connection.outbound.notify(method, params)
+            except Exception:
+                logger.debug("a client was gone when it was to be told something", exc_info=True)
+
+    # Calls.
+
+    async def _middleware(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
+        if ctx.request_id is None:
+            return await call_next(ctx)
+        if ctx.method in ("initialize", "server/discover"):
+            return await self._introduced(ctx, await _unspoken(call_next, ctx))
+        if ctx.method != "tools/call" or not connection_of(ctx).initialize_accepted:
+            return await _unspoken(call_next, ctx)
+        return await self.call(ctx)
+
+    async def _introduced(self, ctx: RequestContext, found: HandlerResult) -> HandlerResult:
+        if not isinstance(found, dict):
+            return found
+        pinned, own = self.pin(ctx) is not None, self._resources.own_service(ctx)
+        return await introduced(self._gateway, found, pinned=pinned, own_service=own)
+
+    async def call(self, ctx: RequestContext) -> JSON:
+        """Answer a tools/call with the JSON of its result.
+
+        Raises:
+            MCPError: it is answered with a JSON-RPC error.
+        """
+        if not logger.isEnabledFor(logging.DEBUG):
+            return await self._answer(ctx)
+        began, outcome = anyio.current_time(), "refused"
+        try:
+            found = await self._answer(ctx)
+            outcome = "error" if found.get("isError") else "ok"
+            return found
+        finally:
+            params = ctx.params or {}
+            # Quoted, since a caller may send any name.
+            logger.debug(
+                "call of %.130r in session %.130r: %s after %.3f s",
+                params.get("name"),
+                self.pin(ctx) or _named_session(params),
+                outcome,
+                anyio.current_time() - began,
+            )
+
+    def return_notice(self, ctx: RequestContext) -> None:
+        """Make what the answer of a call says first due again, because the answer was not delivered."""
+        if ctx.request is not None:
+            self._gateway.router.return_notice(ctx.request.scope.get(DELIVERY_SCOPE))
+
+    async def _answer(self, ctx: RequestContext) -> JSON:
+        params = dict(ctx.params or {})
+        modern = is_modern(ctx)
+        try:
+            refuse_unsound(params)
+            return await self._call(ctx, params, modern)
+        except RequestRefused as error:
+            raise MCPError(code=error.rpc_code, message=error.message, data=error.data) from None
+        except SessionError as error:
+            return await self._failed(ctx, error, modern)
+        except StoreUnavailable as error:
+            logger.error("%s", error)
+            return await self._failed(ctx, results.store_down(), modern)
+        except MCPError:
+            raise
+        except Exception:
+            logger.exception("a call of %.100s failed", params.get("name"))
+            raise MCPError(code=types.INTERNAL_ERROR, message="Internal error") from None
+
+    async def _failed(self, ctx: RequestContext, error: SessionError, modern: bool) -> JSON:
+        session: JSON | None = None
+        if error.session_id is not None:
+            try:
+                found = await self._gateway.registry.info(self.principal(ctx), error.session_id)
+                session = summary(found)
+            except (SessionError, StoreUnavailable):
+                pass
+        return results.failed(error, session, modern=modern, info=self._info)
+
+    async def _call(self, ctx: RequestContext, params: dict[str, Any], modern: bool) -> JSON:
+        name, given = params.get("name"), params.get("arguments")
+        if not isinstance(name, str) or not isinstance(given, dict | None):
+            raise MCPError(code=types.INVALID_PARAMS, message="Invalid request parameters")
+        arguments = dict(cast("JSON", given or {}))
+        tool = self._gateway.own.get(name)
+        pin = self.pin(ctx)
+        if tool is not None and (pin is None or tool.pinned):
+            caller = Caller(ctx, params)
+            return await self._call_own(ctx, tool, arguments, pin, modern, caller)
+        naming = self._naming(ctx)
+        waiting = Waiting(Caller(ctx, params))
+        entry = await self._gateway.entry(name, naming, waiting)
+        if entry is None:
+            reason = self._gateway.missing(name)
+            if reason is not None:
+                raise ServiceUnavailable(f"There is no tool {name[:128]!r} now. {reason}")
+            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {name[:128]}")
+        return await self._forward(ctx, params, entry, arguments, pin, modern, waiting.farthest)
+
+    async def _discover(
+        self, ctx: RequestContext, params: types.RequestParams | None
+    ) -> types.DiscoverResult:
+        found = await self._handle_discover(ctx, params)
+        found.meta = {**(found.meta or {}), INSTANCE_META: self._gateway.calls.repeats.instance}
+        return found
+
+    async def _call_own(
+        self,
+        ctx: RequestContext,
+        tool: OwnTool,
+        arguments: JSON,
+        pin: str | None,
+        modern: bool,
+        caller: Caller,
+    ) -> JSON:
+        principal = self.principal(ctx)
+        pinned = None if pin is None else await self._gateway.pinned(principal, pin)
+        if tool.of_session and not arguments.get("session_id") and self._naming(ctx) == "auto":
+            arguments["session_id"] = await self._auto(ctx, principal)
+        context = Context(principal, self._gateway.config.namespace, pinned)
+        calls = self._gateway.calls
+        outcome = await calls.run(tool, context, arguments, caller)
+        caller.carry(outcome.delivery)
+        found = results.own(outcome, tool, modern=modern, info=self._info)
+        if caller.instance is not None:
+            found["_meta"][INSTANCE_META] = calls.repeats.instance
+        return found
+
+    async def _forward(
+        self,
+        ctx: RequestContext,
+        params: dict[str, Any],
+        entry: Entry,
+        arguments: JSON,
+        pin: str | None,
+        modern: bool,
+        waited: float,
+    ) -> JSON:
+        principal = self.principal(ctx)
+        session = await self._session(ctx, principal, entry, arguments, pin)
+        request = Request(
+            principal,
+            session,
+            entry.service,
+            entry.tool,
+            arguments,
+            namespace=self._gateway.config.namespace,
+            waited=waited,
+        )
+
+        async def work(caller: Caller) -> JSON:
+            request.operation_id, request.run = caller.operation_id, caller.run_id
+            request.settled = caller.settled
+            request.epoch, request.repeated = caller.epoch, caller.repeated
+            try:
+                answer = await self._gateway.router.call(request, caller)
+            finally:
+                caller.carry(request.delivery)
+            return results.forwarded(
+                answer,
+                service=entry.service,
+                modern=modern,
+                info=self._info,
+                own_uris=self._resources.own_service(ctx) is not None,
+            )
+
+        return await self.attended(ctx, params, request, f"tools/call {entry.name}", work)
+
+    async def attended(
+        self, ctx: RequestContext, params: JSON, request: Request, what: str, work: Work
+    ) -> JSON:
+        """Run what a request asks of a session, or take it up again; it is parked while its caller is asked.
+
+        Raises:
+            InvalidArgument: the answers for the call that it continues are malformed.
+            MCPError: no call waits for its `requestState`; SEP-2322 wants no tool result for that.
+        """
+        if not is_modern(ctx):
+            return await _attended(Caller(ctx, params), work)
+        given = params.get("requestState")
+        state = given if isinstance(given, str) and given.startswith(STATE) else None
+        if state is None and not may_ask(ctx):
+            return await _attended(Caller(ctx, params), work)
+        principal = request.principal
+        request.session = await self._id(principal, request.session, state is not None)
+        owner = f"{principal.key}\n{request.session}"
+        if state is not None:
+            with translated():
+                call = self.parking.find(state, owner, what)
+            return await self.parking.resume(ctx, params, call)
+        return await self.parking.run(ctx, params, owner, what, work)
+
+    async def _id(self, principal: Principal, session: str, resumed: bool) -> str:
+        """Return the id of a session named either way: a parked call belongs to the session, whatever it is called."""
+        registry, namespace = self._gateway.registry, self._gateway.config.namespace
+        if registry.live(principal, session) is not None:
+            return session
+        if not resumed:
+            return (await registry.ready(principal, session, namespace)).id
+        try:
+            return (await registry.find(principal, session, namespace)).id
+        except SessionError:
+            # Then no call of it waits either, and that is what there is to say.
+            return session
+
+    async def _session(
+        self,
+        ctx: RequestContext,
+        principal: Principal,
+        entry: Entry,
+        arguments: JSON,
+        pin: str | None,
+    ) -> str:
+        """Take our argument out of the call's and return the session it names."""
+        if pin is not None:
+            return await self._gateway.pinned(principal, pin)
+        given = arguments.pop(entry.argument, None)
+        if isinstance(given, str) and given:
+            return given
+        if given is None and self._naming(ctx) == "auto":
+            return await self._auto(ctx, principal)
+        if given is not None and given != "":
+            raise InvalidArgument(f"{entry.argument}: should be a string.")
+        raise missing_session(entry.argument)
+
+    async def _auto(self, ctx: RequestContext, principal: Principal) -> str:
+        """The session of a legacy connection, created with its first call and closed with the connection."""
+        connection = connection_of(ctx)
+        found = connection.state.get(AUTO_SESSION)
+        if found is not None and await self._is_over(principal, found):
+            connection.state.pop(AUTO_SESSION, None)
+            found = None
+        if found is None:
+            session = await self._gateway.registry.create(
+                principal, Wish(namespace=self._gateway.config.namespace)
+            )
+            found = connection.state.setdefault(AUTO_SESSION, session.id)
+            if found == session.id:
+                # Under what is there already: what runs in the session has to end before it.
+                above = connection.exit_stack.pop_all()
+                connection.exit_stack.push_async_callback(self._end_auto, principal, found)
+                connection.exit_stack.push_async_exit(above)
+            else:
+                await self._end_auto(principal, session.id)
+        return found
+
+    async def _is_over(self, principal: Principal, session_id: str) -> bool:
+        if self._gateway.registry.live(principal, session_id) is not None:
+            return False
+        try:
+            info = await self._gateway.registry.info(principal, session_id)
+        except SessionNotFound:
+            return True
+        return info["status"] in ("closing", "closed")
+
+    async def _end_auto(self, principal: Principal, session_id: str) -> None:
+        try:
+            await self._gateway.registry.close(principal, session_id, reason="connection_closed")
+        except SessionError as error:
+            logger.debug("session of a closed connection: %s", error)
+
+
+async def _attended(caller: Caller, work: Work) -> JSON:
+    try:
+        return await work(caller)
+    finally:
+        caller.close()
+
+
+def _named_session(params: Mapping[str, Any]) -> object:
+    arguments: object = params.get("arguments")
+    return cast("JSON", arguments).get("session_id") if isinstance(arguments, dict) else None
+
+
+async def _unspoken(call_next: CallNext, ctx: RequestContext) -> HandlerResult:
+    """Answer a request without the words of a failure of ours: a legacy client would get them verbatim."""
+    try:
+        return await call_next(ctx)
+    except (MCPError, ValidationError):
+        raise
+    except Exception:
+        logger.exception("%.100s failed", ctx.method)
+        raise MCPError(code=types.INTERNAL_ERROR, message="Internal error") from None
+
+
+__all__ = ["PIN_SCOPE", "Face"]

@@ -1,0 +1,133 @@
+"""Addresses of what sessions have: resources of services, and states.
+
+A resource is `session://ID/SERVICE/URI`, with the service's own URI percent-encoded. A `ui://` resource is
+`ui://ID/SERVICE/URI`, since hosts of MCP Apps open pages of that scheme only. In a tool list, which belongs to no session,
+such a page is `ui://SERVICE/URI`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Final, cast
+from urllib.parse import quote, unquote
+
+from ...sessions.services import JSON
+
+SCHEME: Final = "session://"
+PAGE_SCHEME: Final = "ui://"
+
+
+def session_uri(session_id: str, service: str, uri: str) -> str:
+    """Return the address of a service's resource in one session.
+
+    A path, which the files of a browser have instead of a URI, stays readable.
+    """
+    safe = "" if ":" in uri else "/"
+    return f"{_scheme(uri)}{session_id}/{quote(service, safe='')}/{quote(uri, safe=safe)}"
+
+
+def session_template(session_id: str, service: str, template: str) -> str:
+    """Return the address in a session of a template: what stands between its braces stays."""
+    parts = re.split(r"(\{[^{}]*\})", template)
+    quoted = (part if part.startswith("{") else quote(part, safe="") for part in parts)
+    return f"{_scheme(template)}{session_id}/{quote(service, safe='')}/{''.join(quoted)}"
+
+
+def parse_session_uri(uri: str) -> tuple[str, str, str] | None:
+    """Return session, service and the upstream's own URI, None for any other address."""
+    for scheme in (SCHEME, PAGE_SCHEME):
+        parts = uri.removeprefix(scheme).split("/", 2)
+        if uri.startswith(scheme) and len(parts) == 3 and all(parts):
+            session, service, own = map(unquote, parts)
+            # An upstream has addresses of its own that begin with ui://.
+            if scheme == SCHEME or own.startswith(PAGE_SCHEME):
+                return session, service, own
+    return None
+
+
+def page_uri(service: str, uri: str) -> str:
+    """Return the address of the page of an MCP App in a tool list; as it is when no host of apps would open it."""
+    if not uri.startswith(PAGE_SCHEME):
+        return uri
+    return f"{PAGE_SCHEME}{quote(service, safe='')}/{quote(uri, safe='')}"
+
+
+def parse_page_uri(uri: str) -> tuple[str, str] | None:
+    """Return service and the upstream's own URI of a page in a tool list, None for any other address."""
+    parts = uri.removeprefix(PAGE_SCHEME).split("/")
+    if not uri.startswith(PAGE_SCHEME) or len(parts) != 2 or not parts[0]:
+        return None
+    service, own = map(unquote, parts)
+    return (service, own) if own.startswith(PAGE_SCHEME) else None
+
+
+def state_uri(session_id: str) -> str:
+    """Return the address of the state of a session: `session://ID/state`."""
+    return f"{SCHEME}{quote(session_id, safe='')}/state"
+
+
+def parse_state_uri(uri: str) -> str | None:
+    """Return whose state an address is of, by id or by name, None for any other address."""
+    if not uri.startswith(SCHEME):
+        return None
+    parts = uri[len(SCHEME) :].split("/")
+    return unquote(parts[0]) if len(parts) == 2 and parts[0] and parts[1] == "state" else None
+
+
+def addressed(block: JSON, session_id: str, service: str) -> JSON:
+    """Return a content block whose resource, linked or embedded, has its address in the session."""
+    if block.get("type") == "resource_link" and isinstance(block.get("uri"), str):
+        return {**block, "uri": session_uri(session_id, service, block["uri"])}
+    resource: object = block.get("resource")
+    if block.get("type") != "resource" or not isinstance(resource, dict):
+        return block
+    embedded = cast("JSON", resource)
+    uri = session_uri(session_id, service, str(embedded.get("uri")))
+    return {**block, "resource": {**embedded, "uri": uri}}
+
+
+def contents_addressed(found: JSON, uri: str, address: Callable[[str], str]) -> JSON:
+    """Return the result of `resources/read` for `uri` whose parts have the addresses that `address` gives them."""
+    if not isinstance(found.get("contents"), list):
+        return found
+    parts = [cast("JSON", part) for part in found["contents"] if isinstance(part, dict)]
+    contents = [{**part, "uri": address(str(part.get("uri", uri)))} for part in parts]
+    return {**found, "contents": contents}
+
+
+def contents_in_session(found: JSON, session_id: str, *, service: str, uri: str) -> JSON:
+    """Return the result of `resources/read` for `uri` whose parts have their addresses in the session."""
+    return contents_addressed(found, uri, partial(session_uri, session_id, service))
+
+
+def messages_in_session(found: JSON, session_id: str, *, service: str) -> JSON:
+    """Return the result of `prompts/get` whose resources have their addresses in the session."""
+    messages: list[JSON] = [m for m in found.get("messages") or () if isinstance(m, dict)]
+    moved = [
+        {**message, "content": addressed(message["content"], session_id, service)}
+        for message in messages
+        if isinstance(message.get("content"), dict)
+    ]
+    return {**found, "messages": moved}
+
+
+def _scheme(uri: str) -> str:
+    return PAGE_SCHEME if uri.startswith(PAGE_SCHEME) else SCHEME
+
+
+__all__ = [
+    "SCHEME",
+    "addressed",
+    "contents_addressed",
+    "contents_in_session",
+    "messages_in_session",
+    "page_uri",
+    "parse_page_uri",
+    "parse_session_uri",
+    "parse_state_uri",
+    "session_template",
+    "session_uri",
+    "state_uri",
+]

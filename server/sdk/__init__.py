@@ -1,0 +1,1 @@
+"""The MCP SDK where it has no public way in."""

@@ -1,0 +1,171 @@
+"""The few places where the MCP SDK has no public way in. Each is checked by a test for the SDK that is locked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Hashable
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import anyio
+from mcp.server.auth.middleware.bearer_auth import (
+    AuthenticatedUser,
+    AuthorizationContext,
+    authorization_context,
+)
+from mcp.server.connection import Connection
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http import StreamableHTTPServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared._context_streams import create_context_streams
+from mcp.shared.dispatcher import Outbound
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
+from mcp_types import JSONRPCMessage, RequestId
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from ..config.http import HttpSettings
+from ..http.replay import RETRY_MS, Replay, SessionEvents
+
+RequestContext = ServerRequestContext[Any, Any]
+
+
+def connection_of(ctx: RequestContext) -> Connection:
+    """The connection a request came over: per request in 2026-07-28, per transport session before."""
+    return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
+
+
+def channel_of(ctx: RequestContext) -> Outbound:
+    """The channel that belongs to a request: its own response stream on HTTP."""
+    return ctx.session._request_outbound  # pyright: ignore[reportPrivateUsage]
+
+
+def is_modern(ctx: RequestContext) -> bool:
+    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def open_transport(
+    manager: StreamableHTTPSessionManager, session_id: str, user: object
+) -> StreamableHTTPServerTransport | None:
+    """Return the transport of a session that a request of `user` may use, None when the manager has to refuse it."""
+    transport = manager._server_instances.get(session_id)  # pyright: ignore[reportPrivateUsage]
+    if transport is None or transport.is_terminated:
+        return None
+    owner = manager._session_owners.get(session_id)  # pyright: ignore[reportPrivateUsage]
+    requestor = authorization_context(user) if isinstance(user, AuthenticatedUser) else None
+    idle = transport.idle_scope
+    if requestor != owner or (idle is not None and idle.cancel_called):
+        return None
+    return transport
+
+
+class TransportSessions(StreamableHTTPSessionManager):
+    """The SDK's transport sessions with a share for each principal, and events to replay for each session.
+
+    A principal at its limit loses its longest idle session; at the total the principal with the most does. A request that
+    finds no idle session to end is refused with 503.
+    """
+
+    def __init__(self, app: Server[Any], settings: HttpSettings) -> None:
+        super().__init__(app, max_sessions=settings.transport_sessions, retry_interval=RETRY_MS)
+        self._share = settings.transport_sessions_per_principal
+        self._replay = Replay(settings)
+        self._owned: dict[Hashable, dict[str, SessionEvents | None]] = {}
+
+    def events(self, session_id: str) -> SessionEvents | None:
+        """Return the events of a session, None when none are kept."""
+        return next((own[session_id] for own in self._owned.values() if session_id in own), None)
+
+    def _admit_session(
+        self, requestor: AuthorizationContext | None
+    ) -> StreamableHTTPServerTransport | None:
+        owner: Hashable = requestor and (requestor["issuer"], requestor["subject"])
+        if len(self._owned.get(owner, ())) >= self._share:
+            if not self._end_idle(owner):
+                return None
+        elif self.max_sessions is not None and len(self._server_instances) >= self.max_sessions:
+            by_count = sorted(self._owned, key=lambda one: -len(self._owned[one]))
+            if not any(self._end_idle(one) for one in by_count):
+                return None
+        events = self._replay.open(owner)
+        self.event_store = events
+        transport = super()._admit_session(requestor)
+        if transport is not None and transport.mcp_session_id is not None:
+            self._owned.setdefault(owner, {})[transport.mcp_session_id] = events
+        return transport
+
+    def _end_idle(self, owner: Hashable) -> bool:
+        """End the longest idle session of a principal. False when none is idle."""
+        idle: list[tuple[float, str, anyio.CancelScope]] = []
+        for session_id in self._owned.get(owner, ()):
+            transport = self._server_instances.get(session_id)
+            scope = None if transport is None else transport.idle_scope
+            if transport is None or scope is None or scope.deadline == math.inf:
+                continue
+            if not transport._requests_in_flight:  # pyright: ignore[reportPrivateUsage]
+                idle.append((scope.deadline, session_id, scope))
+        if not idle:
+            return False
+        _, session_id, scope = min(idle, key=lambda one: one[:2])
+        self._server_instances.pop(session_id)
+        self._session_owners.pop(session_id, None)
+        self._forget(session_id)
+        scope.cancel()
+        return True
+
+    async def _discard_session(
+        self, session_id: str, transport: StreamableHTTPServerTransport
+    ) -> None:
+        self._forget(session_id)
+        await super()._discard_session(session_id, transport)
+
+    def _forget(self, session_id: str) -> None:
+        for owner, own in list(self._owned.items()):
+            if session_id in own:
+                events = own.pop(session_id)
+                if events is not None:
+                    self._replay.close(events)
+                if not own:
+                    del self._owned[owner]
+
+
+async def send_on(
+    transport: StreamableHTTPServerTransport, message: JSONRPCMessage, request_id: RequestId
+) -> None:
+    """Send a message of a request whose stream broke: it is stored, and reaches the client once it reconnects."""
+    stream = transport._write_stream  # pyright: ignore[reportPrivateUsage]
+    if stream is not None:
+        metadata = ServerMessageMetadata(related_request_id=request_id)
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+            await stream.send(SessionMessage(message, metadata=metadata))
+
+
+@contextmanager
+def in_flight(transport: StreamableHTTPServerTransport) -> Generator[None]:
+    """Count a request as the transport counts its own, so that its session is not ended as idle meanwhile."""
+    idle = transport.idle_scope
+    seconds = transport._idle_timeout  # pyright: ignore[reportPrivateUsage]
+    if idle is None or seconds is None:
+        yield
+        return
+    transport._requests_in_flight += 1  # pyright: ignore[reportPrivateUsage]
+    idle.deadline = math.inf
+    try:
+        yield
+    finally:
+        transport._requests_in_flight -= 1  # pyright: ignore[reportPrivateUsage]
+        if not transport._requests_in_flight:  # pyright: ignore[reportPrivateUsage]
+            idle.deadline = anyio.current_time() + seconds
+
+
+__all__ = [
+    "RequestContext",
+    "TransportSessions",
+    "channel_of",
+    "connection_of",
+    "create_context_streams",
+    "in_flight",
+    "is_modern",
+    "open_transport",
+    "send_on",
+]

@@ -1,0 +1,323 @@
+"""The two ways this process serves: over its own stdin and stdout, and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Literal, cast
+
+import anyio
+import uvicorn
+from anyio.abc import TaskStatus
+from mcp.server.runner import serve_dual_era_loop
+
+from ..sessions.clock import SystemClock
+from ..sessions.node import Node
+from ..tools.processes.ledger import Ledger
+from ..tools.upstream.service import UpstreamService
+from .auth.tokens import StaticTokens
+from .config.http import HttpSettings
+from .config.model import Config, ConfigError
+from .control.handler import control
+from .gateway.gateway import Gateway
+from .gateway.list_changes import ListWatcher
+from .gateway.services import AnyService, forget, service_of, services_of
+from .gateway.stores import store_of
+from .http.app import build_app
+from .http.clients import Clients
+from .http.open_streams import Streams
+from .http.port_holder import holder_of
+from .logs import configure
+from .open_files import connections_allowed, raise_limit
+from .protocol.server import Face
+from .stdio import Stdio, stdio_streams
+
+logger = logging.getLogger("statehold.server")
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+BACKLOG = 2048
+"""Connections that may wait to be accepted."""
+ACCEPTS = 64
+"""How many of them the event loop accepts at once, before any of them is counted."""
+ANSWER_SECONDS = 0.1
+"""How long the answers of the last calls have to leave over HTTP before streams are ended."""
+
+
+@asynccontextmanager
+async def opened(
+    config: Config, *, address: str, alone: bool = False, port: int | None = None
+) -> AsyncGenerator[Gateway]:
+    """Open everything a process needs to serve, and close it in reverse order.
+
+    `alone` says that the only caller is the user who started the process; `port` is where it listens for callers, which no
+    page may reach. Children that an earlier process left behind are
+    gone before the first session is adopted.
+
+    Raises:
+        ConfigError: `store.url` names no database.
+        StoreUnavailable: the data folder or the database cannot be used.
+    """
+    clock = SystemClock()
+    folder = None if config.ephemeral else config.data
+    store = store_of(config, mends=True)
+    async with store, Node.start(store, folder, address=address, clock=clock.now) as node:
+        ledger = Ledger(folder, node=node.id)
+        try:
+            await ledger.sweep()
+            node.bury = ledger.sweep
+            services = services_of(config, ledger, alone=alone, port=port)
+            async with Gateway(config, store, node, services, clock=clock) as gateway:
+                _wire(gateway, ledger, alone, port)
+                async with control(gateway.registry, folder, node.id):
+                    yield gateway
+        finally:
+            with anyio.CancelScope(shield=True):
+                await ledger.aclose()
+
+
+def _wire(gateway: Gateway, ledger: Ledger, alone: bool, port: int | None) -> None:
+    spawn = gateway.registry.spawn
+    services = cast("dict[str, AnyService]", gateway.services)
+    gateway.registry.on_purged.append(lambda purged: spawn(forget, services, purged))
+    watcher = ListWatcher(gateway)
+
+    def wired(service: AnyService) -> AnyService:
+        if isinstance(service, UpstreamService):
+            service.on_changed = watcher.heard
+        return service
+
+    for service in services.values():
+        wired(service)
+    gateway.make = lambda name, settings: wired(
+        service_of(name, settings, gateway.config, ledger, alone=alone, port=port)
+    )
+
+
+# stdio
+
+
+def run_stdio(config: Config) -> int:
+    """Serve one client over stdin and stdout until it leaves or a signal comes. Return the exit code."""
+    configure(config.log)
+    raise_limit()
+    anyio.run(_serve_stdio, config, backend_options={"use_uvloop": _uvloop()})
+    return 0
+
+
+async def _serve_stdio(config: Config) -> None:
+    async with opened(config, address=f"stdio, pid {os.getpid()}", alone=True) as gateway:
+        face = Face(gateway, version=version("statehold"), pinned=config.server.session)
+        async with stdio_streams() as stdio, anyio.create_task_group() as tasks:
+            ending = Ending()
+            await tasks.start(_watch_signals, ending)
+            tasks.start_soon(_watch_client, gateway, face, stdio, ending)
+            tasks.start_soon(_end_stdio, gateway, face, stdio, ending)
+            await serve_dual_era_loop(
+                face,
+                stdio.read,
+                stdio.write,
+                lifespan_state={},
+                init_options=face.create_initialization_options(),
+            )
+            tasks.cancel_scope.cancel()
+
+
+async def _watch_client(gateway: Gateway, face: Face, stdio: Stdio, ending: Ending) -> None:
+    """End when the client closed its side and has the answers to what it asked before."""
+    await stdio.left.wait()
+    face.stop_listening()
+    face.parking.abandon()
+    await stdio.answered(gateway.config.timeouts.close_grace)
+    ending.begin()
+
+
+async def _end_stdio(gateway: Gateway, face: Face, stdio: Stdio, ending: Ending) -> None:
+    await ending.begun.wait()
+    await gateway.registry.drain()
+    face.stop_listening()
+    await stdio.end()
+
+
+# Ending, the same way for both.
+
+
+class Ending:
+    """Why a process ends does not matter: it refuses new calls, lets running ones finish, and pauses its sessions."""
+
+    def __init__(self) -> None:
+        self.begun = anyio.Event()
+        self.hurried = anyio.Event()
+        """Set by a second signal."""
+        self.serving = False
+        """Whether there is something to end; before, a signal cancels the start."""
+
+    def begin(self) -> None:
+        self.begun.set()
+
+    def signalled(self) -> None:
+        if self.begun.is_set():
+            self.hurried.set()
+        self.begin()
+
+
+async def _watch_signals(
+    ending: Ending, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
+    with anyio.open_signal_receiver(*SIGNALS) as signals:
+        task_status.started()
+        async for _ in signals:
+            ending.signalled()
+
+
+# HTTP
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: the signal is ours, since sessions have to be drained first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            # The loop took the number of connections that it accepts at once for this, too.
+            listener.listen(BACKLOG)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self.force_exit:
+            # uvicorn leaves it to the end of the loop, which cuts it off with a traceback.
+            await self.lifespan.shutdown()
+
+
+def run_http(config: Config) -> int:
+    """Listen until a signal comes. Return the exit code.
+
+    Raises:
+        ConfigError: the address cannot be listened on, or the tokens cannot be read.
+    """
+    configure(config.log)
+    raise_limit()
+    tokens = None if config.server.tokens is None else StaticTokens.read(config.server.tokens)
+    anyio.run(_serve_http, config, tokens, backend_options={"use_uvloop": _uvloop()})
+    return 0
+
+
+async def _serve_http(config: Config, tokens: StaticTokens | None) -> None:
+    """Serve until a signal comes. Signals are received before the port opens: whoever reaches it may send one."""
+    async with anyio.create_task_group() as tasks:
+        ending = Ending()
+        await tasks.start(_watch_signals, ending)
+        tasks.start_soon(_cancel_start, ending, tasks.cancel_scope)
+        with _listening(config) as listener:
+            await _serve_on(listener, config, tokens, ending)
+        tasks.cancel_scope.cancel()
+
+
+async def _cancel_start(ending: Ending, start: anyio.CancelScope) -> None:
+    """A signal that comes before the process serves cancels its start."""
+    await ending.begun.wait()
+    if not ending.serving:
+        start.cancel()
+
+
+async def _serve_on(
+    listener: socket.socket, config: Config, tokens: StaticTokens | None, ending: Ending
+) -> None:
+    url = _url(listener)
+    alone = config.server.loopback and config.server.tokens is None
+    address, port = f"{url}, pid {os.getpid()}", listener.getsockname()[1]
+    async with opened(config, address=address, alone=alone, port=port) as gateway:
+        face = Face(gateway, version=version("statehold"))
+        streams = Streams(build_app(gateway, face, tokens))
+        settings = uvicorn.Config(
+            streams,
+            http=_http(config.http),
+            backlog=ACCEPTS,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            ws="none",
+            timeout_keep_alive=75,
+            # Calls have had their time by then; an open stream must not keep the process from ending.
+            timeout_graceful_shutdown=1,
+        )
+        server = _Server(settings)
+        ending.serving = True
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_end_http, gateway, face, streams, server, ending)
+            tasks.start_soon(_hurry_http, server, ending)
+            sys.stderr.write(f"Statehold listens on {url}/mcp\n")
+            sys.stderr.flush()
+            await server.serve([listener])
+            tasks.cancel_scope.cancel()
+
+
+async def _end_http(
+    gateway: Gateway, face: Face, streams: Streams, server: uvicorn.Server, ending: Ending
+) -> None:
+    await ending.begun.wait()
+    await gateway.registry.drain()
+    # The answers of the last calls are on their way through the transports.
+    await anyio.sleep(ANSWER_SECONDS)
+    face.stop_listening()
+    streams.end()
+    server.should_exit = True
+
+
+async def _hurry_http(server: uvicorn.Server, ending: Ending) -> None:
+    await ending.hurried.wait()
+    server.force_exit = server.should_exit = True
+
+
+@contextlib.contextmanager
+def _listening(config: Config) -> Generator[socket.socket]:
+    host, port = config.server.host.strip("[]"), config.server.port
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        holder = holder_of(host, port) if error.errno == errno.EADDRINUSE else None
+        raise ConfigError(
+            f"cannot listen on {host} port {port}: {holder or error.strerror or error}; choose another with "
+            "--port (0: any free one) or --host"
+        ) from None
+    with listener:
+        yield listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _http(settings: HttpSettings) -> type[asyncio.Protocol] | Literal["auto"]:
+    try:
+        from .http.bounded_protocol import bounded
+    except ImportError:
+        # h11, which uvicorn takes instead, has bounds of its own for heads, and none for connections.
+        return "auto"
+    total = connections_allowed(settings.connections, reserved=settings.reserved_files)
+    return bounded(Clients(settings, total=total))
+
+
+def _uvloop() -> bool:
+    try:
+        import uvloop  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ImportError:
+        return False
+    return True
+
+
+__all__ = ["opened", "run_http", "run_stdio"]

@@ -1,0 +1,1 @@
+"""What tools ask of a session, one file per group of tools."""

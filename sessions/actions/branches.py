@@ -1,0 +1,292 @@
+"""Branches of a session: children that start from a copy of it, and what they changed brought back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import anyio
+from pydantic_core import from_json, to_json
+
+from ..errors import InvalidArgument, SessionBusy, StateConflict, StateInvalid
+from ..lifecycle import Status
+from ..live.connector import Links
+from ..live.directory import Directory
+from ..live.session import Binding, Session
+from ..records import Principal, StateRecord
+from ..state.merge import Branch, Conflicts, Policy, merged, same
+from ..state.patch import check, size_of
+from ..store.base import Store
+from ..transitions.changes import Changes
+from ..transitions.create import Creation, Seed, Wish, checked_name
+from .state import States
+
+logger = logging.getLogger("statehold.sessions")
+
+BASE: Final = ":fork"
+"""Where, among what is saved for a child, the state lies that it was forked with. No service has such a name."""
+MOST: Final = 100
+"""How many children one fork makes, and how many sources one merge takes, at most."""
+SOURCES_LIMIT: Final = 32 << 20
+"""Bytes that the states of one merge's sources take at most, with the states that they were forked with."""
+NAMED: Final = 5
+"""Places that an error names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What became of one service of a forked session. `note` says why nothing was copied, or not what it holds now."""
+
+    service: str
+    copied: bool
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """The parent, the children, and what they have of its services."""
+
+    parent: Session
+    children: list[Session]
+    services: list[Copied]
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The state after a merge, and the places where its sources disagreed."""
+
+    state: StateRecord
+    conflicts: Conflicts
+
+
+class Forking:
+    """Forks and merges the sessions of one registry; it lives as long as the registry."""
+
+    def __init__(
+        self,
+        store: Store,
+        directory: Directory,
+        creation: Creation,
+        changes: Changes,
+        links: Links,
+        states: States,
+        *,
+        abandon: Callable[[Session], Awaitable[None]],
+        admit: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._creation = creation
+        self._changes = changes
+        self._links = links
+        self._states = states
+        self._abandon = abandon
+        self._admit = admit
+
+    # Forking.
+
+    async def fork(
+        self,
+        principal: Principal,
+        ref: str,
+        *,
+        count: int = 1,
+        names: Sequence[str] | None = None,
+    ) -> Forked:
+        """Make children of a session: its state, its services as they were last saved or can be saved now, its settings.
+
+        Each service is saved once for all of them. The parent goes on as it was. All children are made, or none.
+
+        Raises:
+            InvalidArgument, NameTaken, SessionLimit: none was made.
+            SessionBusy: the parent is still being created, or open in another process.
+        """
+        self._admit()
+        if not 1 <= count <= MOST:
+            raise InvalidArgument(f"count: should be 1 to {MOST}.")
+        if names is not None and len(names) != count:
+            raise InvalidArgument(f"names: should be {count}, one for each child.")
+        _check_names(names or ())
+        parent = await self._directory.find(principal, ref)
+        if parent.status is Status.CREATING:
+            raise SessionBusy("The session is still being created.", session_id=parent.id)
+        try:
+            state = parent.stored
+            services, saved = await self.saved(parent)
+            seed = Seed(parent.id, {**saved, BASE: to_json(state.value)})
+            children = await self._made(principal, parent, state, seed, names or [None] * count)
+        finally:
+            if parent.status is Status.PAUSED:
+                await self._changes.give_back(parent)
+        return Forked(parent, children, services)
+
+    async def _made(
+        self,
+        principal: Principal,
+        parent: Session,
+        state: StateRecord,
+        seed: Seed,
+        names: Sequence[str | None],
+    ) -> list[Session]:
+        children: list[Session] = []
+        try:
+            for name in names:
+                wish = _like(parent, state, name)
+                children.append(await self._creation.create(principal, wish, seed))
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                for child in children:
+                    await self._abandon(child)
+            raise
+        return children
+
+    async def saved(self, parent: Session) -> tuple[list[Copied], dict[str, bytes]]:
+        """Save each service once, durably; of one without a live connection take what was saved last."""
+        found: dict[str, Copied] = {}
+        saved: dict[str, bytes] = {}
+
+        async def save(binding: Binding) -> None:
+            name = binding.service.name
+            data, why = await self._data(parent, binding)
+            if data is not None:
+                saved[name] = data
+            found[name] = Copied(name, data is not None, why)
+
+        async with anyio.create_task_group() as tasks:
+            for binding in parent.bindings.values():
+                tasks.start_soon(save, binding)
+        return [found[name] for name in parent.bindings], saved
+
+    async def _data(self, parent: Session, binding: Binding) -> tuple[bytes | None, str | None]:
+        """Return what the children get of a connection, and what is to be said of it."""
+        if binding.service.pause != "snapshot":
+            return None, "It saves nothing: the children get fresh connections."
+        # It counts as saved from now on, so the parent needs it as well.
+        record = await self._links.saving.save(parent, binding)
+        if record is not None:
+            return record.data, None
+        if binding.record.generation or parent.record.parent:
+            record = await self._store.snapshot(parent.id, binding.service.name)
+        if record is None:
+            return None, _nothing_saved(binding)
+        behind = await self._links.saving.is_behind(parent, binding, record)
+        return record.data, _older(binding, behind=behind)
+
+    # Merging.
+
+    async def merge(
+        self,
+        principal: Principal,
+        ref: str,
+        sources: Sequence[str],
+        *,
+        policy: Policy = "last_wins",
+        namespace: str | None = None,
+    ) -> Merged:
+        """Bring into a session's state what its children changed since they were forked; see branches.merged.
+
+        The children stay as they are. Where nothing is to change nothing is written.
+
+        Raises:
+            InvalidArgument: a source is not a child of it.
+            StateConflict: with the policy `fail`, when two disagree; nothing was changed.
+            StateInvalid: what comes of it is too large, or does not fit the schema, or the sources are too large.
+        """
+        if not 1 <= len(sources) <= MOST:
+            raise InvalidArgument(f"sources: should be 1 to {MOST} sessions.")
+        parent, _ = await self._states.version(principal, ref, namespace)
+        branches: list[Branch] = []
+        room = SOURCES_LIMIT
+        for source in sources:
+            branch, size = await self._branch(principal, parent, source, namespace, room)
+            branches.append(branch)
+            room -= size
+        if len({branch.name for branch in branches}) < len(branches):
+            raise InvalidArgument("sources: should be different sessions.")
+        conflicts = Conflicts()
+        change = partial(_changed, branches=branches, policy=policy, conflicts=conflicts)
+        state = await self._states.change(principal, parent, change, threaded=True)
+        return Merged(state, conflicts)
+
+    async def _branch(
+        self, principal: Principal, parent: str, ref: str, namespace: str | None, room: int
+    ) -> tuple[Branch, int]:
+        """Return a source of a merge, and how many bytes it takes of the `room` that there is."""
+        state = await self._directory.state(principal, ref, namespace)
+        info = await self._directory.info(principal, state.session_id)
+        base = await self._store.snapshot(state.session_id, BASE)
+        if info["parent"] != parent or base is None:
+            raise InvalidArgument(f"sources: {ref:.100} was not forked from this session.")
+        size = len(base.data) + size_of(state.value)
+        if size > room:
+            raise StateInvalid(
+                f"The sources take more than {SOURCES_LIMIT >> 20} MiB together; nothing was changed.",
+                session_id=parent,
+                recovery="Merge fewer sources at a time, one call after the other.",
+            )
+        return Branch(state.session_id, from_json(base.data), state.value), size
+
+
+def _check_names(names: Sequence[str]) -> None:
+    given: set[str] = set()
+    for name in names:
+        checked = checked_name(name, "names")
+        if checked in given:
+            raise InvalidArgument(f"names: {checked!r} is there twice.")
+        given.add(checked)
+
+
+def _like(parent: Session, state: StateRecord, name: str | None) -> Wish:
+    record = parent.record
+    return Wish(
+        name=name,
+        services=list(parent.bindings),
+        state=state.value,
+        state_schema=state.json_schema,
+        metadata=record.metadata,
+        labels=record.labels,
+        namespace=record.namespace,
+        idle=record.timeouts.idle,
+        paused=record.timeouts.paused,
+        lifetime=record.timeouts.lifetime,
+    )
+
+
+def _nothing_saved(binding: Binding) -> str:
+    if not binding.record.generation:
+        return "It was not opened yet: there is nothing to copy."
+    return "It could not be saved: the children get fresh connections."
+
+
+def _older(binding: Binding, *, behind: bool) -> str | None:
+    """Say that what was saved before is not all there was, if so."""
+    why = binding.save_error or (binding.record.last_error if behind else None)
+    if why is None:
+        return None
+    reason = why.splitlines()[0].rstrip(".")
+    return f"The children get what was saved before, and not what was done since: {reason}."
+
+
+def _changed(
+    state: StateRecord, *, branches: Sequence[Branch], policy: Policy, conflicts: Conflicts
+) -> StateRecord:
+    value, found = merged(state.value, branches, policy)
+    conflicts[:], conflicts.total = found, found.total
+    if found and policy == "fail":
+        places = ", ".join(conflict.path or "the whole" for conflict in found[:NAMED])
+        more = f" and {found.total - NAMED} more" if found.total > NAMED else ""
+        raise StateConflict(
+            f"The sources disagree at {places:.500}{more}; nothing was changed.",
+            session_id=state.session_id,
+            recovery="Choose a policy, last_wins or first_wins, or change one of the sources first.",
+        )
+    if same(value, state.value):
+        return state
+    check(value, state.session_id)
+    return state.model_copy(update={"version": state.version + 1, "value": value})
+
+
+__all__ = ["Copied", "Forked", "Forking", "Merged"]

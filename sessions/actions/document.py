@@ -1,0 +1,257 @@
+"""A session as one JSON document, to be kept elsewhere or brought into another Statehold.
+
+What it may hold is said here, field by field, with bounds: a document comes from anybody. Times are seconds since 1970 in
+UTC, bytes are base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from itertools import pairwise
+from typing import Annotated, Any, Final, Literal, Self, cast
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic_core import from_json, to_json
+
+from ..errors import InvalidArgument
+from ..records import JournalKind
+from ..state.patch import size_of
+from ..validation import Plain
+from .history import NOTE_BYTES
+
+ENTRY_BYTES: Final = 4 * NOTE_BYTES
+"""How much each part of an entry may take: more than any configuration lets it have."""
+
+_BIG: Final = 2**62
+_HUGE: Final = re.compile(rb"[0-9][eE]\+?[0-9]{3}")
+"""What may be read as a number that is not finite."""
+Time = Annotated[float, Field(ge=0, le=1e11)]
+Number = Annotated[int, Field(ge=0, le=_BIG)]
+Text = Annotated[str, Field(max_length=256)]
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+Word = Annotated[Plain, Field(max_length=256)]
+Label = Annotated[Plain, Field(min_length=1, max_length=128)]
+Base64 = Annotated[str, Field(max_length=1 << 30, pattern=r"^[A-Za-z0-9+/]*={0,2}$")]
+Object = dict[str, JsonValue]
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
+
+    @classmethod
+    def of_record(cls, record: BaseModel, **others: Any) -> Self:
+        """Return the part with the fields of a record, unchecked, but for `others`."""
+        fields = {key: getattr(record, key) for key in cls.model_fields if key not in others}
+        return cls.model_construct(**fields, **others)
+
+    def values(self) -> dict[str, Any]:
+        """Return its fields by name, not copied."""
+        return {key: getattr(self, key) for key in type(self).model_fields}
+
+
+class Times(Part):
+    idle: Annotated[float, Field(ge=0, le=3.2e9)]
+    paused: Annotated[float, Field(ge=0, le=3.2e9)]
+    lifetime: Annotated[float, Field(ge=0, le=3.2e9)]
+
+
+class About(Part):
+    """The session as it was. Of its id, status and times an imported one knows where it comes from, no more."""
+
+    id: Name
+    namespace: Annotated[str, Field(max_length=128)]
+    name: Name | None
+    status: Text
+    reason: Text | None
+    created_at: Time
+    used_at: Time
+    closed_at: Time | None
+    timeouts: Times
+    metadata: Object
+    user_id: Name | None
+    agent_id: Name | None
+    team_id: Name | None
+    workflow_id: Name | None
+
+
+class Fork(Part):
+    parent: Name
+    state: Object | None
+    """The state that it was forked with."""
+
+
+class State(Part):
+    version: Number
+    value: Object
+    json_schema: Object | None
+
+
+class Saved(Part):
+    """What a service saved of its connection, as the service wrote it: sealed where it is sealed."""
+
+    taken_at: Time
+    data: Base64
+
+    @classmethod
+    def of(cls, data: bytes, taken_at: float) -> Saved:
+        return cls(taken_at=taken_at, data=base64.b64encode(data).decode())
+
+    def bytes(self) -> bytes:
+        return base64.b64decode(self.data)
+
+    @model_validator(mode="after")
+    def _is_snapshot(self) -> Saved:
+        try:
+            found: object = orjson.loads(self.bytes())
+        except ValueError:
+            raise ValueError("is not what a service saves") from None
+        parts = cast("dict[str, object]", found) if isinstance(found, dict) else {}
+        blobs = parts.get("blobs")
+        if parts.keys() != {"data", "blobs"} or not isinstance(blobs, dict):
+            raise ValueError("is not what a service saves")
+        return self
+
+
+class Bound(Part):
+    service: Name
+    generation: Number
+    config_hash: Word
+    snapshot: Saved | None
+
+
+class Entry(Part):
+    seq: Annotated[int, Field(ge=1, le=_BIG)]
+    kind: Literal["call", "transition", "message", "compacted"]
+    service: Word | None
+    tool: Word | None
+    status: Word | None
+    run: Word | None
+    role: Word | None
+    operation_id: Label | None
+    started_at: Time
+    ended_at: Time | None
+    generation: Number
+    request: JsonValue
+    result: JsonValue
+    error: Annotated[str, Field(max_length=ENTRY_BYTES)] | None
+
+    @model_validator(mode="after")
+    def _is_readable(self) -> Entry:
+        for part in (self.request, self.result):
+            if size_of(part) > ENTRY_BYTES:
+                raise ValueError(f"takes more than {ENTRY_BYTES} bytes")
+        if self.kind == JournalKind.MESSAGE:
+            said = self.request if isinstance(self.request, dict) else {}
+            if not isinstance(said.get("content"), str) or not self.role:
+                raise ValueError("is a message without role or content")
+        elif self.kind == JournalKind.TRANSITION and not isinstance(self.request, dict):
+            raise ValueError("is a transition without its cause")
+        elif self.kind == JournalKind.COMPACTED:
+            Counts.model_validate(self.request)
+        return self
+
+
+class Counts(Part):
+    """What an entry says that stands for others."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    entries: Number
+    calls: dict[str, dict[str, Number]]
+    messages: dict[str, Number]
+    transitions: Number
+    runs: Number
+    last_run: Text | None = None
+
+
+class Receipt(Part):
+    operation_id: Label
+    digest: Word
+    status: Word
+    seq: Number
+    started_at: Time
+    ended_at: Time | None
+    bytes: Number
+    result: JsonValue
+    error: JsonValue
+
+
+class Summary(Part):
+    text: Annotated[str, Field(max_length=20_000)]
+    topics: Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=50)]
+    updated_at: Time
+    through_seq: Number
+
+
+class Document(Part):
+    """All that is kept of a session. Without `secrets` it has no snapshots and no results of operations."""
+
+    format: Literal["statehold.session"]
+    version: Literal[1]
+    exported_at: Time
+    secrets: bool
+    session: About
+    fork: Fork | None
+    state: State
+    bindings: Annotated[list[Bound], Field(max_length=1000)]
+    journal: list[Entry]
+    receipts: list[Receipt]
+    summary: Summary | None
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Document:
+        seqs = [entry.seq for entry in self.journal]
+        if any(after <= before for before, after in pairwise(seqs)):
+            raise ValueError("journal: the entries are not in order")
+        for what, names in (
+            ("bindings", [bound.service for bound in self.bindings]),
+            ("receipts", [receipt.operation_id for receipt in self.receipts]),
+        ):
+            if len(set(names)) < len(names):
+                raise ValueError(f"{what}: one is there twice")
+        return self
+
+
+def written(document: Document) -> bytes:
+    """Return a document as JSON text in which every number is exact."""
+    return text_of(document.model_dump())
+
+
+def text_of(value: object) -> bytes:
+    """Return a JSON value as text in which every number is exact."""
+    try:
+        return to_json(value)
+    except ValueError:
+        return json.dumps(value).encode()
+
+
+def read(text: bytes) -> Document:
+    """Read a document.
+
+    Raises:
+        InvalidArgument: naming the first place that is not as it should be. Nothing of what is there is said.
+    """
+    try:
+        found: object = from_json(text, allow_inf_nan=False)
+        if _HUGE.search(text):
+            json.dumps(found, allow_nan=False)
+        return Document.model_validate(found)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in found["loc"]) or "document"
+        raise _unfit(f"{where}: {found['msg'].removeprefix('Value error, ').lower()}") from None
+    except ValueError as error:
+        raise _unfit(f"document: is not JSON that can be read ({error})") from None
+
+
+def _unfit(problem: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{problem[:500]}.",
+        recovery="Give a whole document, as session_export of this or an earlier version writes it.",
+    )
+
+
+__all__ = ["Document", "read", "text_of", "written"]

@@ -1,0 +1,191 @@
+"""A stored session as a document. It reads only, and works whoever holds the session, also after it was closed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, cast
+
+import anyio.to_thread
+from pydantic_core import from_json, to_json
+
+from ..calls.claims import is_making
+from ..errors import InvalidArgument
+from ..journal.redaction import Redactor
+from ..records import (
+    BindingRecord,
+    HistoryFilter,
+    JournalRecord,
+    ReceiptRecord,
+    SessionRecord,
+    StateRecord,
+)
+from ..state.patch import DEPTH, size_of
+from ..store.base import Store
+from .branches import BASE
+from .document import (
+    About,
+    Bound,
+    Document,
+    Entry,
+    Fork,
+    Receipt,
+    Saved,
+    State,
+    Summary,
+    Times,
+    text_of,
+)
+
+PAGE: Final = 1000
+
+
+class _Room:
+    """What a document may still take; None is as much as it wants."""
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        self._left = limit or 0
+
+    def take(self, size: int) -> None:
+        """Count something in.
+
+        Raises:
+            InvalidArgument: there is no room for it.
+        """
+        self._left -= size
+        if self._limit is not None and self._left < 0:
+            raise InvalidArgument(
+                f"The document would take more than {self._limit} bytes, which is too much for the result of a tool.",
+                recovery="Ask whoever runs this server for the file that `statehold sessions export` writes.",
+            )
+
+
+async def exported(
+    store: Store,
+    record: SessionRecord,
+    *,
+    now: float,
+    redactor: Redactor,
+    secrets: bool = False,
+    limit: int | None = None,
+) -> Document:
+    """Return all that a store keeps of a session.
+
+    Without `secrets` there are no snapshots and no results of operations, and what the redactor takes for secret is
+    replaced in state and metadata.
+
+    Raises:
+        InvalidArgument: it takes more than `limit` bytes.
+    """
+    room = _Room(limit)
+    state = await store.state(record.id) or StateRecord(session_id=record.id)
+    room.take(size_of(state.value))
+    base = await store.snapshot(record.id, BASE)
+    if base is not None:
+        room.take(len(base.data))
+    bindings = [
+        await _bound(store, binding, room, secrets=secrets)
+        for binding in await store.bindings(record.id)
+    ]
+    receipts = [
+        _receipt(receipt, room, secrets=secrets)
+        for receipt in await store.all_receipts(record.id)
+        # What comes of the document was not made by the call that made this one.
+        if not is_making(receipt.operation_id)
+    ]
+    journal = await _journal(store, record.id, room)
+    written = await store.summary(record.id)
+    document = Document.model_construct(
+        format="statehold.session",
+        version=1,
+        exported_at=now,
+        secrets=secrets,
+        session=About.of_record(
+            record, status=record.status.value, timeouts=Times.of_record(record.timeouts)
+        ),
+        fork=_fork(record, None if base is None else base.data),
+        state=State.of_record(state),
+        bindings=bindings,
+        journal=journal,
+        receipts=receipts,
+        summary=None if written is None else Summary.of_record(written),
+    )
+    if not secrets:
+        await anyio.to_thread.run_sync(partial(_redact, document, redactor))
+    return document
+
+
+def _fork(record: SessionRecord, base: bytes | None) -> Fork | None:
+    if record.parent is None:
+        return None
+    return Fork.model_construct(
+        parent=record.parent, state=None if base is None else from_json(base)
+    )
+
+
+async def _bound(store: Store, binding: BindingRecord, room: _Room, *, secrets: bool) -> Bound:
+    saved: Saved | None = None
+    found = await store.snapshot(binding.session_id, binding.service) if secrets else None
+    if found is not None:
+        room.take(len(found.data) * 4 // 3)
+        saved = Saved.of(found.data, found.taken_at)
+    return Bound.of_record(binding, snapshot=saved)
+
+
+def _receipt(receipt: ReceiptRecord, room: _Room, *, secrets: bool) -> Receipt:
+    result, error = (receipt.result, receipt.error) if secrets else (None, None)
+    # What cannot be given back exactly is not given back: a repeat is told so.
+    result = result if _is_exact(result) else None
+    room.take(200 + size_of([result, error]))
+    return Receipt.of_record(receipt, result=result, error=error)
+
+
+def _is_exact(value: object) -> bool:
+    try:
+        to_json(value)
+    except ValueError:
+        return False
+    return True
+
+
+async def _journal(store: Store, session_id: str, room: _Room) -> list[Entry]:
+    """Return every entry, the oldest first, from that moment back: what is added meanwhile is not there."""
+    pages: list[list[Entry]] = []
+    before: int | None = None
+    while True:
+        found = await store.history(session_id, HistoryFilter(before=before, limit=PAGE))
+        page = await anyio.to_thread.run_sync(_entries, found)
+        room.take(sum(size for _, size in page))
+        pages.append([entry for entry, _ in page])
+        if len(found) < PAGE:
+            return [entry for page in reversed(pages) for entry in page]
+        before = found[0].seq
+
+
+def _entries(records: Sequence[JournalRecord]) -> list[tuple[Entry, int]]:
+    return [_entry(record) for record in records]
+
+
+def _entry(record: JournalRecord) -> tuple[Entry, int]:
+    entry = Entry.of_record(record, kind=record.kind.value)
+    if not _is_exact([entry.request, entry.result, entry.error]):
+        # Half of a surrogate pair, which a text in a file cannot have.
+        for key in ("request", "result", "error"):
+            text = json.dumps(getattr(entry, key), ensure_ascii=False)
+            setattr(entry, key, json.loads(text.encode(errors="replace")))
+    return entry, len(text_of(entry.values()))
+
+
+def _redact(document: Document, redactor: Redactor) -> None:
+    def clean(value: object) -> dict[str, Any]:
+        return cast("dict[str, Any]", redactor.value(value, levels=DEPTH + 1))
+
+    document.state.value = clean(document.state.value)
+    document.session.metadata = clean(document.session.metadata)
+    if document.fork is not None and document.fork.state is not None:
+        document.fork.state = clean(document.fork.state)
+
+
+__all__ = ["exported"]

@@ -1,0 +1,337 @@
+"""What was done and said in the sessions of a registry: reading it, adding to it, and summing it up.
+
+Reading is no use of a session, wakes nothing and works whoever holds it, also after it was closed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import anyio.to_thread
+import orjson
+
+from ..clock import Clock
+from ..errors import InvalidArgument, OutcomeUnknown, SessionBusy, StoreUnavailable
+from ..journal.digest import LAST_CALLS, LAST_ERRORS, LAST_NOTES, Material, digest, pages_of
+from ..journal.entries import STARTED, message_entry
+from ..journal.redaction import Redactor
+from ..lifecycle import Status
+from ..live.directory import Directory
+from ..live.session import Session
+from ..records import (
+    HistoryFilter,
+    JournalKind,
+    JournalRecord,
+    Principal,
+    SessionRecord,
+    SummaryRecord,
+)
+from ..services import JSON
+from ..store.base import Store
+from ..validation import label
+from ..views import describe_binding, timestamp
+
+NOTE_BYTES = 65_536
+"""How large a message may be. It is refused then, not cut: whoever adds it wants to have it back."""
+ROLE_LENGTH = 64
+"""Characters of the role of a message at most."""
+PAGE_BYTES = 262_144
+"""How much a page shows at most; the next page goes on where it ended."""
+SNAPSHOT_BYTES = 8 << 20
+"""A larger snapshot is not looked into for the pages that are open."""
+
+Changing = Callable[[Principal, str], AbstractAsyncContextManager[Session]]
+Live = Callable[[Principal, str], Session | None]
+
+
+class History:
+    """The journals of one registry, as its callers may see them. It keeps nothing."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        store: Store,
+        clock: Clock,
+        redactor: Redactor,
+        live: Live,
+        changing: Changing,
+    ) -> None:
+        self._directory = directory
+        self._store = store
+        self._clock = clock
+        self._redactor = redactor
+        self._live = live
+        self._changing = changing
+
+    async def page(
+        self,
+        principal: Principal,
+        ref: str,
+        wanted: HistoryFilter,
+        *,
+        namespace: str | None = None,
+        cursor: str | None = None,
+    ) -> tuple[SessionRecord, list[JSON], str | None]:
+        """Return entries as they are shown, the newest last, and the cursor of the page of older ones.
+
+        Raises:
+            SessionNotFound: unknown, foreign or purged.
+            InvalidArgument: the cursor is of no page.
+        """
+        record = await self._stored(principal, ref, namespace)
+        if cursor is not None:
+            before = position(cursor)
+            wanted = wanted.model_copy(update={"before": min(before, wanted.before or before)})
+        one_more = wanted.model_copy(update={"limit": wanted.limit + 1 if wanted.limit else 0})
+        found = await self._store.history(record.id, one_more)
+        kept = found[-wanted.limit :] if wanted.limit else []
+        page = _fitting([self._shown(record, entry) for entry in kept])
+        more = bool(page) and len(page) < len(found)
+        return record, page, cursor_before(page[0]["seq"]) if more else None
+
+    async def entry(
+        self, principal: Principal, ref: str, seq: int, *, namespace: str | None = None
+    ) -> tuple[SessionRecord, JSON]:
+        """Return the entry of a position.
+
+        Raises:
+            InvalidArgument: there is none.
+        """
+        record = await self._stored(principal, ref, namespace)
+        found = await self._store.history(record.id, HistoryFilter(before=seq + 1, limit=1))
+        if not found or found[0].seq != seq:
+            raise InvalidArgument(f"The history has no entry {seq}.", session_id=record.id)
+        return record, self._shown(record, found[0])
+
+    async def _stored(self, principal: Principal, ref: str, namespace: str | None) -> SessionRecord:
+        """Return the record of a session whose entries are all written, as far as this process has any."""
+        record = await self._directory.stored(principal, ref, namespace)
+        if self._directory.get(record.id) is not None:
+            await self._store.flush()
+        return record
+
+    def _shown(self, record: SessionRecord, entry: JournalRecord) -> JSON:
+        return shown(entry, record, self._directory.get(record.id))
+
+    async def note(
+        self, principal: Principal, ref: str, role: str, content: str, run: str | None = None
+    ) -> tuple[Session, JSON]:
+        """Add a message to the journal, durable on return; a paused session stays paused.
+
+        Raises:
+            InvalidArgument: it is too large, or role or run cannot be stored.
+            SessionClosed, SessionExpired, SessionFailed: the session is closed.
+        """
+        label("role", role, ROLE_LENGTH)
+        if run is not None:
+            label("run_id", run)
+        size = len(content.encode(errors="replace"))
+        if size > NOTE_BYTES:
+            raise InvalidArgument(
+                f"content takes {size} bytes; {NOTE_BYTES} are allowed.",
+                recovery="Split the message, or keep it elsewhere and note where it is.",
+            )
+        session = self._live(principal, ref)
+        if session is not None:
+            return session, await self._note(session, role, content, run)
+        async with self._changing(principal, ref) as session:
+            return session, await self._note(session, role, content, run)
+
+    async def _note(self, session: Session, role: str, content: str, run: str | None) -> JSON:
+        now = self._clock.now()
+        entry = message_entry(
+            session_id=session.id,
+            epoch=session.record.epoch,
+            seq=session.next_seq(),
+            at=now,
+            role=role,
+            content=content,
+            run=run,
+            redactor=self._redactor,
+        )
+        try:
+            await session.save(journal=[entry])
+        except (SessionBusy, StoreUnavailable):
+            session.free_seq(entry.seq)
+            raise
+        if session.status is Status.IDLE:
+            session.idle_since = now
+        return show(entry)
+
+    # Summing up.
+
+    async def summary(
+        self, principal: Principal, ref: str, *, namespace: str | None = None
+    ) -> tuple[SessionRecord, JSON]:
+        """Return what a host wrote of a session, None when nothing, and a digest of what the store knows.
+
+        The digest is made without a model and quotes what is recorded; it is the same as long as that is.
+        """
+        record = await self._stored(principal, ref, namespace)
+        session = self._directory.get(record.id)
+        return record, await summed(self._store, record, self._redactor, session)
+
+    async def write_summary(
+        self, principal: Principal, ref: str, text: str, topics: list[str]
+    ) -> Session:
+        """Keep a host's own summary, durable on return, instead of the one before.
+
+        Raises:
+            SessionClosed, SessionExpired, SessionFailed: the session is closed.
+        """
+        session = self._live(principal, ref)
+        if session is not None:
+            await self._write_summary(session, text, topics)
+            return session
+        async with self._changing(principal, ref) as session:
+            await self._write_summary(session, text, topics)
+            return session
+
+    async def _write_summary(self, session: Session, text: str, topics: list[str]) -> None:
+        clean = self._redactor.text
+        await session.save(
+            summary=SummaryRecord(
+                session_id=session.id,
+                text=clean(text),
+                topics=[clean(topic) for topic in dict.fromkeys(topics)],
+                updated_at=self._clock.now(),
+                through_seq=session.last_seq,
+            )
+        )
+
+
+async def summed(
+    store: Store, record: SessionRecord, redactor: Redactor, session: Session | None = None
+) -> JSON:
+    """Return the summary of a stored session, `session` when this process holds it; see History.summary."""
+    tally = await store.tally(record.id)
+    written = await store.summary(record.id)
+    return {
+        "summary": None if written is None else _written(written, tally.last_seq),
+        "digest": digest(await _material(store, record, session), tally, redactor),
+    }
+
+
+async def _material(store: Store, record: SessionRecord, session: Session | None) -> Material:
+    read, key = store.history, record.id
+    calls = HistoryFilter(kinds=[JournalKind.CALL], limit=LAST_CALLS)
+    wrong = calls.model_copy(update={"failed": True, "limit": LAST_ERRORS})
+    notes = HistoryFilter(kinds=[JournalKind.MESSAGE], limit=LAST_NOTES)
+    state = await store.state(key)
+    bindings = await store.bindings(key)
+    if session is not None:
+        bindings = [binding.record for binding in session.bindings.values()]
+    return Material(
+        name=record.name,
+        status=(session.status if session else record.status).value,
+        reason=record.reason,
+        services=[describe_binding(binding) for binding in bindings],
+        calls=[shown(entry, record, session) for entry in await read(key, calls)],
+        errors=[shown(entry, record, session) for entry in await read(key, wrong)],
+        notes=[show(entry) for entry in await read(key, notes)],
+        state_version=state.version if state else 0,
+        state_keys=list(state.value) if state else [],
+        pages=[page for b in bindings for page in await _pages(store, key, b.service)],
+    )
+
+
+async def _pages(store: Store, session_id: str, service: str) -> list[JSON]:
+    record = await store.snapshot(session_id, service)
+    if record is None or len(record.data) > SNAPSHOT_BYTES:
+        return []
+    return await anyio.to_thread.run_sync(pages_of, record.data)
+
+
+def _written(record: SummaryRecord, last_seq: int) -> JSON:
+    return {
+        "text": record.text,
+        "topics": record.topics,
+        "updated_at": timestamp(record.updated_at),
+        "source": "host",
+        "through_seq": record.through_seq,
+        "entries_since": max(0, last_seq - record.through_seq),
+    }
+
+
+def show(entry: JournalRecord) -> JSON:
+    """Return an entry as a caller sees it; what it has not is left out."""
+    found: JSON = {
+        "seq": entry.seq,
+        "kind": entry.kind.value,
+        "at": timestamp(entry.started_at),
+        "service": entry.service,
+        "tool": entry.tool,
+        "status": entry.status,
+        "role": entry.role,
+        "run_id": entry.run,
+        "operation_id": entry.operation_id,
+        "error": entry.error,
+    }
+    request: Any = entry.request
+    match entry.kind:
+        case JournalKind.CALL:
+            found |= {"arguments": request, "result": entry.result, "generation": entry.generation}
+            if entry.ended_at is not None:
+                found["duration_ms"] = round((entry.ended_at - entry.started_at) * 1000, 3)
+        case JournalKind.MESSAGE:
+            found["content"] = request["content"]
+        case JournalKind.TRANSITION:
+            found["transition"] = request
+        case JournalKind.COMPACTED:
+            found |= {"compacted": request, "until": timestamp(entry.ended_at)}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def shown(entry: JournalRecord, record: SessionRecord, session: Session | None) -> JSON:
+    """Return an entry as show() does, but a call that nobody can end any more as what it is."""
+    found = show(entry)
+    if entry.status == STARTED and entry.kind is JournalKind.CALL:
+        running = entry.operation_id in session.operations if session else bool(record.node)
+        if not running:
+            found["status"] = OutcomeUnknown.code
+    return found
+
+
+def _fitting(entries: list[JSON]) -> list[JSON]:
+    """Return the newest entries that one page has room for, at least one."""
+    left = PAGE_BYTES
+    for number, entry in enumerate(reversed(entries)):
+        left -= _size(entry)
+        if left < 0 and number:
+            return entries[-number:]
+    return entries
+
+
+def _size(entry: JSON) -> int:
+    try:
+        return len(orjson.dumps(entry))
+    except orjson.JSONEncodeError:
+        # Integers of more than 64 bits, or half a surrogate pair.
+        return len(repr(entry))
+
+
+def cursor_before(seq: int) -> str:
+    return base64.urlsafe_b64encode(f"before {seq}".encode()).decode().rstrip("=")
+
+
+def position(cursor: str) -> int:
+    """Read a cursor.
+
+    Raises:
+        InvalidArgument: it is of no page of a history.
+    """
+    try:
+        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+        word, seq = text.split(" ")
+        if word == "before" and seq.isdecimal() and len(seq) < 19:
+            return int(seq)
+    except (ValueError, binascii.Error):
+        pass
+    raise InvalidArgument("This is not the cursor of a page of a history.")
+
+
+__all__ = ["History", "cursor_before", "position", "show", "shown", "summed"]

@@ -1,0 +1,358 @@
+"""A session made of a document: everything is checked before anything is changed, and what comes of it is new and paused."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+from pydantic_core import to_json
+
+from ..calls.claims import Claim
+from ..clock import Clock
+from ..errors import InvalidArgument, NameTaken, OutcomeUnknown, SessionError, StoreUnavailable
+from ..journal.entries import STARTED
+from ..journal.redaction import Redactor
+from ..lifecycle import Event, Status
+from ..live.session import Session
+from ..live.snapshots import packed, unpacked
+from ..policy import Policy
+from ..records import (
+    BindingRecord,
+    BindingStatus,
+    JournalKind,
+    JournalRecord,
+    ReceiptRecord,
+    SessionRecord,
+    SnapshotRecord,
+    StateRecord,
+    SummaryRecord,
+    Timeouts,
+    labels_of,
+)
+from ..services import SnapshotChecker
+from ..state.patch import size_of
+from ..store.base import Store
+from ..transitions.create import Wish, checked_name, new_record, state_of, timeouts_of
+from .branches import BASE
+from .document import Bound, Document, Entry, Receipt, Saved
+
+IMPORTED_FROM: Final = "statehold/imported_from"
+"""Where the metadata of an imported session has the id that it was exported with."""
+ENTRY_BYTES: Final = 1000
+"""About what a session takes besides its state, and an entry of its journal."""
+LOST: Final = "the session was imported"
+CHUNK: Final = 500
+"""Entries that are written at once: nobody else waits long for the writer."""
+
+
+async def admit_all(owner: str, growth: int, claim: Claim | None) -> None:
+    """Refuse nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a session is imported to: a store with a node of it, and the rules there."""
+
+    store: Store
+    node: str
+    clock: Clock
+    policy: Policy
+    services: Mapping[str, Any]
+    """The services by name. A `SnapshotChecker` among them checks its imported snapshot."""
+    redactor: Redactor
+    mint: Callable[[], str]
+    admit: Callable[[str, int, Claim | None], Awaitable[None]] = field(default=admit_all)
+    """Refuses the bytes of an owner that exceed its quota."""
+    alone: Callable[[str], AbstractContextManager[None]] = field(default=lambda _: nullcontext())
+    """Keeps everybody else in this process from claiming the session while it is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The session that was made, and what of the document is not in it, in words."""
+
+    record: SessionRecord
+    left_out: list[str]
+
+
+async def imported(
+    place: Place,
+    document: Document,
+    owner: str,
+    *,
+    name: str | None = None,
+    strict: bool = True,
+    claim: Claim | None = None,
+) -> Imported:
+    """Make a session of a document: with a new id, paused, and its owner's. It is whole on return, or not there.
+
+    It keeps the receipt of a `claim` that is given.
+
+    `name` takes the place of the document's. What is not possible here is refused, or without `strict` left out: services
+    that are not configured, a name that is taken, times that are too long.
+
+    Raises:
+        InvalidArgument, StateInvalid, NameTaken, SessionLimit: nothing was made.
+    """
+    left_out: list[str] = []
+    bindings = await anyio.to_thread.run_sync(
+        partial(_bindings, place, document, left_out, strict=strict)
+    )
+    record = _record(place, document, owner, left_out, strict=strict)
+    if name is not None:
+        record.name = checked_name(name, "name")
+    record.services = [binding.service for binding in bindings]
+    made = await state_of(record.id, record.owner, document.state.value, document.state.json_schema)
+    state = made.model_copy(update={"version": document.state.version})
+    _check_receipts(place.policy, document)
+    journal = await anyio.to_thread.run_sync(_journal, place.redactor, document, record.id)
+    try:
+        await _insert(place, document, record, state, bindings, journal, claim)
+    except NameTaken:
+        if strict or name is not None:
+            raise
+        left_out.append(f"the name {record.name!r:.150}, which another session has")
+        record.name = None
+        await _insert(place, document, record, state, bindings, journal, claim)
+    return Imported(record, left_out)
+
+
+def _record(
+    place: Place, document: Document, owner: str, left_out: list[str], *, strict: bool
+) -> SessionRecord:
+    about = document.session
+    wish = Wish(
+        name=about.name,
+        namespace=about.namespace,
+        metadata=about.metadata,
+        labels=labels_of(about),
+        idle=about.timeouts.idle,
+        paused=about.timeouts.paused,
+        lifetime=about.timeouts.lifetime,
+    )
+    record = new_record(
+        wish,
+        _timeouts(place.policy, wish, left_out, strict=strict),
+        session_id=place.mint(),
+        owner=owner,
+        node=place.node,
+        now=place.clock.now(),
+    )
+    record.metadata = {**record.metadata, IMPORTED_FROM: about.id}
+    record.parent = None if document.fork is None else document.fork.parent
+    return record
+
+
+def _timeouts(policy: Policy, wish: Wish, left_out: list[str], *, strict: bool) -> Timeouts:
+    try:
+        return timeouts_of(policy, wish)
+    except InvalidArgument as error:
+        if strict:
+            raise
+        left_out.append(f"its times: {error.message}")
+        return timeouts_of(policy, Wish())
+
+
+def _bindings(
+    place: Place, document: Document, left_out: list[str], *, strict: bool
+) -> list[Bound]:
+    found: list[Bound] = []
+    for number, bound in enumerate(document.bindings):
+        if bound.service in place.services:
+            found.append(_with_checked_snapshot(place, number, bound, left_out))
+            continue
+        if strict:
+            known = ", ".join(sorted(place.services)) or "none"
+            raise InvalidArgument(
+                f"bindings.{number}.service: there is no service {bound.service!r:.100}; configured: {known}.",
+                recovery="Import it where the service is, or with strict=false to leave the service out.",
+            )
+        left_out.append(f"the service {bound.service!r:.150}, which is not configured here")
+    return found
+
+
+def _with_checked_snapshot(place: Place, number: int, bound: Bound, left_out: list[str]) -> Bound:
+    """Return a binding whose snapshot holds nothing that its service would not have saved."""
+    service = place.services[bound.service]
+    if bound.snapshot is None or not isinstance(service, SnapshotChecker):
+        return bound
+    where = f"bindings.{number}.snapshot"
+    try:
+        given = unpacked(bound.snapshot.bytes())
+        checked = service.check_snapshot(given)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{where}: {error.message}") from None
+    except (ValueError, TypeError, AttributeError):
+        raise InvalidArgument(f"{where}: is not what a service saves.") from None
+    dropped = (given.data.keys() - checked.data) | (given.blobs.keys() - checked.blobs)
+    if dropped:
+        names = ", ".join(map(repr, sorted(dropped)))
+        left_out.append(f"values of {bound.service} that its recipe does not keep: {names:.150}")
+    saved = Saved.of(packed(checked), bound.snapshot.taken_at)
+    return bound.model_copy(update={"snapshot": saved})
+
+
+def _check_receipts(policy: Policy, document: Document) -> None:
+    """Refuse receipts that could not be there, or not be given back."""
+    if len(document.receipts) > policy.receipts:
+        raise InvalidArgument(f"receipts: more than {policy.receipts} are not allowed.")
+    room = policy.receipts_bytes
+    for number, receipt in enumerate(document.receipts):
+        size = 0 if receipt.result is None else size_of(receipt.result)
+        room -= size
+        if size > policy.receipt_bytes or room < 0:
+            raise InvalidArgument(f"receipts.{number}.result: takes too many bytes.")
+        if not _can_be_repeated(receipt):
+            raise InvalidArgument(f"receipts.{number}: is not what became of a call.")
+
+
+def _can_be_repeated(receipt: Receipt) -> bool:
+    result, error = receipt.result, receipt.error
+    if not isinstance(result, dict | None) or not isinstance(error, dict | None):
+        return False
+    texts = [] if error is None else [error.get(key) for key in ("code", "message", "recovery")]
+    rpc = None if error is None else error.get("rpc")
+    sound = rpc is None or (isinstance(rpc, dict) and rpc.keys() == {"code", "data"})
+    return sound and all(isinstance(text, str) for text in texts)
+
+
+def _journal(redactor: Redactor, document: Document, session_id: str) -> list[JournalRecord]:
+    return [_entry(redactor, entry, session_id) for entry in document.journal]
+
+
+def _entry(redactor: Redactor, entry: Entry, session_id: str) -> JournalRecord:
+    values = entry.values()
+    values["kind"] = JournalKind(entry.kind)
+    if values["kind"] is not JournalKind.COMPACTED:
+        # It was redacted when it was written, by the rules there; here are others, or somebody changed it.
+        values["request"] = redactor.value(entry.request)
+        values["result"] = redactor.value(entry.result)
+    if entry.error is not None:
+        values["error"] = redactor.text(entry.error)
+    if entry.status == STARTED:
+        values["status"] = OutcomeUnknown.code
+    return JournalRecord.model_construct(session_id=session_id, epoch=1, **values)
+
+
+# Writing.
+
+
+async def _insert(
+    place: Place,
+    document: Document,
+    record: SessionRecord,
+    state: StateRecord,
+    bindings: list[Bound],
+    journal: list[JournalRecord],
+    claim: Claim | None,
+) -> None:
+    """Write it in parts while it is `creating`, which no caller can do anything with, and let it go with the last one."""
+    session = Session(
+        record,
+        state,
+        store=place.store,
+        node=place.node,
+        clock=place.clock,
+        last_seq=document.journal[-1].seq if document.journal else 0,
+    )
+    session.redactor = place.redactor
+    growth = size_of(state.value) + ENTRY_BYTES * (1 + len(journal))
+    await place.admit(record.owner, growth, claim)
+    with place.alone(record.id), anyio.CancelScope(shield=True):
+        bound = [_binding(place, record.id, binding) for binding in bindings]
+        per_owner = place.policy.sessions_per_principal
+        begun = None if claim is None else claim.begun(record.id, record.created_at)
+        await place.store.create(record, state, bound, per_owner=per_owner, receipt=begun)
+        if claim is not None:
+            claim.receipt = begun
+        try:
+            for start in range(0, len(journal), CHUNK):
+                await session.save(journal=journal[start : start + CHUNK])
+            await _finish(place, session, document, bindings)
+        except BaseException:
+            await _give_up(place, session)
+            raise
+
+
+def _binding(place: Place, session_id: str, bound: Bound) -> BindingRecord:
+    return BindingRecord(
+        session_id=session_id,
+        service=bound.service,
+        status=BindingStatus.LOST if bound.generation else BindingStatus.UNOPENED,
+        generation=bound.generation,
+        told_generation=bound.generation,
+        config_hash=bound.config_hash,
+        last_error=LOST if bound.generation else None,
+        since=place.clock.now(),
+    )
+
+
+async def _finish(
+    place: Place, session: Session, document: Document, bindings: list[Bound]
+) -> None:
+    cause = f"imported from {document.session.id}"
+    session.apply(Event.OPENED, cause=cause)
+    session.apply(Event.PAUSE_REQUESTED, cause=cause)
+    summary = document.summary
+    await session.save(
+        snapshots=_snapshots(place, session, document, bindings),
+        receipts=[_receipt(receipt, session.id) for receipt in document.receipts],
+        summary=None
+        if summary is None
+        else SummaryRecord(session_id=session.id, **summary.model_dump()),
+        status=Status.PAUSED,
+        status_at=session.record.status_at,
+        due_at=session.deadline(),
+        node=None,
+    )
+
+
+def _snapshots(
+    place: Place, session: Session, document: Document, bindings: list[Bound]
+) -> list[SnapshotRecord]:
+    now = place.clock.now()
+    found = {
+        bound.service: (bound.snapshot.bytes(), bound.snapshot.taken_at)
+        for bound in bindings
+        if bound.snapshot is not None
+    }
+    if document.fork is not None and document.fork.state is not None:
+        found[BASE] = (to_json(document.fork.state), now)
+    return [
+        SnapshotRecord(
+            session_id=session.id,
+            service=service,
+            seq=int(now * 1000),
+            taken_at=taken_at,
+            epoch=1,
+            data=data,
+        )
+        for service, (data, taken_at) in found.items()
+    ]
+
+
+def _receipt(receipt: Receipt, session_id: str) -> ReceiptRecord:
+    values = receipt.values()
+    if receipt.status == STARTED:
+        values["status"] = OutcomeUnknown.code
+    return ReceiptRecord.model_construct(session_id=session_id, epoch=1, **values)
+
+
+async def _give_up(place: Place, session: Session) -> None:
+    """Leave nothing of a session that could not be written to its end; if that fails, the next start closes it."""
+    try:
+        now = place.clock.now()
+        await session.save(
+            status=Status.CLOSED, reason="import_failed", closed_at=now, due_at=now, node=None
+        )
+        await place.store.purge(session.id)
+    except (SessionError, StoreUnavailable):
+        return
+
+
+__all__ = ["IMPORTED_FROM", "Imported", "Place", "imported"]

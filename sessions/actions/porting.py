@@ -1,0 +1,102 @@
+"""Exporting and importing the sessions of one registry."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..calls.claims import Claim
+from ..clock import Clock
+from ..journal.redaction import Redactor
+from ..live.deadlines import Reaper
+from ..live.directory import STORED, Directory
+from ..records import Principal, SessionRecord
+from ..store.base import Store
+from .branches import Forking
+from .document import Document
+from .export import exported
+from .import_ import Imported, Place, imported
+
+DOCUMENT_LIMIT: Final = 3 << 20
+"""Bytes of a document that goes through a tool: one that came out fits into a request. A file may have more."""
+
+
+class Porting:
+    """Makes documents of sessions, and sessions of documents. It keeps nothing and lives as long as the registry."""
+
+    def __init__(
+        self,
+        store: Store,
+        directory: Directory,
+        forking: Forking,
+        reaper: Reaper,
+        clock: Clock,
+        redactor: Redactor,
+        place: Place,
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._forking = forking
+        self._reaper = reaper
+        self._clock = clock
+        self._redactor = redactor
+        self._place = place
+
+    async def save(self, principal: Principal, ref: str, namespace: str | None = None) -> None:
+        """Make durable what a session has, as far as this process holds it: its journal, and what its services can save."""
+        record = await self._directory.stored(principal, ref, namespace)
+        session = self._directory.get(record.id)
+        if session is not None and not session.gone.is_set():
+            await self._forking.saved(session)
+            await self._store.flush()
+
+    async def export(
+        self,
+        principal: Principal,
+        ref: str,
+        *,
+        secrets: bool = False,
+        namespace: str | None = None,
+        limit: int | None = None,
+    ) -> tuple[SessionRecord, Document]:
+        """Return a session of the caller's as a document, open or closed. It is no use of the session.
+
+        Raises:
+            SessionNotFound: unknown, foreign or purged.
+            InvalidArgument: it takes more than `limit` bytes.
+        """
+        record = await self._directory.stored(principal, ref, namespace)
+        if secrets:
+            await self.save(principal, record.id)
+        elif self._directory.get(record.id) is not None:
+            await self._store.flush()
+        held = self._directory.get(record.id)
+        if held is not None:
+            record = held.record.model_copy(update={"status": held.status})
+        document = await exported(
+            self._store,
+            record,
+            now=self._clock.now(),
+            redactor=self._redactor,
+            secrets=secrets,
+            limit=limit,
+        )
+        return record, document
+
+    async def take(
+        self,
+        principal: Principal,
+        document: Document,
+        *,
+        name: str | None = None,
+        strict: bool = True,
+        claim: Claim | None = None,
+    ) -> Imported:
+        """Make a session of the caller's of a document; see imports.imported()."""
+        found = await imported(
+            self._place, document, principal.key, name=name, strict=strict, claim=claim
+        )
+        self._reaper.schedule(STORED, found.record.due_at)
+        return found
+
+
+__all__ = ["DOCUMENT_LIMIT", "Porting"]

@@ -1,0 +1,105 @@
+"""What callers do to a session as a whole: giving it another name or other metadata, and deleting it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from enum import Enum
+from typing import Any, Final, cast
+
+from ..errors import SessionBusy
+from ..live.directory import Directory
+from ..live.session import Session
+from ..records import Principal
+from ..state.patch import copied, merge_patch
+from ..store.base import Store
+from ..transitions.create import checked_metadata, checked_name
+
+
+class _Same(Enum):
+    SAME = 0
+
+
+SAME: Final = _Same.SAME
+"""What is given for a name that is to stay."""
+
+Close = Callable[..., Awaitable[tuple[dict[str, Any], bool]]]
+
+
+class Life:
+    """Renames and deletes the sessions of one registry; it lives as long as the registry."""
+
+    def __init__(
+        self,
+        store: Store,
+        directory: Directory,
+        changing: Callable[[Principal, str], AbstractAsyncContextManager[Session]],
+        close: Close,
+        purged: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._changing = changing
+        self._close = close
+        self._purged = purged
+
+    async def rename(
+        self,
+        principal: Principal,
+        ref: str,
+        name: str | _Same | None = SAME,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Session:
+        """Give a session another name, or none, and merge a patch into its metadata, where null deletes.
+
+        Raises:
+            InvalidArgument, NameTaken: nothing was changed.
+        """
+        columns: dict[str, Any] = {}
+        if name is not SAME:
+            columns["name"] = None if name is None else checked_name(name, "name")
+        async with self._changing(principal, ref) as session:
+            if metadata is not None:
+                columns["metadata"] = _merged(session.record.metadata, metadata)
+            self._directory.unname(session)
+            try:
+                await session.save(**columns)
+            finally:
+                self._directory.name(session)
+        return session
+
+    async def delete(
+        self, principal: Principal, ref: str, *, force: bool = False
+    ) -> dict[str, Any]:
+        """Close a session where it is open, then delete everything of it in one transaction (T19); its id is used up.
+
+        Calls in flight get the grace of closing, none with `force`. Returns what was known of it.
+
+        Raises:
+            SessionNotFound: unknown, foreign or deleted.
+            SessionBusy: another process holds it, or it could not be recorded as closed; nothing of it was deleted.
+        """
+        found, _ = await self._close(principal, ref, force=force, reason="deleted")
+        await self.purge(principal, found["session_id"])
+        return found
+
+    async def purge(self, principal: Principal, ref: str) -> None:
+        """Delete everything of a closed session (T19).
+
+        Raises:
+            SessionBusy: it is still open.
+        """
+        record = await self._directory.stored(principal, ref)
+        if not await self._store.purge(record.id):
+            raise SessionBusy("The session is still open.", session_id=record.id)
+        self._purged(record.id)
+
+
+def _merged(metadata: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata with a merge patch applied (RFC 7396)."""
+    found = cast("dict[str, Any]", merge_patch(metadata, copied(dict(patch))))
+    return checked_metadata(found)
+
+
+__all__ = ["SAME", "Life"]

@@ -1,0 +1,193 @@
+"""Reading and changing the state of the sessions of one registry."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from anyio import to_thread
+
+from ..errors import SessionBusy, StateConflict
+from ..lifecycle import LIVE, OPEN, Event, Status
+from ..live.directory import Directory
+from ..live.quota import Quota
+from ..live.session import Session, Trial
+from ..policy import Policy
+from ..records import Principal, StateRecord
+from ..state.patch import MISSING, Mode, at, copied, size_of, tokens_of, updated
+from ..state.schema import shape_of
+
+TRIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is at a place of a state, in which version. The value is a copy."""
+
+    session_id: str
+    version: int
+    found: bool
+    value: Any = None
+
+
+Change = Callable[[StateRecord], StateRecord]
+
+
+class States:
+    """The states of one registry's sessions. It lives as long as the registry; every method may be called from any task."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        ready: Callable[[Principal, str], Awaitable[Session]],
+        held: Callable[[Principal, str], AbstractAsyncContextManager[Session]],
+        policy: Policy,
+        quota: Quota,
+    ) -> None:
+        self._quota = quota
+        self.on_changed: list[Callable[[str, int], None]] = []
+        """Called with the id of a session and the version that its state has durably by now."""
+        self._directory = directory
+        self._ready = ready
+        self._held = held
+        self._policy = policy
+
+    async def read(
+        self, principal: Principal, ref: str, path: str = "", namespace: str | None = None
+    ) -> Found:
+        """Return what is at a place of a session's state. It is no use of the session, wakes nothing and claims nothing.
+
+        Raises:
+            InvalidArgument: `path` is no JSON pointer.
+            SessionNotFound, SessionExpired, SessionClosed, SessionFailed: there is no such open session.
+        """
+        tokens = tokens_of(path)
+        state = await self._directory.state(principal, ref, namespace)
+        value = at(state.value, tokens)
+        if value is MISSING:
+            return Found(state.session_id, state.version, False)
+        return Found(state.session_id, state.version, True, copied(value))
+
+    async def version(
+        self, principal: Principal, ref: str, namespace: str | None = None
+    ) -> tuple[str, int]:
+        """Return a session's id and the version of its state; see read()."""
+        state = await self._directory.state(principal, ref, namespace)
+        return state.session_id, state.version
+
+    async def update(
+        self,
+        principal: Principal,
+        ref: str,
+        values: object,
+        *,
+        mode: Mode = "merge",
+        if_version: int | None = None,
+        path: str = "",
+    ) -> StateRecord:
+        """Change the state of a session (T06). The new version is durable on return.
+
+        It counts as use, so a paused session is resumed by it, but no connection is opened. Where a session is to stay
+        paused until it is resumed, or while it is in error, its state is changed all the same.
+
+        Raises:
+            StateConflict, StateInvalid, InvalidArgument: nothing was changed.
+        """
+
+        def change(state: StateRecord) -> StateRecord:
+            return updated(state, values, mode=mode, if_version=if_version, path=path)
+
+        return await self.change(principal, ref, change)
+
+    async def change(
+        self, principal: Principal, ref: str, change: Change, *, threaded: bool = False
+    ) -> StateRecord:
+        """Replace the state of a session by what `change`, which may be called several times, makes of it.
+
+        When it returns what it was given, nothing is written. With `threaded` it is called off the event loop.
+
+        Raises:
+            StateInvalid: that does not fit the session's schema.
+            SessionBusy: another process holds the session.
+        """
+        for _ in range(TRIES):
+            session = await self._directory.find(principal, ref)
+            if session.status is Status.ERROR or (
+                session.status is Status.PAUSED and not self._policy.auto_resume
+            ):
+                async with self._held(principal, ref) as session:
+                    newer = await change_state(session, change, self._quota, threaded=threaded)
+            else:
+                session = await self._ready(principal, ref)
+                newer = await change_state(
+                    session, change, self._quota, live=True, threaded=threaded
+                )
+            if newer is not None:
+                for tell in self.on_changed:
+                    tell(newer.session_id, newer.version)
+                return newer
+        raise SessionBusy("The session keeps changing.")
+
+
+async def change_state(
+    session: Session,
+    change: Change,
+    quota: Quota | None = None,
+    *,
+    live: bool = False,
+    threaded: bool = False,
+) -> StateRecord | None:
+    """Replace the state of a session that this process owns by what `change` makes of it, if that is another one.
+
+    `quota` bounds what the owner stores; the operator's own commands have none.
+
+    Returns None when the session's status does not allow it (any more).
+
+    Raises:
+        StateInvalid: it does not fit the session's schema.
+        SessionLimit: its owner may not store more.
+    """
+    while True:
+        try:
+            proposed = await _propose(session, change, quota, live=live, threaded=threaded)
+        except StateConflict:
+            # What it is in conflict with may never be durable, and who reads again gets the durable one until it is.
+            if await session.decided():
+                raise
+        else:
+            return proposed and await session.settle(*proposed)
+
+
+async def _propose(
+    session: Session, change: Change, quota: Quota | None, *, live: bool, threaded: bool
+) -> tuple[StateRecord, Trial] | None:
+    async with session.revising:
+        while True:
+            if not _takes(session, live):
+                return None
+            before = session.state
+            newer = await to_thread.run_sync(change, before) if threaded else change(before)
+            if before.json_schema is not None and newer is not before:
+                size = size_of(newer.value)
+                await shape_of(before.json_schema).check(
+                    newer.value, size, session.id, owner=session.record.owner
+                )
+            # A failed write takes back what this was made of; a thread may take long enough for that.
+            if session.state is before and _takes(session, live):
+                break
+        if quota is not None and newer is not before:
+            growth = size_of(newer.value) - size_of(before.value)
+            quota.admit(session.record.owner, growth)
+        if session.status in LIVE:
+            session.apply(Event.STATE_UPDATED)
+        return newer, session.propose(newer)
+
+
+def _takes(session: Session, live: bool) -> bool:
+    """Whether the state of a session can be changed now: it is open, and still live where it has been made so."""
+    return not session.gone.is_set() and session.status in (LIVE if live else OPEN)
+
+
+__all__ = ["Found", "States", "change_state"]

@@ -1,0 +1,1 @@
+"""Tool calls: routing, deadlines and idempotency."""

@@ -1,0 +1,271 @@
+"""How long a call may take, and what its caller is told while it has to wait.
+
+Without the time in which it waits for its caller, and not longer than its session.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+import anyio
+
+from ..concurrency import Overtaken, beside
+from ..errors import OutcomeUnknown, SessionBusy, SessionClosed, SessionError
+from ..services import JSON, CallContext
+
+if TYPE_CHECKING:
+    from ..live.session import Session
+
+T = TypeVar("T")
+
+
+TELL_SECONDS: Final = 1.0
+STARTING_SECONDS: Final = 5.0
+"""How often a caller is told that its call waits for a service to start, which may take minutes."""
+PARKED_SECONDS: Final = 3.0
+"""How long a call that cannot be told anything waits behind unanswered questions before it is refused."""
+
+
+class OpenQuestions:
+    """The calls of one connection that wait for their callers to answer. It lives as long as the connection."""
+
+    def __init__(self) -> None:
+        self._calls: dict[Timed, tuple[Session, str, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def of(self, session: Session) -> list[Timed]:
+        """Return the waiting calls of one session."""
+        return [call for call, (found, _, _) in self._calls.items() if found is session]
+
+    def open(self, call: Timed, session: Session, tool: str) -> None:
+        self._calls[call] = (session, tool, anyio.current_time())
+
+    def close(self, call: Timed) -> None:
+        self._calls.pop(call, None)
+
+    def describe(self, session: Session) -> str:
+        """Return which call waits and for how long, without the names of another session's tools."""
+        found, tool, since = next(iter(self._calls.values()))
+        which = tool if found is session else "a call of another session"
+        return (
+            f"{which} has waited {anyio.current_time() - since:.0f} seconds for its caller's answer"
+        )
+
+
+class Waiting:
+    """Tells a caller who wants to know, again and again, what its call waits for before it begins."""
+
+    __slots__ = ("_before", "_ctx", "farthest", "told")
+
+    def __init__(self, ctx: CallContext, before: float = 0.0) -> None:
+        """`before` is how far its caller was told of already, when the call is sent again."""
+        self._ctx = ctx
+        self._before = before
+        self.told = before
+        """How many seconds it told of. What is told later comes after them: progress has to increase (2026-07-28)."""
+        self.farthest = before
+        """How far its caller was told of, also by the tool."""
+
+    async def behind(
+        self, describe: Callable[[], str | None], work: Callable[[], Awaitable[T]]
+    ) -> T:
+        """Return what `work` returns. `describe` returns the question that `work` waits behind, None for none.
+
+        Raises:
+            SessionBusy: `work` waits behind a question, and the caller wants no progress, so that only an error tells it.
+        """
+
+        async def refuse() -> None:
+            blocked = 0.0
+            while blocked < PARKED_SECONDS:
+                await anyio.sleep(TELL_SECONDS)
+                blocked = blocked + TELL_SECONDS if describe() else 0.0
+
+        if self._ctx.wants_progress:
+            what = "Waiting for the calls before"
+            return await beside(partial(self._tell, lambda: what, describe), work)
+        try:
+            return await beside(refuse, work)
+        except Overtaken:
+            raise SessionBusy(
+                f"The call was not run: {describe() or 'the calls before wait for an answer'}.",
+                recovery="Answer that question and try again, or end it with session_restart.",
+                retry_after=PARKED_SECONDS,
+            ) from None
+
+    async def during(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Return what `work` returns, and raise what it raises."""
+        if not self._ctx.wants_progress:
+            return await work()
+        return await beside(partial(self._tell, lambda: what), work)
+
+    async def starting(self, what: Callable[[], str], work: Callable[[], Awaitable[T]]) -> T:
+        """Return what `work` returns, which waits for services to start. The caller is told of it at once, too."""
+        if not self._ctx.wants_progress:
+            return await work()
+        await self._say(TELL_SECONDS, what())
+        self._before = self.told
+        return await beside(partial(self._tell, what, every=STARTING_SECONDS), work)
+
+    async def _tell(
+        self,
+        what: Callable[[], str],
+        describe: Callable[[], str | None] = lambda: None,
+        every: float | None = None,
+    ) -> None:
+        seconds = TELL_SECONDS if every is None else every
+        while True:
+            await anyio.sleep(seconds)
+            why = describe()
+            passed = f"{self.told + seconds - self._before:g} seconds so far"
+            await self._say(seconds, f"{what()}: {passed}{f'; {why}' if why else ''}")
+
+    async def _say(self, seconds: float, message: str) -> None:
+        self.told = self.farthest = self.told + seconds
+        with suppress(Exception):
+            await self._ctx.progress(self.told, None, message)
+
+
+Asked: TypeAlias = "tuple[OpenQuestions, Session, str]"
+"""Where a call notes that its caller is asked: the connection's questions, its session, its tool."""
+
+
+class Timed:
+    """The context of a call with a time limit, which stands still while the caller is asked. It lives as long as `scope`."""
+
+    __slots__ = ("_asking", "_ctx", "_left", "_questions", "_scope", "_waiting", "error")
+
+    def __init__(
+        self,
+        ctx: CallContext,
+        scope: anyio.CancelScope,
+        waiting: Waiting | None = None,
+        questions: Asked | None = None,
+    ) -> None:
+        self._ctx = ctx
+        self._questions = questions
+        self.error: SessionError | None = None
+        self._scope = scope
+        self._waiting = waiting
+        self._asking = 0
+        self._left = 0.0
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        return self._ctx.meta
+
+    @property
+    def wants_progress(self) -> bool:
+        return self._ctx.wants_progress
+
+    @property
+    def log_level(self) -> str | None:
+        return self._ctx.log_level
+
+    @property
+    def capabilities(self) -> JSON:
+        return self._ctx.capabilities
+
+    @property
+    def input_responses(self) -> JSON | None:
+        return self._ctx.input_responses
+
+    @property
+    def request_state(self) -> str | None:
+        return self._ctx.request_state
+
+    @property
+    def can_return_input_required(self) -> bool:
+        return self._ctx.can_return_input_required
+
+    @property
+    def reachable(self) -> bool:
+        return self._ctx.reachable
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        waiting = self._waiting
+        if waiting is not None:
+            if before := waiting.told:
+                progress, total = progress + before, None if total is None else total + before
+            waiting.farthest = max(waiting.farthest, progress)
+        await self._ctx.progress(progress, total, message)
+
+    async def log(self, params: JSON) -> None:
+        await self._ctx.log(params)
+
+    async def ask(self, method: str, params: JSON) -> JSON:
+        if not self._asking:
+            self._left = self._scope.deadline - anyio.current_time()
+            self._scope.deadline = math.inf
+            if self._questions is not None:
+                questions, session, tool = self._questions
+                questions.open(self, session, tool)
+        self._asking += 1
+        try:
+            return await self._ctx.ask(method, params)
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                self._scope.deadline = anyio.current_time() + self._left
+                if self._questions is not None:
+                    self._questions[0].close(self)
+
+    def end(self, error: SessionError) -> None:
+        """Cancel the call, which fails with `error`."""
+        self.error = error
+        self._scope.cancel()
+
+
+@contextmanager
+def limited(
+    seconds: float,
+    ctx: CallContext,
+    waiting: Waiting | None = None,
+    questions: Asked | None = None,
+) -> Generator[CallContext]:
+    """Cancel what runs inside after `seconds`; what is asked through the context that is yielded takes none of them.
+
+    Its progress comes after what was told while it was `waiting`.
+
+    Raises:
+        TimeoutError: it was cancelled for that.
+        SessionError: it was ended while its caller was asked.
+    """
+    scope = anyio.CancelScope(deadline=anyio.current_time() + seconds)
+    timed = Timed(ctx, scope, waiting, questions)
+    with scope:
+        try:
+            yield timed
+        finally:
+            if questions is not None:
+                questions[0].close(timed)
+    if scope.cancelled_caught:
+        raise timed.error or TimeoutError
+
+
+async def until_closed(session: Session, work: Coroutine[Any, Any, T]) -> T:
+    """Run what is in flight in a session, cancelled when the session is closed, or the process ends.
+
+    Raises:
+        OutcomeUnknown, SessionClosed: it was cancelled for that.
+    """
+    with anyio.CancelScope() as closing:
+        session.calls.add(closing)
+        try:
+            return await work
+        finally:
+            session.calls.discard(closing)
+    if session.fenced:
+        raise OutcomeUnknown("Another process took the session over during the call.")
+    if not session.ends:
+        raise OutcomeUnknown("The server was stopped during the call.", session_id=session.id)
+    raise SessionClosed("The session was closed during the call.", session_id=session.id)
+
+
+__all__ = ["OpenQuestions", "Timed", "Waiting", "limited", "until_closed"]

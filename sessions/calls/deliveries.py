@@ -1,0 +1,69 @@
+"""The notice of one answer, on its way to a caller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..live.session import Binding, Session
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The notice of one replaced connection, and what the binding has to know to repeat it."""
+
+    binding: Binding
+    notice: str
+    untold: str
+    generation: int
+    told_before: int
+
+
+class Delivery:
+    """The notice that one answer carries. It counts as delivered unless the transport calls revert()."""
+
+    def __init__(self, session: Session, general: str | None, parts: list[Part]) -> None:
+        self.session = session
+        self._general = general
+        self._parts = parts
+        self._reverted = False
+        self.text = "\n".join(filter(None, [general, *(part.notice for part in parts)]))
+
+    @property
+    def bindings(self) -> list[Binding]:
+        """The bindings whose notices it has."""
+        return [part.binding for part in self._parts]
+
+    def revert(self) -> bool:
+        """Make the notice due again, before what became due since; False when it was reverted before."""
+        if self._reverted:
+            return False
+        self._reverted = True
+        self.session.notice = _joined("\n", self._general, self.session.notice)
+        for part in self._parts:
+            binding = part.binding
+            binding.notice = _joined("\n", part.notice, binding.notice)
+            binding.untold = _joined(", ", part.untold, binding.untold) or ""
+            if binding.record.told_generation == part.generation:
+                binding.changed(told_generation=part.told_before)
+        return True
+
+
+def take(session: Session, *bindings: Binding) -> Delivery | None:
+    """Take what the next result has to say of the session itself and of replaced connections, None when nothing is due."""
+    general, session.notice = session.notice, None
+    parts: list[Part] = []
+    for binding in bindings:
+        if binding.notice is not None:
+            record = binding.record
+            told = record.told_generation
+            parts.append(Part(binding, binding.notice, binding.untold, record.generation, told))
+            binding.notice, binding.untold = None, ""
+            binding.changed(told_generation=record.generation)
+    return Delivery(session, general, parts) if general is not None or parts else None
+
+
+def _joined(between: str, *texts: str | None) -> str | None:
+    return between.join(dict.fromkeys(text for text in texts if text)) or None
+
+
+__all__ = ["Delivery", "take"]

@@ -1,0 +1,63 @@
+"""Where a result can carry a note about a replaced connection so that every client shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from ..services import JSON, CallResult, ToolSpec
+
+NOTICE_MEMBER: Final = "statehold_notice"
+"""The member of structured content that repeats the note, for clients that show structured content only."""
+
+NOTICE_META: Final = "statehold/notice"
+"""Says again what the first text block says when that is ours, so that a client can tell it from the tool's own."""
+
+_OPEN: Final = frozenset(
+    {"$schema", "$id", "$defs", "$comment", "definitions", "type", "title", "description"}
+    | {"properties", "required", "additionalProperties", "default", "examples", "minProperties"}
+)
+"""Keywords at the root of a schema that leave it open for one more member."""
+
+
+def accepts_notice(spec: ToolSpec | None) -> bool:
+    """Return whether the structured content of a tool may have a member of ours: its output schema does not forbid it."""
+    found: object = None if spec is None else spec.definition.get("outputSchema")
+    if found is None:
+        return True
+    if not isinstance(found, dict):
+        return False
+    schema = cast("Mapping[str, Any]", found)
+    properties: Mapping[str, Any] = schema.get("properties") or {}
+    return (
+        schema.get("type", "object") == "object"
+        and schema.keys() <= _OPEN
+        and schema.get("additionalProperties", True) in (True, {})
+        and NOTICE_MEMBER not in properties
+    )
+
+
+def with_notice(result: CallResult) -> JSON:
+    """Return the payload of a result as a receipt keeps it: with its notice, and with no other under that name."""
+    payload = result.payload
+    meta: object = payload.get("_meta")
+    found = cast("JSON", meta) if isinstance(meta, dict) else {}
+    if result.notice is not None:
+        return {**payload, "_meta": {**found, NOTICE_META: result.notice}}
+    if NOTICE_META not in found:
+        return payload
+    return {**payload, "_meta": {key: found[key] for key in found if key != NOTICE_META}}
+
+
+def without_notice(payload: JSON) -> CallResult:
+    """Return the result that a receipt keeps, its notice apart."""
+    meta: object = payload.get("_meta")
+    notice: object = cast("JSON", meta).get(NOTICE_META) if isinstance(meta, dict) else None
+    if not isinstance(notice, str):
+        return CallResult(payload)
+    rest = {key: value for key, value in cast("JSON", meta).items() if key != NOTICE_META}
+    plain = {key: value for key, value in payload.items() if key != "_meta"}
+    return CallResult({**plain, "_meta": rest} if rest else plain, notice=notice)
+
+
+__all__ = ["NOTICE_MEMBER", "NOTICE_META", "accepts_notice", "with_notice", "without_notice"]

@@ -1,0 +1,393 @@
+"""One call: admit, connect, send, settle, journal.
+
+The way of a call that finds its session idle and connected does no I/O but the call itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import anyio
+
+from ..errors import (
+    CallDeferred,
+    CallTimedOut,
+    CallWithdrawn,
+    ConnectionLost,
+    NotAllowed,
+    OutcomeUnknown,
+    ServiceNotBound,
+    SessionClosed,
+    SessionError,
+    StoreUnavailable,
+)
+from ..journal.entries import CallEntry, excerpt
+from ..live.connection import LiveConnection
+from ..live.session import Binding, Session
+from ..records import Principal
+from ..registry import Registry
+from ..services import JSON, Answering, CallContext, CallResult
+from ..store.base import Store
+from .attempts import Attempts
+from .deadline import Waiting, limited, until_closed
+from .deliveries import Delivery, take
+from .notices import accepts_notice
+from .operations import Operations
+
+logger = logging.getLogger("statehold.sessions")
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a caller gets: the result, the session's summary after the call, and what has to be said first."""
+
+    payload: JSON
+    session: dict[str, Any]
+    notice: str | None = None
+    accepts_notice: bool = True
+    """Whether structured content may repeat the notice; see notices.py."""
+
+
+@dataclass(slots=True)
+class Request:
+    """One call as it comes in."""
+
+    principal: Principal
+    session: str
+    """An id, or a name of the principal's."""
+    service: str
+    tool: str
+    arguments: Mapping[str, Any]
+    operation_id: str | None = None
+    """At most one call of this id is run in the session; a repeat gets its result."""
+    epoch: int | None = None
+    """The session's epoch as the caller knew it when it made the id; then the id is one of attempts.py."""
+    repeated: bool = False
+    """Whether the caller has sent this id before."""
+    settled: Sequence[str] = ()
+    """Earlier operations of the session whose results the caller has, and will not ask for again."""
+    run: str | None = None
+    """What the caller groups its calls by, for the journal."""
+    namespace: str | None = None
+    waited: float = 0.0
+    """How far its caller was told of what it waited for before; see Waiting."""
+    sent: bool = False
+    """Whether it may have reached the far side."""
+    ended_at: float | None = None
+    """When the far side was done with it, None when it was not sent: what is saved from then on has what it did."""
+    delivery: Delivery | None = None
+    """The notice that its answer, or its refusal, carries; for Router.return_notice()."""
+
+
+RECORD_SECONDS: Final = 1.0
+"""How long the first answer over a new connection may wait until it is durable that there is one."""
+
+
+class Router:
+    """Runs the calls of one registry. Any number may run at once; it keeps nothing between them."""
+
+    def __init__(self, registry: Registry, store: Store, node: str) -> None:
+        self._registry = registry
+        self._store = store
+        self._node = node
+        self._operations = Operations(registry, store, node)
+        self._attempts = Attempts(registry.policy, registry.clock)
+
+    async def call(self, request: Request, ctx: CallContext) -> Answer:
+        """Run one tool call in a session and return its result.
+
+        Cancelling the caller cancels the call upstream.
+
+        Raises:
+            SessionError: one of the codes of design section 5; the call had no result.
+            UpstreamRefused: the far side answered with a JSON-RPC error.
+        """
+        registry = self._registry
+        session = registry.live(request.principal, request.session)
+        if session is None:
+            session = await registry.ready(request.principal, request.session, request.namespace)
+        # No await between the look and begin(): nothing can change the session in between.
+        binding = session.bindings.get(request.service)
+        if binding is None:
+            raise ServiceNotBound(
+                f"The session does not use the service {request.service}.", session_id=session.id
+            )
+        registry.admission.begin(session)
+        try:
+            if request.settled:
+                await self._operations.forget(session, request.settled)
+            if request.operation_id is None:
+                result = await self._journaled(session, binding, request, ctx)
+            elif request.epoch is None:
+                result = await self._operation(session, binding, request, ctx)
+            else:
+                work = partial(self._journaled, session, binding, request, ctx)
+                result = await self._attempts.run(session, request, ctx, work)
+        except BaseException as error:
+            if isinstance(error, SessionError):
+                error.session_id = session.id
+            if not isinstance(error, CallDeferred):
+                self.return_notice(request.delivery)
+            raise
+        finally:
+            registry.admission.settle(session)
+        told = self._notice(session, binding, request, result)
+        accepted = accepts_notice(binding.service.tool(request.tool))
+        return Answer(result.payload, session.summary(), told, accepted)
+
+    def return_notice(self, delivery: Delivery | None) -> None:
+        """Make the notice of an answer that was not delivered due again. A second time does nothing."""
+        if delivery is not None and delivery.revert():
+            self._save(delivery)
+
+    def _notice(
+        self, session: Session, binding: Binding, request: Request, result: CallResult
+    ) -> str | None:
+        """Return the notice for a result: for a repeat that of the first answer, which may be lost, and what is due now."""
+        if request.delivery is None:
+            self._take(session, binding, request, result)
+        due = None if request.delivery is None else request.delivery.text
+        return "\n".join(dict.fromkeys(part for part in (result.notice, due) if part)) or None
+
+    def _take(
+        self, session: Session, binding: Binding, request: Request, result: CallResult | None
+    ) -> None:
+        # A question has no place for it; the result that follows has.
+        if result is None or not result.input_required:
+            request.delivery = take(session, binding)
+            if request.delivery is not None:
+                self._save(request.delivery)
+
+    def _save(self, delivery: Delivery) -> None:
+        for binding in delivery.bindings:
+            self._registry.links.save_soon(delivery.session, binding)
+
+    async def forward(
+        self, request: Request, method: str, params: JSON, ctx: CallContext
+    ) -> tuple[JSON, Session]:
+        """Forward an MCP request other than tools/call to a service of a session (resources, prompts).
+
+        Raises:
+            NotAllowed: the service answers nothing but tool calls.
+        """
+        registry = self._registry
+        session = await registry.ready(request.principal, request.session, request.namespace)
+        binding = session.bindings.get(request.service)
+        if binding is None:
+            raise ServiceNotBound(
+                f"The session does not use the service {request.service}.", session_id=session.id
+            )
+        registry.admission.begin(session)
+        try:
+            work = self._forwarded(session, binding, method, params, ctx)
+            return await until_closed(session, work), session
+        finally:
+            registry.admission.settle(session)
+
+    async def _forwarded(
+        self, session: Session, binding: Binding, method: str, params: JSON, ctx: CallContext
+    ) -> JSON:
+        if isinstance(binding.service, Answering):
+            view = session.view(binding.record.generation)
+            return await binding.service.answer(view, method, params)
+        live = await self._registry.links.connect(session, binding)
+        send = getattr(live.connection, "request", None)
+        if send is None:
+            raise NotAllowed(f"{binding.service.name} has neither resources nor prompts.")
+        try:
+            asked = (live.questions, session, method)
+            with limited(binding.service.call_seconds, ctx, questions=asked) as timed:
+                return await send(method, params, timed)
+        except TimeoutError:
+            raise self._timed_out(session, binding, method) from None
+
+    async def _operation(
+        self, session: Session, binding: Binding, request: Request, ctx: CallContext
+    ) -> CallResult:
+        async def work() -> CallResult:
+            return await self._run(session, binding, request, ctx)
+
+        return await self._operations.run(session, binding, request, ctx, work)
+
+    async def _run(
+        self, session: Session, binding: Binding, request: Request, ctx: CallContext
+    ) -> CallResult:
+        result = await until_closed(session, self._sent(session, binding, request, ctx))
+        # Before the receipt is written, which keeps it for repeats.
+        self._take(session, binding, request, result)
+        if request.delivery is not None:
+            result.notice = request.delivery.text
+        return result
+
+    async def _journaled(
+        self, session: Session, binding: Binding, request: Request, ctx: CallContext
+    ) -> CallResult:
+        started = self._registry.clock.now()
+        outcome: CallResult | BaseException = SessionClosed("unfinished")
+        try:
+            outcome = await self._run(session, binding, request, ctx)
+            return outcome
+        except BaseException as error:
+            outcome = error
+            raise
+        finally:
+            if self._registry.policy.journal_calls:
+                self._append(session, binding, request, started, outcome)
+            if self._registry.policy.journal_sync:
+                await self._flush()
+
+    def _append(
+        self,
+        session: Session,
+        binding: Binding,
+        request: Request,
+        started: float,
+        outcome: CallResult | BaseException,
+    ) -> None:
+        policy = self._registry.policy
+        try:
+            entry = CallEntry(
+                session.id,
+                self._node,
+                session.record.epoch,
+                session.next_seq(),
+                request.service,
+                request.tool,
+                request.arguments,
+                started,
+                request.ended_at or self._registry.clock.now(),
+                binding.record.generation,
+                excerpt(outcome) if isinstance(outcome, CallResult) else outcome,
+                request.operation_id,
+                request.run,
+                policy.journal_bytes,
+                self._registry.redactor,
+                spec=binding.service.tool(request.tool),
+            )
+            self._store.append_call(entry)
+        except Exception:
+            # The call ran: an error now would have it run again.
+            logger.exception("a call of %.100s was not journalled", request.tool)
+
+    async def _flush(self) -> None:
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._store.flush()
+        except StoreUnavailable as error:
+            # The call ran: an error now would have it run again.
+            logger.error("a call was not journalled before its reply: %s", error)
+
+    async def _sent(
+        self, session: Session, binding: Binding, request: Request, ctx: CallContext
+    ) -> CallResult:
+        waiting = Waiting(ctx, request.waited)
+        try:
+            return await self._send(session, binding, request, ctx, waiting)
+        except CallDeferred:
+            raise
+        except ConnectionLost:
+            # Nothing was sent: sending it over the next connection repeats nothing.
+            request.sent, request.ended_at = False, None
+        except CallWithdrawn:
+            raise
+        except OutcomeUnknown:
+            spec = binding.service.tool(request.tool)
+            if request.operation_id is not None or spec is None or not spec.repeatable:
+                raise
+        waiting = Waiting(ctx, waiting.farthest)
+        try:
+            return await self._send(session, binding, request, ctx, waiting)
+        except ConnectionLost:
+            request.sent, request.ended_at = False, None
+            raise
+
+    async def _send(
+        self,
+        session: Session,
+        binding: Binding,
+        request: Request,
+        ctx: CallContext,
+        waiting: Waiting,
+    ) -> CallResult:
+        live = binding.live
+        if live is None or not live.usable:
+            live = await waiting.during(
+                f"Opening {request.service}", partial(self._connected, session, binding)
+            )
+        try:
+            asked = (live.questions, session, request.tool)
+            with limited(binding.service.call_seconds, ctx, waiting, asked) as timed:
+                await self._turn(session, live, waiting)
+                try:
+                    self._defer(session, binding, request)
+                    request.sent = True
+                    try:
+                        result = await live.connection.call(request.tool, request.arguments, timed)
+                    finally:
+                        # Whatever became of it: what it did until then was done.
+                        self._registry.links.saving.called(session, binding, live)
+                        request.ended_at = live.called_at
+                finally:
+                    live.slots.release()
+        except TimeoutError:
+            if not request.sent:
+                raise CallTimedOut(
+                    f"{request.tool} was not run: the calls before it took longer than "
+                    f"{binding.service.call_seconds:g} seconds.",
+                    session_id=session.id,
+                ) from None
+            raise self._timed_out(session, binding, request.tool) from None
+        if not live.recorded.is_set():
+            # After a crash nobody would be told that what this call did to the connection is gone.
+            with anyio.move_on_after(RECORD_SECONDS):
+                await live.recorded.wait()
+        live.calls += 1
+        binding.losses = 0
+        return result
+
+    def _defer(self, session: Session, binding: Binding, request: Request) -> None:
+        """Tell a due note by refusing the call, when the call's result could not carry it to every client."""
+        due = session.notice is not None or binding.notice is not None
+        if not due or accepts_notice(binding.service.tool(request.tool)):
+            return
+        self._take(session, binding, request, None)
+        if request.delivery is not None:
+            raise CallDeferred(request.delivery.text, session_id=session.id)
+
+    async def _connected(self, session: Session, binding: Binding) -> LiveConnection:
+        await self._registry.steady(session)
+        return await self._registry.links.connect(session, binding)
+
+    async def _turn(self, session: Session, live: LiveConnection, waiting: Waiting) -> None:
+        """Wait for a slot of the connection, which the caller gives back."""
+        has_one = False
+
+        async def acquire() -> None:
+            nonlocal has_one
+            await live.slots.acquire()
+            has_one = True
+
+        try:
+            live.slots.acquire_nowait()
+        except anyio.WouldBlock:
+            try:
+                await waiting.behind(
+                    lambda: live.questions.describe(session) if live.parked else None, acquire
+                )
+            except BaseException:
+                if has_one:
+                    live.slots.release()
+                raise
+
+    def _timed_out(self, session: Session, binding: Binding, what: str) -> CallTimedOut:
+        return CallTimedOut(
+            f"{what} took longer than {binding.service.call_seconds:g} seconds and was cancelled.",
+            session_id=session.id,
+        )
+
+
+__all__ = ["Answer", "Request", "Router"]

@@ -1,0 +1,1 @@
+"""The journal: its entries, without secrets, and the digest of them."""

@@ -1,0 +1,208 @@
+"""A summary made without a model: it counts and quotes what is recorded, and says the same for the same records."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import orjson
+
+from ..services import JSON
+from ..store.base import Tally
+from ..views import timestamp
+from .redaction import Redactor
+
+LAST_CALLS: Final = 5
+LAST_ERRORS: Final = 3
+LAST_NOTES: Final = 200
+TOOLS: Final = 20
+PAGES: Final = 20
+KEYS: Final = 50
+SAID: Final = 2000
+"""How many characters of a message topics are looked for in."""
+TOPICS: Final = 10
+QUOTE: Final = 200
+"""Characters of a quotation at most."""
+TEXT: Final = 4000
+"""Characters of the whole text at most."""
+
+_WORD: Final = re.compile(r"[^\W\d_][\w'-]{3,30}")
+_LINES: Final = (
+    "about after again also another back because been before being between both cannot could does doing done",
+    "down during each either else even ever every first from further have having here into itself just know",
+    "last like made make many more most much must need next only other over please quite same shall should",
+    "some such sure take than thank thanks that their them then there these they thing this those through",
+    "under until upon used using very want well were what when where whether which while will with within",
+    "without would your yours null true false http https html page",
+)
+_COMMON: Final = frozenset(word for line in _LINES for word in line.split())
+
+
+@dataclass(slots=True)
+class Material:
+    """What a digest is made of, besides the counts."""
+
+    status: str
+    name: str | None = None
+    reason: str | None = None
+    services: Sequence[JSON] = ()
+    calls: Sequence[JSON] = ()
+    """The last ones, as the history shows them."""
+    errors: Sequence[JSON] = ()
+    """The last calls that were not `ok`."""
+    notes: Sequence[JSON] = ()
+    """The last messages."""
+    state_version: int = 0
+    state_keys: Sequence[str] = ()
+    pages: Sequence[JSON] = field(default_factory=list[JSON])
+
+
+def digest(material: Material, tally: Tally, redactor: Redactor) -> JSON:
+    """Return the digest as JSON; `text` says it in a few lines."""
+    pages = [_page(page, redactor) for page in material.pages[:PAGES]]
+    keys = sorted(redactor.text(key)[:QUOTE] for key in material.state_keys)
+    found: JSON = {
+        "source": "digest",
+        "text": "",
+        "topics": topics_of(_said(material, pages)),
+        "from": timestamp(tally.first_at),
+        "updated_at": timestamp(tally.last_at),
+        "through_seq": tally.last_seq,
+        "entries": tally.entries,
+        "runs": tally.runs,
+        "status": material.status,
+        "reason": material.reason,
+        "services": [_service(service, redactor) for service in material.services],
+        "calls": _most(tally.calls),
+        "messages": dict(sorted(tally.messages.items())),
+        "last_calls": [_quoted(call) for call in material.calls],
+        "last_errors": [_quoted(call) for call in material.errors],
+        "pages": pages,
+        "state_version": material.state_version,
+        "state_keys": keys[:KEYS],
+    }
+    found["text"] = _text(material.name, found, len(keys), len(material.pages))[:TEXT]
+    return found
+
+
+def pages_of(data: bytes) -> list[JSON]:
+    """Return title and address of the pages that a stored snapshot of a browser has; nothing of any other snapshot."""
+    try:
+        found: Any = orjson.loads(data)["data"]["tabs"]
+    except (ValueError, KeyError, TypeError):
+        return []
+    tabs = cast("list[Any]", found) if isinstance(found, list) else []
+    return [
+        {"title": str(tab.get("title") or ""), "url": str(tab["url"])}
+        for tab in (cast("JSON", tab) for tab in tabs if isinstance(tab, dict))
+        if tab.get("url")
+    ]
+
+
+def topics_of(texts: Iterable[str]) -> list[str]:
+    """Return the words that are said most often, and more than a few letters long."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(word for word in _WORD.findall(text.lower()) if word not in _COMMON)
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [word for word, _ in ranked[:TOPICS] if "redacted" not in word]
+
+
+def _said(material: Material, pages: Sequence[JSON]) -> Iterable[str]:
+    # Enough to tell what it is about; all of two hundred long messages would keep others waiting.
+    yield from (str(note.get("content") or "")[:SAID] for note in material.notes)
+    yield from (page["title"] for page in pages)
+
+
+def _page(page: JSON, redactor: Redactor) -> JSON:
+    return {key: redactor.beginning(page[key], QUOTE) for key in ("title", "url")}
+
+
+def _service(service: JSON, redactor: Redactor) -> JSON:
+    error: str | None = service["last_error"]
+    said = None if error is None else redactor.beginning(error, QUOTE)
+    return {
+        **{key: service[key] for key in ("service", "status", "generation")},
+        "last_error": said,
+    }
+
+
+def _most(calls: dict[str, dict[str, int]]) -> list[JSON]:
+    """Return the tools that were called most often, with how often each outcome was."""
+    counted = [
+        {"tool": tool, "count": sum(found.values()), "outcomes": dict(sorted(found.items()))}
+        for tool, found in calls.items()
+    ]
+    return sorted(counted, key=lambda item: (-cast("int", item["count"]), item["tool"]))[:TOOLS]
+
+
+def _quoted(call: JSON) -> JSON:
+    found = {key: call[key] for key in ("seq", "at", "tool", "status", "error") if key in call}
+    if "error" in found:
+        found["error"] = found["error"][:QUOTE]
+    if call.get("arguments"):
+        found["arguments"] = _brief(call["arguments"])
+    content = cast("JSON", call.get("result") or {}).get("content")
+    texts = [text for text in cast("list[Any]", content or []) if isinstance(text, str)]
+    if texts:
+        found["result"] = texts[0][:QUOTE]
+    return found
+
+
+def _brief(value: object) -> str:
+    try:
+        return orjson.dumps(value).decode()[:QUOTE]
+    except orjson.JSONEncodeError:
+        return repr(value)[:QUOTE]
+
+
+def _text(name: str | None, found: JSON, keys: int, pages: int) -> str:
+    calls: list[JSON] = found["calls"]
+    total = sum(call["count"] for call in calls)
+    standing = f"{found['status']} ({found['reason']})" if found["reason"] else found["status"]
+    lines = [f"The session {f'{name!r} ' if name else ''}is {standing}."]
+    if total:
+        tools = ", ".join(f"{call['tool']} {_outcomes(call)}" for call in calls)
+        lines.append(f"{total} calls between {found['from']} and {found['updated_at']}: {tools}.")
+    if found["messages"]:
+        roles = ", ".join(f"{count} {role}" for role, count in found["messages"].items())
+        lines.append(f"Messages: {roles}.")
+    if found["last_calls"]:
+        lines.append(f"Last: {', '.join(_step(call) for call in found['last_calls'])}.")
+    lines += [
+        f"Error of {call.get('tool')} ({call.get('status')}): {call.get('error') or call.get('result', '')}"
+        for call in found["last_errors"]
+    ]
+    for service in found["services"]:
+        if service["last_error"] and service["status"] != "open":
+            lines.append(f"{service['service']} is {service['status']}: {service['last_error']}")
+    lines += [f"Open page: {page['title']} <{page['url']}>" for page in found["pages"]]
+    if pages > PAGES:
+        lines.append(f"... and {pages - PAGES} more pages.")
+    if keys:
+        more = f" and {keys - KEYS} more" if keys > KEYS else ""
+        said = ", ".join(found["state_keys"])
+        lines.append(f"State (version {found['state_version']}): {said}{more}.")
+    if found["topics"]:
+        lines.append(f"Topics: {', '.join(found['topics'])}.")
+    return "\n".join(lines)
+
+
+def _outcomes(call: JSON) -> str:
+    outcomes: dict[str, int] = call["outcomes"]
+    if list(outcomes) == ["ok"]:
+        return str(call["count"])
+    return (
+        f"{call['count']} ({', '.join(f'{count} {status}' for status, count in outcomes.items())})"
+    )
+
+
+def _step(call: JSON) -> str:
+    status = call.get("status")
+    return str(call.get("tool")) if status == "ok" else f"{call.get('tool')} ({status})"
+
+
+__all__ = ["LAST_CALLS", "LAST_ERRORS", "LAST_NOTES", "Material", "digest", "pages_of", "topics_of"]

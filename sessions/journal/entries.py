@@ -1,0 +1,278 @@
+"""What goes into the journal: one entry per call and per transition, capped and without secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import orjson
+
+from ..errors import SessionError
+from ..exact import dumps, loads
+from ..records import JournalKind, JournalRecord
+from ..services import CallResult, ToolSpec
+from .redaction import REDACTED, SLACK, Known, Redactor, texts_under
+
+TEXT = 500
+"""Characters that are kept of each text of a result."""
+BLOCKS = 20
+"""Blocks of a result of which something is kept."""
+OVERHEAD = 200
+"""Bytes that an entry is counted with besides what was said."""
+LARGE = 4
+"""How often the limit of an entry arguments may take to be looked at as a whole."""
+CAUSE = 1000
+"""Characters that are kept of the cause of a transition."""
+STARTED = "started"
+"""The status of a call of which only the beginning is written."""
+INPUT_REQUIRED = "input_required"
+"""The status of a call whose caller has to send it again, with answers."""
+CUT = ('{"truncated":', '{"unencodable":')
+"""How arguments begin of which not everything is kept."""
+NONE_KNOWN = Known(())
+
+
+def capped(value: object, limit: int) -> str:
+    """Return a JSON value as text when that takes at most `limit` bytes, else the start of it and its size."""
+    text = _json(value)
+    if text is None:
+        return '{"unencodable":true}'
+    return text.decode() if len(text) <= limit else _truncated(text, limit, len(text))
+
+
+def _json(value: object) -> bytes | None:
+    try:
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    except (orjson.JSONEncodeError, RecursionError):
+        pass
+    try:
+        # Integers of more than 64 bits, and half a surrogate pair.
+        return dumps(value).encode()
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _truncated(text: bytes, limit: int, size: int) -> str:
+    kept = {"truncated": text[:limit].decode(errors="ignore"), "bytes": size}
+    return orjson.dumps(kept).decode()
+
+
+def _request(arguments: Mapping[str, Any], limit: int, redactor: Redactor) -> str:
+    """Return what the journal keeps of arguments: as much as `limit` bytes hold, and no more work than that takes."""
+    if not arguments:
+        return "{}"
+    given = dict(arguments)
+    whole = _json(given)
+    if whole is None:
+        return capped(redactor.value(given, limit, room=LARGE * limit), limit)
+    if len(whole) <= LARGE * limit:
+        kept = redactor.value(given, limit)
+        return whole.decode() if kept == given and len(whole) <= limit else capped(kept, limit)
+    text = _json(redactor.value(given, limit, room=limit)) or b""
+    return _truncated(text, limit, len(whole))
+
+
+def excerpt(result: CallResult) -> CallResult:
+    """Return as much of a result as brief() looks at, so that the rest need not be held until then."""
+    payload = result.payload
+    content = [{"text": one} if isinstance(one, str) else one for one in _looked_at(payload)]
+    outcome = {"isError": payload.get("isError"), "resultType": payload.get("resultType")}
+    return CallResult({"content": content, **outcome}, result.secrets)
+
+
+def brief(result: CallResult, redactor: Redactor, known: Known = NONE_KNOWN) -> dict[str, Any]:
+    """Return what the journal keeps of a result: its texts as far as they are short, and the kinds of the rest.
+
+    `known` are secrets of the arguments, which results like to repeat.
+    """
+    kept = [
+        redactor.beginning(known.hide(one, cut=len(one) == TEXT + SLACK), TEXT)
+        if isinstance(one, str)
+        else {"type": one["type"] and redactor.beginning(one["type"], TEXT)}
+        for one in _looked_at(result.payload)
+    ]
+    return {"content": kept, "is_error": result.is_error}
+
+
+def _looked_at(payload: Mapping[str, Any]) -> Iterator[str | dict[str, str | None]]:
+    """The first blocks of a result: the beginnings of their texts, and the kinds of the rest."""
+    blocks = payload.get("content")
+    for block in cast("list[Any]", blocks)[:BLOCKS] if isinstance(blocks, list) else ():
+        entry = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
+        text = entry.get("text")
+        if isinstance(text, str):
+            yield text[: TEXT + SLACK]
+        else:
+            kind = entry.get("type")
+            yield {"type": kind[: TEXT + SLACK] if isinstance(kind, str) else None}
+
+
+@dataclass(slots=True)
+class CallEntry:
+    """A finished call, or one that begins, as the journal will have it. `outcome` is None for one that begins.
+
+    It costs next to nothing until it is asked for its `values`, which may be done in another thread. Until then it holds on
+    to the arguments of the call, and to what it was given of the result: an excerpt() will do.
+    """
+
+    session_id: str
+    node: str
+    epoch: int
+    seq: int
+    service: str
+    tool: str
+    arguments: Mapping[str, Any]
+    started: float
+    ended: float | None
+    generation: int
+    outcome: CallResult | BaseException | None
+    operation_id: str | None
+    run: str | None
+    limit: int
+    redactor: Redactor
+    spec: ToolSpec | None = field(default=None, kw_only=True)
+    """What the service says of the tool, where it says something."""
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields of the entry: capped, and without secrets. Request and result are JSON already."""
+        outcome, limit, redactor = self.outcome, self.limit, self.redactor
+        secrets = self._secrets()
+        arguments, known = self.arguments, NONE_KNOWN
+        if secrets:
+            arguments = cast("dict[str, Any]", Known(secrets).within(arguments))
+        request = _request(arguments, limit, redactor)
+        if REDACTED in request or request.startswith(CUT):
+            secrets = [*secrets, *redactor.known(arguments, room=LARGE * limit)]
+        if secrets:
+            known = Known(secrets)
+        return {
+            "session_id": self.session_id,
+            "seq": self.seq,
+            "kind": JournalKind.CALL,
+            "epoch": self.epoch,
+            "service": self.service,
+            "tool": self.tool,
+            "status": STARTED if outcome is None else status_of(outcome),
+            "run": self.run,
+            "role": None,
+            "operation_id": self.operation_id,
+            "started_at": self.started,
+            "ended_at": self.ended,
+            "generation": self.generation,
+            "request": request,
+            "result": capped(brief(outcome, redactor, known), limit)
+            if isinstance(outcome, CallResult)
+            else None,
+            "error": redactor.text(known.hide(outcome.message), limit)
+            if isinstance(outcome, SessionError)
+            else None,
+        }
+
+    def _secrets(self) -> Sequence[str]:
+        if isinstance(self.outcome, CallResult) and self.outcome.secrets is not None:
+            return self.outcome.secrets
+        return () if self.spec is None else list(texts_under(self.spec.secret, self.arguments))
+
+    def record(self) -> JournalRecord:
+        """Return the entry itself."""
+        values = self.values()
+        for key in ("request", "result"):
+            if values[key] is not None:
+                values[key] = loads(values[key])
+        return JournalRecord.model_construct(**values)
+
+
+def transition_entry(
+    *,
+    session_id: str,
+    epoch: int,
+    seq: int,
+    at: float,
+    code: str,
+    event: str,
+    source: str | None,
+    target: str,
+    cause: str | None,
+    redactor: Redactor,
+) -> JournalRecord:
+    """Return the entry of a transition of the lifecycle table, with its cause."""
+    return JournalRecord.model_construct(
+        session_id=session_id,
+        seq=seq,
+        kind=JournalKind.TRANSITION,
+        epoch=epoch,
+        service=None,
+        tool=None,
+        status=target,
+        run=None,
+        role=None,
+        operation_id=None,
+        started_at=at,
+        ended_at=at,
+        generation=0,
+        request={
+            "code": code,
+            "event": event,
+            "from": source,
+            "to": target,
+            "cause": None if cause is None else redactor.text(cause, CAUSE),
+        },
+        result=None,
+        error=None,
+    )
+
+
+def message_entry(
+    *,
+    session_id: str,
+    epoch: int,
+    seq: int,
+    at: float,
+    role: str,
+    content: str,
+    run: str | None,
+    redactor: Redactor,
+) -> JournalRecord:
+    """Return the entry of something that was said."""
+    return JournalRecord.model_construct(
+        session_id=session_id,
+        seq=seq,
+        kind=JournalKind.MESSAGE,
+        epoch=epoch,
+        service=None,
+        tool=None,
+        status=None,
+        run=run,
+        role=role,
+        operation_id=None,
+        started_at=at,
+        ended_at=at,
+        generation=0,
+        request={"content": redactor.text(content)},
+        result=None,
+        error=None,
+    )
+
+
+def status_of(outcome: CallResult | BaseException) -> str:
+    """Return what became of a call, in one word."""
+    if isinstance(outcome, CallResult):
+        if outcome.input_required:
+            return INPUT_REQUIRED
+        return "error" if outcome.is_error else "ok"
+    return outcome.code if isinstance(outcome, SessionError) else "cancelled"
+
+
+__all__ = [
+    "INPUT_REQUIRED",
+    "OVERHEAD",
+    "STARTED",
+    "CallEntry",
+    "brief",
+    "capped",
+    "excerpt",
+    "message_entry",
+    "status_of",
+    "transition_entry",
+]

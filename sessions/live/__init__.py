@@ -1,0 +1,1 @@
+"""What this node holds open: sessions, connections, snapshots, budgets and deadlines."""

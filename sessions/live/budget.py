@@ -1,0 +1,243 @@
+"""The budget of sessions that hold live connections at once, and the queue in front of it."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import anyio
+
+from ..errors import SessionLimit
+
+RATIO: Final = 3
+"""Where callers share a total, one of them may take this many times what it leaves free: 75 of 100."""
+
+_Queue: TypeAlias = OrderedDict[object, tuple[str, anyio.Event]]
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStatistics:
+    """A snapshot of a budget for humans and tests."""
+
+    limit: int
+    used: int
+    idle: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one principal may take of a total. The first unit is never refused while one is free."""
+
+    total: int
+    most: int = 0
+    """A fixed maximum; 0 means none."""
+    shared: bool = False
+    """Whether other principals may come: then RATIO times what is left free is the maximum, so some is left for them."""
+
+    def allows(self, taken: int, used: int) -> bool:
+        """Whether a principal that has taken `taken` may take one more, when all together use `used`."""
+        if used >= self.total or (self.most and taken >= self.most):
+            return False
+        return not self.shared or taken == 0 or taken + 1 <= RATIO * (self.total - used - 1)
+
+
+class Budget:
+    """At most `limit` holders at once; the rest wait, at most `queue` of them and `queue_seconds` each.
+
+    A holder is named by its session id and belongs to a principal, its owner. A free place goes to the waiting owner that
+    holds the fewest, in turn where several do, and there to the one that has waited longest. A fair share is `limit`
+    divided by the owners that hold or wait for places.
+
+    Holders that are marked idle may be asked to give way: `make_room` is called with the id and is expected to release() it
+    soon. Asked first, when the requester has less than a fair share, are the sessions of owners that have more, then the
+    requester's own, then those of others; of each the longest idle first. `may_leave` is called with an id and whether the
+    requester is another owner, and decides whether that holder is asked; busy holders never are.
+
+    `most` and `queue_most` are fixed maximums for one owner, 0 for none. With `shared`, no owner can take all places or
+    the whole queue; see Share. Every method but acquire() is synchronous; a cancelled waiter leaves the queue.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        *,
+        queue: int,
+        queue_seconds: float,
+        make_room: Callable[[str, bool], None],
+        may_leave: Callable[[str, bool], bool] = lambda _, __: True,
+        most: int = 0,
+        queue_most: int = 0,
+        shared: bool = False,
+    ) -> None:
+        self._places = Share(limit, most, shared)
+        self._queue = Share(queue, queue_most, shared)
+        self._queue_seconds = queue_seconds
+        self._make_room = make_room
+        self._may_leave = may_leave
+        self._owners: dict[str, str] = {}
+        """The owner of each holder."""
+        self._held = Counter[str]()
+        self._idle: OrderedDict[str, None] = OrderedDict()
+        self._leaving: dict[str, str] = {}
+        """The holders that were asked to give way, with the owner that waits for it."""
+        self._waiting: OrderedDict[str, _Queue] = OrderedDict()
+        """The queues of the owners that wait, the one served longest ago first."""
+
+    def statistics(self) -> BudgetStatistics:
+        return BudgetStatistics(
+            self._places.total, len(self._owners), len(self._idle), self._waiters()
+        )
+
+    async def acquire(self, holder: str, owner: str = "") -> None:
+        """Take a place for `holder`; having one already is fine.
+
+        Raises:
+            SessionLimit: no place became free in time, or the queue is full.
+        """
+        if holder in self._owners:
+            return
+        if owner not in self._waiting and self._places.allows(self._held[owner], len(self._owners)):
+            self._take(holder, owner)
+            return
+        mine = self._waiting.get(owner, ())
+        if not self._queue.allows(len(mine), self._waiters()):
+            raise self._refusal(owner, "and the queue for one is full")
+        ticket, granted = object(), anyio.Event()
+        self._waiting.setdefault(owner, OrderedDict())[ticket] = (holder, granted)
+        self._evict()
+        try:
+            with anyio.move_on_after(self._queue_seconds):
+                await granted.wait()
+        except BaseException:
+            # Cancelled at the moment a place was granted: it belongs to the next one.
+            if granted.is_set():
+                self.release(holder)
+            raise
+        finally:
+            if not granted.is_set():
+                self._leave_queue(owner, ticket)
+        if not granted.is_set():
+            seconds = self._queue_seconds
+            raise self._refusal(owner, f"and none became free within {seconds:g} seconds")
+
+    def release(self, holder: str) -> None:
+        """Give the place back; not having one is fine."""
+        self._idle.pop(holder, None)
+        self._leaving.pop(holder, None)
+        owner = self._owners.pop(holder, None)
+        if owner is None:
+            return
+        self._held[owner] -= 1
+        if not self._held[owner]:
+            del self._held[owner]
+        self._grant(owner)
+        if self._waiting:
+            self._evict()
+
+    def mark_idle(self, holder: str) -> None:
+        """Let `holder` give way from now on; it counts as the most recently used."""
+        if holder in self._owners:
+            self._idle[holder] = None
+            self._idle.move_to_end(holder)
+            if self._waiting:
+                self._evict()
+
+    def mark_first(self, holder: str) -> None:
+        """Let `holder` give way before every other: it is paused and only keeps its connection."""
+        if holder in self._owners:
+            self._idle[holder] = None
+            self._idle.move_to_end(holder, last=False)
+            if self._waiting:
+                self._evict()
+
+    def mark_busy(self, holder: str) -> None:
+        """Keep `holder` from being asked to give way."""
+        self._idle.pop(holder, None)
+
+    def stays(self, holder: str, *, idle: bool) -> None:
+        """Tell that `holder` was asked to give way and did not.
+
+        When it is idle all the same it may be asked again later, after the others; else another one is asked now.
+        """
+        self._leaving.pop(holder, None)
+        if idle and holder in self._owners:
+            self._idle[holder] = None
+            self._idle.move_to_end(holder)
+        else:
+            self._evict()
+
+    def _waiters(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def _take(self, holder: str, owner: str) -> None:
+        self._owners[holder] = owner
+        self._held[owner] += 1
+
+    def _leave_queue(self, owner: str, ticket: object) -> None:
+        queue = self._waiting.get(owner)
+        if queue is not None:
+            queue.pop(ticket, None)
+            if not queue:
+                del self._waiting[owner]
+
+    def _grant(self, freed_by: str) -> None:
+        """Hand out what is free. The owner that gave a place up may always have it again, unless it is another's turn."""
+        while self._waiting and len(self._owners) < self._places.total:
+            able = [
+                owner
+                for owner in self._waiting
+                if owner == freed_by or self._places.allows(self._held[owner], len(self._owners))
+            ]
+            if not able:
+                return
+            owner = min(able, key=self._held.__getitem__)
+            if owner == freed_by:
+                freed_by = ""
+            queue = self._waiting[owner]
+            _, (holder, granted) = queue.popitem(last=False)
+            self._waiting.move_to_end(owner)
+            if not queue:
+                del self._waiting[owner]
+            self._take(holder, owner)
+            granted.set()
+
+    def _evict(self) -> None:
+        for owner, queue in list(self._waiting.items()):
+            wanted = len(queue) - list(self._leaving.values()).count(owner)
+            for victim in self._candidates(owner) if wanted > 0 else ():
+                if wanted <= 0:
+                    break
+                foreign = self._owners[victim] != owner
+                if self._may_leave(victim, foreign):
+                    del self._idle[victim]
+                    self._leaving[victim] = owner
+                    wanted -= 1
+                    self._make_room(victim, foreign)
+
+    def _candidates(self, owner: str) -> list[str]:
+        """Return the idle holders in the order in which they are asked to give way to an owner."""
+        used, held = len(self._owners), self._held
+        share = max(1, self._places.total // len(held.keys() | self._waiting.keys()))
+        own = [victim for victim in self._idle if self._owners[victim] == owner]
+        if used < self._places.total or not self._places.allows(held[owner], used - 1):
+            return own  # the owner has its share: a place of another one would not be granted
+        foreign = [victim for victim in self._idle if self._owners[victim] != owner]
+        above = [v for v in foreign if held[self._owners[v]] > share > held[owner]]
+        above.sort(key=lambda victim: -held[self._owners[victim]])
+        return [*above, *own, *(victim for victim in foreign if victim not in above)]
+
+    def _refusal(self, owner: str, why: str) -> SessionLimit:
+        held, total = self._held[owner], self._places.total
+        which = f"All {total} places for live sessions are in use"
+        if len(self._owners) < total:
+            which = f"The caller's {held} of {total} places for live sessions are in use"
+        return SessionLimit(
+            f"{which} {why}.",
+            retry_after=max(1.0, min(self._queue_seconds, 30.0)),
+        )
+
+
+__all__ = ["Budget", "BudgetStatistics", "Share"]

@@ -1,0 +1,193 @@
+"""One live connection and the task that owns it.
+
+A cancel scope that is entered in one task and left in another breaks connections that have nothing to do with it. So exactly
+one task, the owner, opens a connection, watches it and closes it; every other task only calls it.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+from collections.abc import Callable
+from typing import Literal
+
+import anyio
+
+from ..calls.deadline import OpenQuestions
+from ..errors import ServiceUnavailable, SessionError
+from ..services import Connection, Diagnosing, Service, SessionView, Snapshot
+
+logger = logging.getLogger("statehold.connections")
+
+CLOSE_BOUND = 15.0
+"""Seconds after which the owner stops waiting for a connection that does not close; its own bounds are shorter."""
+
+
+class LiveConnection:
+    """A connection of one service, from the moment it is being opened until it is closed.
+
+    It lives until aclose(), until the far side is lost, or until the task group it was started in ends. Any number of tasks
+    may wait for it to open: it is opened once. A waiter that is cancelled leaves the others and the opening alone.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        view: SessionView,
+        snapshot: Snapshot | None,
+        *,
+        on_lost: Callable[[LiveConnection], None],
+    ) -> None:
+        self.service = service
+        self.view = view
+        self.calls = 0
+        """How many calls were answered over it."""
+        self.called_at = float("-inf")
+        """When the last call over it ended, in whatever way."""
+        self.recorded = anyio.Event()
+        """Set when it is durable that it was opened, or could not be made so."""
+        self._snapshot = snapshot
+        self.restores = snapshot is not None
+        """Whether it begins with what was saved."""
+        self._on_lost = on_lost
+        self._connection: Connection | None = None
+        self._error: SessionError | None = None
+        self._settled = anyio.Event()
+        self._stop = anyio.Event()
+        self._opening = anyio.CancelScope()
+        self.slots = anyio.Semaphore(service.concurrency, fast_acquire=True)
+        self.questions = OpenQuestions()
+        """Its calls that wait for an answer of their caller."""
+        self.closed = anyio.Event()
+
+    def __repr__(self) -> str:
+        return (
+            f"<LiveConnection {self.service.name!r} generation={self.view.generation} {self.phase}>"
+        )
+
+    @property
+    def phase(self) -> Literal["opening", "open", "lost", "failed", "closing", "closed"]:
+        if self.closed.is_set():
+            return "failed" if self._error else "closed"
+        if self._stop.is_set():
+            return "closing"
+        if self._connection is None:
+            return "failed" if self._error else "opening"
+        return "lost" if self._connection.lost.is_set() else "open"
+
+    @property
+    def usable(self) -> bool:
+        """Whether a call may be sent now."""
+        return (
+            self._connection is not None
+            and not self._stop.is_set()
+            and not self._connection.lost.is_set()
+        )
+
+    @property
+    def connection(self) -> Connection:
+        if self._connection is None:
+            raise self._error or ServiceUnavailable(f"{self.service.name} is not open yet")
+        return self._connection
+
+    @property
+    def parked(self) -> bool:
+        """Whether every slot is held by a call that waits for its caller's answer."""
+        return self.slots.value == 0 and len(self.questions) >= self.service.concurrency
+
+    @property
+    def busy(self) -> str | None:
+        """What keeps it from being paused, None when nothing does."""
+        return self.connection.busy if self.usable else None
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was lost or could not be opened."""
+        if self._error is not None:
+            return self._error.message
+        return self._connection.reason if self._connection is not None else None
+
+    def stderr_tail(self) -> str:
+        """The last lines that the far side wrote to stderr, also after it was closed."""
+        connection = self._connection
+        return connection.stderr_tail() if isinstance(connection, Diagnosing) else ""
+
+    def start(self, start: Callable[..., object]) -> None:
+        """Start the owner task by `start`, which starts one in a task group. Called once."""
+        # An empty context: the opener's token and trace must not live as long as the connection.
+        contextvars.Context().run(start, self._own)
+
+    async def opened(self) -> Connection:
+        """Wait until it is open.
+
+        Raises:
+            ServiceUnavailable: it could not be opened, or it was closed meanwhile.
+        """
+        await self._settled.wait()
+        return self.connection
+
+    async def aclose(self) -> None:
+        """Close it and wait, within a bound, until it is closed. Opening is given up."""
+        self.close_nowait()
+        with anyio.move_on_after(CLOSE_BOUND):
+            await self.closed.wait()
+
+    def close_nowait(self) -> None:
+        """Have the owner close it; `closed` tells when that is done."""
+        self._stop.set()
+        if not self._settled.is_set():
+            self._opening.cancel()
+
+    async def _own(self) -> None:
+        try:
+            await self._open()
+            if self._connection is not None:
+                await self._hold(self._connection)
+        except Exception:
+            logger.exception("the owner of %s failed", self.service.name)
+        finally:
+            self._settled.set()
+            self.closed.set()
+
+    async def _open(self) -> None:
+        name, bound = self.service.name, self.service.connect_seconds
+        try:
+            with self._opening, anyio.fail_after(bound):
+                self._connection = await self.service.open(self.view, self._snapshot)
+        except SessionError as error:
+            self._error = error
+        except TimeoutError:
+            self._error = ServiceUnavailable(f"{name} did not open within {bound:g} seconds.")
+        except Exception:
+            logger.exception("%s failed to open", name)
+            self._error = ServiceUnavailable(
+                f"{name} could not be opened because of an internal fault."
+            )
+        if self._connection is None and self._error is None:
+            self._error = ServiceUnavailable(f"{name} was closed while it was being opened.")
+        self._snapshot = None
+        self._settled.set()
+
+    async def _hold(self, connection: Connection) -> None:
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch, connection)
+                await self._stop.wait()
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.move_on_after(CLOSE_BOUND, shield=True) as scope:
+                try:
+                    await connection.aclose()
+                except Exception:
+                    logger.exception("%s failed to close", self.service.name)
+            if scope.cancelled_caught:
+                logger.error("%s did not close within %g seconds", self.service.name, CLOSE_BOUND)
+
+    async def _watch(self, connection: Connection) -> None:
+        await connection.lost.wait()
+        if not self._stop.is_set():
+            self._on_lost(self)
+            self._stop.set()
+
+
+__all__ = ["LiveConnection"]

@@ -1,0 +1,342 @@
+"""Opening, losing, recovering and closing the connections of the sessions of this node."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import anyio
+
+from ..clock import Clock
+from ..errors import SessionBusy, SessionClosed, SessionError, StoreUnavailable
+from ..lifecycle import Event, Status
+from ..one_line import one_line
+from ..policy import Policy
+from ..records import BindingRecord, BindingStatus
+from ..services import Restored, Telling
+from ..store.base import Store
+from .budget import Budget
+from .connection import LiveConnection
+from .session import Binding, Session
+from .snapshots import UNSTORED, Saving, save_quietly
+
+logger = logging.getLogger("statehold.sessions")
+
+RESTART_SECONDS: Final = 5.0
+"""How long a connection that is to be replaced may take to be saved."""
+UNTOLD: Final = 1000
+"""How many characters of what nobody was told are kept."""
+UNSAVED: Final = "what was done after it was last saved"
+
+
+class Links:
+    """The connections of all sessions of this node. It lives as long as the registry, which owns the task group.
+
+    A connection is opened at most once at a time per session and service, whoever asks. `start` starts a task of the
+    registry, `spawn` one whose failure is only logged; `on_failed` is called with a session that could not be recovered.
+    """
+
+    def __init__(
+        self,
+        *,
+        start: Callable[..., object],
+        spawn: Callable[..., None],
+        store: Store,
+        clock: Clock,
+        policy: Policy,
+        budget: Budget,
+        on_failed: Callable[[Session], None],
+    ) -> None:
+        self._start_task = start
+        self._spawn = spawn
+        self.saving = Saving(spawn=spawn, store=store, clock=clock)
+        self._clock = clock
+        self._policy = policy
+        self._budget = budget
+        self._on_failed = on_failed
+        self._shared: dict[str, LiveConnection] = {}
+
+    # Opening.
+
+    async def connect(self, session: Session, binding: Binding) -> LiveConnection:
+        """Return the live connection of a binding, opening it when there is none.
+
+        Raises:
+            ServiceUnavailable: it could not be opened.
+            SessionLimit: no place for another live session became free in time.
+        """
+        if binding.service.scope == "shared":
+            return await self._connect_shared(session, binding)
+        live = binding.live
+        if live is None or live.phase in ("failed", "closed"):
+            live = await self._start(session, binding)
+        elif live.phase in ("closing", "lost"):
+            await live.closed.wait()
+            return await self.connect(session, binding)
+        try:
+            await live.opened()
+        except SessionError as error:
+            self._open_failed(session, binding, live, error)
+            raise
+        self._note_opened(session, binding, live)
+        return live
+
+    async def _start(self, session: Session, binding: Binding) -> LiveConnection:
+        _refuse_ended(session)
+        binding.opening += 1
+        try:
+            await self._budget.acquire(session.id, session.record.owner)
+            snapshot = await self.saving.found(session, binding)
+            _refuse_ended(session)
+        except BaseException:
+            binding.opening -= 1
+            if not session.holds_connection:
+                self._budget.release(session.id)
+            raise
+        binding.opening -= 1
+        # Somebody else may have started it while this task waited for a place or the snapshot.
+        if binding.live is not None and binding.live.phase not in ("failed", "closed"):
+            return binding.live
+        generation = binding.record.generation + 1
+
+        def lost(live: LiveConnection) -> None:
+            self._lost(session, binding, live)
+
+        live = LiveConnection(binding.service, session.view(generation), snapshot, on_lost=lost)
+        binding.live = binding.latest = live
+        binding.save_error = None if binding.unstored is None else UNSTORED
+        binding.save_failures = 0
+        live.start(self._start_task)
+        self._spawn(self._opened, session, binding, live)
+        return live
+
+    async def _opened(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+        """Record what became of an opening, whoever still waits for it."""
+        try:
+            await live.opened()
+        except SessionError as error:
+            self._open_failed(session, binding, live, error)
+            return
+        self._note_opened(session, binding, live)
+        try:
+            await save_quietly(session, [binding.record])
+        finally:
+            live.recorded.set()
+
+    def _note_opened(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+        before, generation = binding.record, live.view.generation
+        if before.generation >= generation:
+            return
+        if before.generation:
+            found = live.connection.opened
+            lost = ", ".join(filter(None, (UNSAVED if binding.behind else "", found.lost)))
+            earlier = "" if binding.untold in lost else binding.untold
+            binding.notice = replaced(before, generation, replace(found, lost=lost), earlier)
+            binding.untold = ", ".join(filter(None, (earlier, lost)))[:UNTOLD]
+        elif live.restores:
+            binding.notice = copied(before.service, live.connection.opened)
+        if isinstance(live.connection, Telling):
+            live.connection.on_unsaved = partial(self.saving.stirred, session, binding, live)
+        binding.changed(
+            status=BindingStatus.OPEN,
+            generation=generation,
+            config_hash=binding.service.config_hash,
+            since=self._clock.now(),
+        )
+
+    def _open_failed(
+        self, session: Session, binding: Binding, live: LiveConnection, error: SessionError
+    ) -> None:
+        if binding.live is not live:
+            return
+        binding.live = None
+        binding.changed(
+            status=BindingStatus.FAILED, last_error=error.message, since=self._clock.now()
+        )
+        error.session_id = session.id
+        if not session.holds_connection:
+            self._budget.release(session.id)
+
+    async def _connect_shared(self, session: Session, binding: Binding) -> LiveConnection:
+        name = binding.service.name
+        live = self._shared.get(name)
+        if live is None or live.phase not in ("opening", "open"):
+            live = LiveConnection(binding.service, session.view(1), None, on_lost=lambda _: None)
+            self._shared[name] = live
+            # What is for all sessions and for ever tells none that it was replaced.
+            live.recorded.set()
+            live.start(self._start_task)
+        await live.opened()
+        binding.live = binding.latest = live
+        if binding.record.status is not BindingStatus.OPEN:
+            binding.changed(status=BindingStatus.OPEN, generation=1, told_generation=1)
+        return live
+
+    # Losing and recovering.
+
+    def _lost(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+        if binding.live is not live or session.ends:
+            return
+        # A service may quote what a program wrote.
+        reason = one_line(live.reason or "the connection ended")
+        logger.warning(
+            "session %s lost %s generation %d: %s",
+            session.id,
+            binding.service.name,
+            live.view.generation,
+            reason,
+        )
+        binding.losses = 0 if live.calls else binding.losses + 1
+        binding.live = None
+        binding.changed(status=BindingStatus.LOST, last_error=reason, since=self._clock.now())
+        if session.status in (Status.IDLE, Status.ACTIVE, Status.PAUSED) and not session.pausing:
+            session.apply(Event.CONNECTION_LOST, cause=f"{binding.service.name}: {reason}"[:1000])
+            self._budget.mark_busy(session.id)
+            self._spawn(self._recover, session)
+
+    async def _recover(self, session: Session) -> None:
+        """Bring a session out of error by itself, within the attempts it has (T15, T16).
+
+        Where all that was lost had been saved, it goes on without, and the next call opens it."""
+        lost_at = self._clock.now()
+        await save_quietly(session, [b.record for b in session.bindings.values()])
+        if not self._policy.recovery_backoff:
+            return
+        when = lost_at
+        for wait in self._policy.recovery_backoff:
+            await self._clock.sleep_until(when + wait)
+            async with session.changing:
+                if session.status is not Status.ERROR:
+                    return
+                if self._gave_up(session):
+                    break
+                if await self._reopen(session):
+                    return
+            when = self._clock.now()
+        async with session.changing:
+            if session.status is not Status.ERROR:
+                return
+            if all(binding.service.pause == "snapshot" for binding in _missing(session)):
+                await self.recovered(session, cause="saved; the next call opens it again")
+            else:
+                self._on_failed(session)
+
+    def _gave_up(self, session: Session) -> bool:
+        return any(b.losses > len(self._policy.recovery_backoff) for b in session.bindings.values())
+
+    async def _reopen(self, session: Session) -> bool:
+        for binding in _missing(session):
+            try:
+                await self.connect(session, binding)
+            except (SessionError, StoreUnavailable) as error:
+                logger.warning("session %s not recovered yet: %s", session.id, one_line(str(error)))
+                return False
+            except Exception:
+                logger.exception("session %s not recovered yet", session.id)
+                return False
+        if session.status is not Status.ERROR:
+            return False
+        await self.recovered(session, cause="automatic")
+        return True
+
+    async def recovered(self, session: Session, *, cause: str) -> None:
+        """Take a session out of error (T15), under `session.changing`."""
+        session.apply(Event.RECOVERED, cause=cause)
+        if session.in_flight:
+            session.apply(Event.CALL_ADMITTED)
+        else:
+            self._budget.mark_idle(session.id)
+        await save_quietly(session, [b.record for b in session.bindings.values()])
+
+    async def restart(self, session: Session, bindings: Iterable[Binding]) -> None:
+        """Replace live connections by fresh ones, which begin with what can be saved of them, under `session.changing`."""
+        for binding in bindings:
+            if binding.service.scope == "shared":
+                # It is everybody's: one session may not take it from the others.
+                continue
+            if binding.live is not None:
+                # Being stuck may be why it is to be replaced.
+                with anyio.move_on_after(RESTART_SECONDS):
+                    await self.saving.save(session, binding)
+            live, binding.live = binding.live, None
+            if live is not None:
+                await live.aclose()
+            if binding.record.generation:
+                binding.changed(status=BindingStatus.LOST, last_error="restarted on request")
+            await self.connect(session, binding)
+
+    def save_soon(self, session: Session, binding: Binding) -> None:
+        """Make what a binding's record says durable, without keeping anybody waiting."""
+        if not session.gone.is_set():
+            self._spawn(save_quietly, session, [binding.record])
+
+    # Closing.
+
+    async def close(self, session: Session, bindings: Iterable[Binding]) -> None:
+        """Close the connections of some bindings at once, each within its bound."""
+        async with anyio.create_task_group() as tasks:
+            for binding in bindings:
+                live, binding.live = binding.live, None
+                if live is not None and binding.service.scope == "session":
+                    tasks.start_soon(live.aclose)
+        if not session.holds_connection:
+            self._budget.release(session.id)
+
+    async def close_shared(self) -> None:
+        for live in self._shared.values():
+            live.close_nowait()
+        for live in self._shared.values():
+            await live.aclose()
+
+
+def _missing(session: Session) -> list[Binding]:
+    """Return what of a session was lost, or could not be opened."""
+    return [binding for binding in session.bindings.values() if binding.record.status.missing]
+
+
+def _refuse_ended(session: Session) -> None:
+    if session.fenced:
+        raise SessionBusy("Another process took the session over.", session_id=session.id)
+    if session.ends or session.gone.is_set():
+        raise SessionClosed("The session is being closed.", session_id=session.id)
+
+
+OPENED_IN_WINDOW: Final = "the operator opened it in a window"
+"""The `last_error` of a binding whose connection `statehold sessions open` replaced."""
+
+
+def replaced(before: BindingRecord, generation: int, opened: Restored, earlier: str = "") -> str:
+    """Return the words a caller gets with the first result over a replaced connection.
+
+    `earlier` is what had been lost with others before it, of which nobody was told.
+    """
+    why = "it was paused"
+    if before.status is BindingStatus.PAUSED and before.last_error == OPENED_IN_WINDOW:
+        why = OPENED_IN_WINDOW
+    elif before.status.missing:
+        why = (before.last_error or "it was lost").splitlines()[0][:200].rstrip(".")
+    found = (
+        f"Note from Statehold: the connection to {before.service} was replaced "
+        f"(generation {max(before.told_generation, 1)} to {generation}; {why})."
+    )
+    more = f" Lost before that: {earlier}." if earlier else ""
+    return found + _came_back(opened) + more
+
+
+def copied(service: str, opened: Restored) -> str:
+    """Return the words a caller gets with the first result in a session that began with a copy of another's connection."""
+    found = (
+        f"Note from Statehold: the connection to {service} began as a copy of another session's."
+    )
+    return found + _came_back(opened)
+
+
+def _came_back(opened: Restored) -> str:
+    restored = f" Restored: {opened.restored}." if opened.restored else ""
+    return f"{restored} Lost: {opened.lost or 'nothing that is known'}."
+
+
+__all__ = ["Links", "copied", "replaced"]

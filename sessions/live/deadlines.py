@@ -1,0 +1,74 @@
+"""One heap of deadlines for everything that happens by itself: idle, paused too long, lifetime, retention."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+
+import anyio
+
+from ..clock import Clock
+
+
+class Reaper:
+    """Calls `on_due(key)` when a deadline has come; it answers with the key's next deadline, or None.
+
+    One entry per key is kept, the earliest. A deadline that moved later in the meantime costs nothing until the old one
+    comes: `on_due` looks and answers with the new one. So using a session never touches the heap. `on_due` must not wait;
+    what takes time it starts elsewhere.
+    """
+
+    def __init__(self, clock: Clock, on_due: Callable[[str], float | None]) -> None:
+        self._clock = clock
+        self._on_due = on_due
+        self._heap: list[tuple[float, int, str]] = []
+        self._earliest: dict[str, float] = {}
+        self._order = count()
+        self._changed = anyio.Event()
+
+    def __len__(self) -> int:
+        return len(self._earliest)
+
+    def schedule(self, key: str, when: float | None) -> None:
+        """Look at `key` at `when` or earlier. None leaves things as they are."""
+        if when is None or self._earliest.get(key, float("inf")) <= when:
+            return
+        self._earliest[key] = when
+        heapq.heappush(self._heap, (when, next(self._order), key))
+        if self._heap[0][0] == when:
+            self._changed.set()
+
+    def forget(self, key: str) -> None:
+        self._earliest.pop(key, None)
+
+    def run_due(self) -> None:
+        """Handle everything that is due now."""
+        now = self._clock.now()
+        again: list[tuple[str, float | None]] = []
+        while self._heap and self._heap[0][0] <= now:
+            when, _, key = heapq.heappop(self._heap)
+            if self._earliest.get(key) != when:
+                continue
+            del self._earliest[key]
+            again.append((key, self._on_due(key)))
+        for key, when in again:
+            self.schedule(key, when)
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        while True:
+            self._changed = anyio.Event()
+            self.run_due()
+            async with anyio.create_task_group() as race:
+                if self._heap:
+                    race.start_soon(self._wait, self._heap[0][0], race.cancel_scope)
+                await self._changed.wait()
+                race.cancel_scope.cancel()
+
+    async def _wait(self, when: float, scope: anyio.CancelScope) -> None:
+        await self._clock.sleep_until(when)
+        scope.cancel()
+
+
+__all__ = ["Reaper"]

@@ -1,0 +1,362 @@
+"""Which sessions this node owns, and the way to those it does not own yet."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+
+from ..clock import Clock
+from ..errors import (
+    SessionBusy,
+    SessionClosed,
+    SessionError,
+    SessionExpired,
+    SessionFailed,
+    SessionNotFound,
+    StoreUnavailable,
+)
+from ..lifecycle import LIVE, OPEN, Event, Status
+from ..node import Node
+from ..records import BindingStatus, Principal, SessionFilter, SessionRecord, StateRecord
+from ..services import Service
+from ..store.base import RESTARTED, Store
+from ..views import describe, describe_binding
+from .budget import Budget
+from .deadlines import Reaper
+from .session import REDACTOR, Binding, Session
+
+ID_PREFIX = "sh_"
+STORED = ""
+"""The reaper's key for what only the store knows."""
+
+
+class Directory:
+    """The sessions in memory by id and by name, over those in the store.
+
+    A session is here while this node owns it. Looking one up checks its owner: a foreign session does not exist. A stored
+    one is claimed once, however many look for it at the same time.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        node: Node,
+        services: Mapping[str, Service],
+        clock: Clock,
+        budget: Budget,
+        reaper: Reaper,
+        on_fenced: Callable[[Session], None],
+        namespace: str = "",
+    ) -> None:
+        self._store = store
+        self._node = node
+        self._services = services
+        self._clock = clock
+        self._budget = budget
+        self._reaper = reaper
+        self._on_fenced = on_fenced
+        self._namespace = namespace
+        self.redactor = REDACTOR
+        self._live: dict[str, Session] = {}
+        self._names: dict[tuple[str, str, str], str] = {}
+        self._claiming: dict[str, anyio.Event] = {}
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._live.values()))
+
+    def get(self, session_id: str) -> Session | None:
+        """Return a session of this node without asking whose it is."""
+        return self._live.get(session_id)
+
+    def _held(self, principal: Principal, session_id: str) -> Session | None:
+        """Return a session of this node that is the caller's."""
+        session = self._live.get(session_id)
+        return session if session is not None and session.record.owner == principal.key else None
+
+    # Membership.
+
+    def keep(self, session: Session) -> None:
+        self._live[session.id] = session
+        session.redactor = self.redactor
+        session.on_deadline = self.schedule
+        session.on_fenced = self._on_fenced
+        self.name(session)
+        self.schedule(session)
+
+    def forget(self, session: Session) -> None:
+        """Let go of a session: it is closed, paused without a live connection, or another node's."""
+        # By now the id may stand for the session as it was claimed anew.
+        if self._live.get(session.id) is session:
+            del self._live[session.id]
+            self.unname(session)
+            self._budget.release(session.id)
+            self._reaper.forget(session.id)
+        self._reaper.schedule(STORED, session.record.due_at)
+        session.steady.set()
+        session.gone.set()
+
+    def schedule(self, session: Session) -> None:
+        self._reaper.schedule(session.id, session.deadline())
+
+    def name(self, session: Session) -> None:
+        record = session.record
+        if record.name is not None:
+            self._names[record.owner, record.namespace, record.name] = record.id
+
+    def unname(self, session: Session) -> None:
+        record = session.record
+        if record.name is not None:
+            self._names.pop((record.owner, record.namespace, record.name), None)
+
+    # Finding.
+
+    def ready(self, principal: Principal, session_id: str) -> Session | None:
+        """Return a session that takes a call at once, without waiting for anything, else None."""
+        session = self._held(principal, session_id)
+        if session is None:
+            return None
+        if session.changing.locked() or session.fenced:
+            return None
+        return session if session.status in LIVE else None
+
+    async def find(self, principal: Principal, ref: str, namespace: str | None = None) -> Session:
+        """Return a session as this node's, claiming it when nobody else has it. Its status is left alone.
+
+        `ref` is an id, or a name of the caller's.
+
+        Raises:
+            SessionNotFound: unknown, foreign or purged, in the same time.
+            SessionExpired, SessionClosed, SessionFailed: it is closed.
+            SessionBusy: another process holds it.
+        """
+        key = self._key(principal, ref, namespace)
+        for _ in range(8):
+            session = self._held(principal, key)
+            if session is None:
+                # A foreign session is looked for in the store as an unknown one is.
+                key = await self._bring(principal, key, namespace)
+                continue
+            if session.ends:
+                raise ended(session.record)
+            if session.fenced:
+                raise SessionBusy("Another process took the session over.", session_id=session.id)
+            return session
+        raise SessionBusy("The session keeps changing hands.")
+
+    def _key(self, principal: Principal, ref: str, namespace: str | None) -> str:
+        """Return the id that a name stands for in memory, else `ref` itself."""
+        name = unicodedata.normalize("NFC", ref)
+        return self._names.get((principal.key, self._space(namespace), name), ref)
+
+    def _space(self, namespace: str | None) -> str:
+        return self._namespace if namespace is None else namespace
+
+    async def stored(
+        self, principal: Principal, ref: str, namespace: str | None = None
+    ) -> SessionRecord:
+        """Return the stored record of a session of the caller's.
+
+        Raises:
+            SessionNotFound: unknown, foreign or purged, in the same time.
+        """
+        record = await self._store.get(ref, principal.key)
+        if record is None and not ref.startswith(ID_PREFIX):
+            name = unicodedata.normalize("NFC", ref)
+            record = await self._store.find(principal.key, self._space(namespace), name)
+        if record is None:
+            raise SessionNotFound
+        return record
+
+    async def _bring(self, principal: Principal, ref: str, namespace: str | None) -> str:
+        """Make a stored session this node's; return its id."""
+        record = await self.stored(principal, ref, namespace)
+        if record.status is Status.CLOSED:
+            raise ended(record)
+        await self.claim(record)
+        return record.id
+
+    @contextmanager
+    def alone(self, session_id: str) -> Generator[None]:
+        """Keep everybody else from claiming a session that this task inserts or claims."""
+        done = self._claiming[session_id] = anyio.Event()
+        try:
+            yield
+        finally:
+            del self._claiming[session_id]
+            done.set()
+
+    async def claim(self, record: SessionRecord) -> None:
+        """Make a stored session this node's, if that is possible; whoever looks next sees what came of it.
+
+        Raises:
+            SessionBusy: another process holds it.
+        """
+        waiting = self._claiming.get(record.id)
+        if waiting is not None:
+            await waiting.wait()
+            return
+        with self.alone(record.id), anyio.CancelScope(shield=True):
+            await self._claim(record)
+
+    async def _claim(self, record: SessionRecord) -> None:
+        if record.id in self._live:
+            return
+        loaded = await self._store.claim(record.id, self._node.id, self._clock.now())
+        if loaded is None:
+            await self._explain(record)
+            return
+        session = Session(
+            loaded.session,
+            loaded.state,
+            store=self._store,
+            node=self._node.id,
+            clock=self._clock,
+            last_seq=loaded.last_seq,
+        )
+        for binding in loaded.bindings:
+            service = self._services.get(binding.service)
+            if service is not None:
+                session.bindings[binding.service] = Binding(binding, service)
+        if session.status in (Status.IDLE, Status.ERROR):
+            session.apply(Event.ADOPTED, cause="server_restart")
+            _mark_lost(session)
+        self.keep(session)
+
+    async def _explain(self, record: SessionRecord) -> None:
+        """Find out why a claim was refused; return when it is worth another try."""
+        if await self._node.recover():
+            return
+        fresh = await self._store.get(record.id)
+        if fresh is None or fresh.node is None or fresh.status is Status.CLOSED:
+            return
+        raise SessionBusy(
+            f"The session is open in another process ({await self._where(fresh.node)}).",
+            session_id=record.id,
+            recovery="Use it there, or try again when it is closed there.",
+        )
+
+    async def _where(self, node: str) -> str:
+        for record in await self._store.nodes():
+            if record.id == node:
+                return record.address
+        return "which is ending"
+
+    # Reading: never claims, never touches a clock.
+
+    async def info(
+        self, principal: Principal, ref: str, namespace: str | None = None
+    ) -> dict[str, Any]:
+        """Return everything a caller may know of one of its sessions, open or closed."""
+        key = self._key(principal, ref, namespace)
+        session = self._held(principal, key)
+        if session is not None:
+            return session.info()
+        record = await self.stored(principal, key, namespace)
+        if (session := self._live.get(record.id)) is not None:
+            return session.info()
+        bindings = await self._store.bindings(record.id)
+        state = await self._store.state(record.id)
+        found = describe(record, record.status, record.used_at)
+        found["in_flight"] = 0
+        found["generation"] = max((b.generation for b in bindings), default=0)
+        found["state_version"] = state.version if state else 0
+        found["services"] = [describe_binding(b) for b in bindings]
+        return found
+
+    async def state(
+        self, principal: Principal, ref: str, namespace: str | None = None
+    ) -> StateRecord:
+        """Return the last durable state of an open session, whoever holds it; whoever gets it changes nothing in it.
+
+        Raises:
+            SessionNotFound: unknown, foreign or purged.
+            SessionExpired, SessionClosed, SessionFailed: it is closed.
+        """
+        key = self._key(principal, ref, namespace)
+        session = self._held(principal, key)
+        if session is None:
+            record = await self.stored(principal, key, namespace)
+            session = self._live.get(record.id)
+            if session is None and record.status in (Status.CLOSING, Status.CLOSED):
+                raise ended(record)
+            key = record.id
+        if session is not None and session.ends:
+            raise ended(session.record)
+        if session is not None and not session.fenced:
+            return session.stored
+        found = await self._store.state(key)
+        if found is None:
+            raise SessionNotFound
+        return found
+
+    async def page(
+        self, principal: Principal, wanted: SessionFilter
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """Return a page of the caller's sessions, most recently used first, and the cursor of the next page."""
+        statuses = wanted.statuses
+        await self._save_use(principal)
+        # Only the owner knows that a session is active: the store calls it idle.
+        stored = {Status.IDLE if s is Status.ACTIVE else s for s in statuses or ()}
+        records, cursor = await self._store.list_sessions(
+            wanted.model_copy(
+                update={"owner": principal.key, "statuses": sorted(stored) if statuses else None}
+            )
+        )
+        found: list[dict[str, Any]] = []
+        for record in records:
+            session = self._live.get(record.id)
+            status = record.status if session is None else session.status
+            if not statuses or status in statuses:
+                shown, used = (
+                    (record, record.used_at)
+                    if session is None
+                    else (session.record, session.idle_since)
+                )
+                found.append(describe(shown, status, used))
+        return found, cursor
+
+    async def _save_use(self, principal: Principal) -> None:
+        """Store when the sessions at hand were used last: that is what they are sorted and chosen by."""
+        async with anyio.create_task_group() as tasks:
+            for session in self:
+                late = session.idle_since > session.record.used_at
+                if late and session.record.owner == principal.key and session.status in OPEN:
+                    tasks.start_soon(_saved, session)
+
+
+async def _saved(session: Session) -> None:
+    try:
+        await session.save(used_at=session.idle_since)
+    except (SessionError, StoreUnavailable):
+        # It is another process's by now, or the list itself fails as well.
+        return
+
+
+def ended(record: SessionRecord) -> SessionError:
+    """Return the error that a closed or closing session answers with, by the reason it was closed for."""
+    if record.reason in ("idle_timeout", "paused_timeout", "lifetime"):
+        return SessionExpired(f"The session expired ({record.reason}).", session_id=record.id)
+    if record.reason in ("error", "connect_failed"):
+        return SessionFailed(
+            f"The session was closed after a failure ({record.reason}).",
+            session_id=record.id,
+            recovery="Call session_create to make a new session.",
+        )
+    return SessionClosed("The session is closed.", session_id=record.id)
+
+
+def _mark_lost(session: Session) -> None:
+    for binding in session.bindings.values():
+        if binding.record.status in (BindingStatus.OPEN, BindingStatus.KEPT):
+            binding.changed(status=BindingStatus.LOST, last_error=RESTARTED)
+
+
+__all__ = ["ID_PREFIX", "STORED", "Directory", "ended"]

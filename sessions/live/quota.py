@@ -1,0 +1,156 @@
+"""How much the sessions of one principal may take in the store, and how much of the disk stays free."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio
+from anyio import CapacityLimiter, to_thread
+
+from ..calls.claims import Claim, Repeated
+from ..clock import Clock
+from ..errors import SessionLimit, StoreUnavailable
+from ..policy import Policy
+from ..store.base import Store
+
+logger = logging.getLogger("statehold.sessions")
+
+MEASURE_SECONDS: Final = 60.0
+"""How often at most a principal over its budget is measured again."""
+STALE_SECONDS: Final = 600.0
+"""After so long a principal is measured again in any case: snapshots and journals grow without being counted here."""
+
+
+@dataclass(slots=True)
+class Usage:
+    """What one principal stores, as far as this process knows. `measured_at` is None before the first measurement."""
+
+    bytes: int = 0
+    measured_at: float | None = None
+    written: int = 0
+    """Bytes counted since the measurement under way began; it may see them or not, so they are added to its result."""
+    measuring: bool = False
+
+
+class Quota:
+    """Counts what principals store: what this process writes at once, everything else by measuring in the background.
+
+    It lives as long as the registry, whose `spawn` it uses. No method but the measurement takes time in proportion to what
+    is stored. Until a principal is measured, what this process wrote of it counts. One principal is measured at a time, so
+    that a measurement never holds more than one connection of the store.
+
+    `files` returns the bytes of the files of some sessions; it is called in a thread of its own.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        policy: Policy,
+        *,
+        spawn: Callable[..., None],
+        files: Callable[[Sequence[str]], int] | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._spawn = spawn
+        self._files = files
+        self._thread = CapacityLimiter(1)
+        self._turn = anyio.Lock()
+        self._most = policy.stored_bytes_per_principal
+        self._floor = policy.free_disk_bytes
+        self._usage: dict[str, Usage] = {}
+
+    def admit(self, owner: str, growth: int) -> None:
+        """Count `growth` bytes that a principal is about to store; a negative number makes room.
+
+        Raises:
+            SessionLimit: the budget of the principal is used up, or the disk is nearly full. Nothing was counted.
+        """
+        if growth > 0:
+            self._check_disk()
+        if not self._most:
+            return
+        usage = self._usage.setdefault(owner, Usage())
+        over = growth > 0 and usage.bytes + growth > self._most
+        self._measure_when_due(owner, usage, over=over)
+        if over:
+            raise SessionLimit(
+                f"The caller's sessions take {usage.bytes} of the {self._most} bytes that they may take in the store, "
+                "closed ones included.",
+                retry_after=MEASURE_SECONDS,
+                recovery="Delete closed sessions, or wait until they are purged.",
+            )
+        usage.bytes = max(0, usage.bytes + growth)
+        usage.written += growth
+
+    async def admit_new(self, owner: str, growth: int, claim: Claim | None) -> None:
+        """Count the bytes of a new session; see admit().
+
+        Raises:
+            Repeated: there is no room, but the call made its session before.
+        """
+        try:
+            self.admit(owner, growth)
+        except SessionLimit:
+            found = claim and await self._store.made(owner, claim.operation_id)
+            if found:
+                raise Repeated(found) from None
+            raise
+
+    def usage(self, owner: str) -> dict[str, Any]:
+        """Return the count of a principal, its limit (0: none), and when it was measured, None before that."""
+        usage = self._usage.setdefault(owner, Usage())
+        self._measure_when_due(owner, usage, over=False)
+        return {"bytes": usage.bytes, "limit": self._most, "measured_at": usage.measured_at}
+
+    def _measure_when_due(self, owner: str, usage: Usage, *, over: bool) -> None:
+        if usage.measuring:
+            return
+        now, last = self._clock.now(), usage.measured_at
+        when = now if last is None else last + (MEASURE_SECONDS if over else STALE_SECONDS)
+        if over or when <= now:
+            usage.measuring = True
+            self._spawn(self._measure, owner, usage, when)
+
+    async def _measure(self, owner: str, usage: Usage, when: float) -> None:
+        try:
+            found: int | None = None
+            while found is None:
+                await self._clock.sleep_until(when)
+                try:
+                    async with self._turn:
+                        usage.written = 0
+                        found = await self._measured(owner)
+                except StoreUnavailable as error:
+                    logger.warning("the stored bytes of a principal are not known: %s", error)
+                    when = self._clock.now() + MEASURE_SECONDS
+            usage.bytes = max(0, found + usage.written)
+            usage.measured_at = self._clock.now()
+        finally:
+            usage.measuring = False
+
+    async def _measured(self, owner: str) -> int:
+        # What was counted before the measurement is to be in the store by now.
+        await self._store.flush()
+        found = await self._store.usage(owner)
+        if self._files is not None:
+            ids = await self._store.ids(owner)
+            found += await to_thread.run_sync(self._files, ids, limiter=self._thread)
+        return found
+
+    def _check_disk(self) -> None:
+        free = self._store.free_bytes() if self._floor else None
+        if free is not None and free < self._floor:
+            raise SessionLimit(
+                f"The disk of the data folder has {free >> 20} MiB left; the last {self._floor >> 20} MiB are kept for what "
+                "is stored already.",
+                retry_after=MEASURE_SECONDS,
+                recovery="Free some space on the disk of the server; calls of open sessions go on.",
+            )
+
+
+__all__ = ["MEASURE_SECONDS", "Quota", "Usage"]

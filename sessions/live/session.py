@@ -1,0 +1,459 @@
+"""One session while this node owns it: its record, its status, its bindings and what is in flight.
+
+Nothing here waits on the world except save(). The registry decides what happens to a session, the links open and close its
+connections, the router runs its calls.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from heapq import heappop, heappush
+from typing import Any, Final
+
+import anyio
+
+from ..clock import Clock
+from ..errors import Fenced, SessionBusy, StoreUnavailable
+from ..journal.entries import transition_entry
+from ..journal.redaction import Redactor
+from ..lifecycle import Event, Status, Transition, transition
+from ..records import (
+    BindingRecord,
+    JournalRecord,
+    ReceiptRecord,
+    SessionRecord,
+    SnapshotRecord,
+    StateRecord,
+    SummaryRecord,
+)
+from ..services import Service, SessionView
+from ..store.base import Store, Write
+from ..views import describe, describe_binding, expiry, timestamp
+from .connection import LiveConnection
+
+logger = logging.getLogger("statehold.sessions")
+
+_QUIET = frozenset({Event.CALL_ADMITTED, Event.CALLS_SETTLED, Event.STATE_UPDATED})
+"""Events that the journal's entries of calls and of state already show."""
+
+_LOGGED: Final[Mapping[Event, str]] = {
+    Event.OPENED: "created",
+    Event.OPEN_FAILED: "was not created",
+    Event.IDLE_TIMED_OUT: "paused, since nobody used it",
+    Event.PAUSE_REQUESTED: "paused",
+    Event.ADOPTED: "paused",
+    Event.RESUMED: "resumed",
+    Event.CONNECTION_LOST: "lost a connection",
+    Event.RECOVERED: "recovered",
+    Event.RELEASED: "closed",
+}
+"""The words of the log for the events that an operator follows."""
+
+LOGGED_CAUSE: Final = 300
+"""Characters of a cause that the log holds."""
+
+REDACTOR = Redactor()
+
+
+class Binding:
+    """One service as one session uses it."""
+
+    __slots__ = (
+        "behind",
+        "checkpoint_at",
+        "checkpointed_at",
+        "latest",
+        "live",
+        "losses",
+        "notice",
+        "opening",
+        "record",
+        "save_error",
+        "save_failures",
+        "saving",
+        "service",
+        "snapshot_seq",
+        "unsaved_at",
+        "unstored",
+        "untold",
+    )
+
+    def __init__(self, record: BindingRecord, service: Service) -> None:
+        self.record = record
+        self.service = service
+        self.live: LiveConnection | None = None
+        self.latest: LiveConnection | None = None
+        """The connection that was opened last, live or not: what it wrote to stderr can still be read."""
+        self.opening = 0
+        """How many tasks are about to open a connection: they may hold a place of the budget already."""
+        self.snapshot_seq = 0
+        """The newest snapshot there is; the next one is newer, whatever the clock says."""
+        self.losses = 0
+        """Connections lost in a row without a call having been answered."""
+        self.notice: str | None = None
+        """What the next result has to say about a replaced connection."""
+        self.behind = False
+        """Whether calls were made after what its connection was opened with had been saved."""
+        self.untold = ""
+        """What was lost of which nobody was told yet, in words."""
+        self.checkpoint_at: float | None = None
+        """When the next checkpoint is to be taken; None when none is due, or while it is being taken."""
+        self.checkpointed_at = float("-inf")
+        """When the last one was taken, or failed."""
+        self.save_error: str | None = None
+        """Why the last attempt to save the connection it has failed, None when it did not."""
+        self.save_failures = 0
+        """How many checkpoints of that connection failed since one was taken."""
+        self.saving = anyio.Lock()
+        self.unsaved_at = float("-inf")
+        """When the last call ended that left something to be saved."""
+        self.unstored: SnapshotRecord | None = None
+        """What was saved last and the store did not take."""
+
+    def changed(self, **values: Any) -> BindingRecord:
+        self.record = self.record.model_copy(update=values)
+        return self.record
+
+
+class Trial:
+    """The updates of a state since the last failed write; all of them fail with the next one."""
+
+    error: SessionBusy | StoreUnavailable | None = None
+
+
+class Operation:
+    """A call with an operation id while it runs in this process. `receipt` is there at its end, unless it was not sent."""
+
+    __slots__ = ("digest", "ended", "receipt")
+
+    def __init__(self, digest: str) -> None:
+        self.digest = digest
+        self.ended = anyio.Event()
+        self.receipt: ReceiptRecord | None = None
+
+
+class Session:
+    """A session this node owns. It lives from create or claim until it is closed, or paused without a live connection.
+
+    Everything but save() is synchronous, so a caller that does not await sees one consistent session. Changes that take
+    time (pause, resume, recovery, close, bind) hold `changing`; a call that finds the session idle or active does not.
+    """
+
+    def __init__(
+        self,
+        record: SessionRecord,
+        state: StateRecord,
+        *,
+        store: Store,
+        node: str,
+        clock: Clock,
+        last_seq: int = 0,
+        status: Status | None = None,
+    ) -> None:
+        self.record = record
+        self.state = state
+        self.status: Status = status or record.status
+        self.bindings: dict[str, Binding] = {}
+        self.in_flight = 0
+        self.calls: set[anyio.CancelScope] = set()
+        self.idle_since = record.used_at
+        self.used_saved_at = record.used_at
+        self.changing = anyio.Lock()
+        self.quiet = anyio.Event()
+        """Set while nothing is in flight."""
+        self.quiet.set()
+        self.steady = anyio.Event()
+        """Set while the session is not in error."""
+        self.steady.set()
+        self.gone = anyio.Event()
+        """Set when this node no longer holds the session."""
+        self.fenced = False
+        self.released = False
+        """Set when this node gives the session up by itself: nothing more is written for it."""
+        self.pausing = False
+        self.revising = anyio.Lock(fast_acquire=True)
+        """Held while a newer state is made of the one at hand, so that none is made of one that is older by then."""
+        self.stored = state
+        """The newest state that is durable."""
+        self.notice: str | None = None
+        """What the next result has to say of the session as a whole."""
+        self.operations: dict[str, Operation] = {}
+        """The calls in flight that carry an operation id, by it."""
+        self.answered: dict[str, ReceiptRecord] = {}
+        """What became of attempts (see attempts.py), until their caller has it."""
+        self.answered_bytes = 0
+        """What the results in it take, or took before some of them arrived."""
+        self.unsure_until = 0.0
+        """Until then the id of an attempt that is not in it may be one that was forgotten."""
+        self.receipts: tuple[int, int] | None = None
+        """How many receipts the store keeps, and the bytes of their results; None before anybody asked."""
+        self.redactor = REDACTOR
+        """What keeps secrets out of its journal."""
+        self.on_deadline: Callable[[Session], None] = _nothing
+        """Called after each transition that may bring the session's next deadline nearer."""
+        self.on_fenced: Callable[[Session], None] = _nothing
+        """Called once when a write was refused: another node owns the session."""
+        self._store = store
+        self._node = node
+        self._clock = clock
+        self._seq = last_seq
+        self._free: list[int] = []
+        """Positions in the journal below `_seq` that no entry has; a heap."""
+        self._entries: list[JournalRecord] = []
+        self._writing_state = anyio.Lock()
+        self._wrote_state = anyio.Event()
+        """Set, and replaced, when a write of the state is over."""
+        self._trial = Trial()
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id} {self.status} in_flight={self.in_flight} epoch={self.record.epoch}>"
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def generation(self) -> int:
+        """The highest generation among its bindings."""
+        return max((b.record.generation for b in self.bindings.values()), default=0)
+
+    @property
+    def ends(self) -> bool:
+        """Whether it is closed, or being closed."""
+        return self.status in (Status.CLOSING, Status.CLOSED)
+
+    @property
+    def holds_connection(self) -> bool:
+        return any(
+            (b.live or b.opening) and b.service.scope == "session" for b in self.bindings.values()
+        )
+
+    @property
+    def busy(self) -> str | None:
+        """What keeps it from being paused although nothing is in flight, None when nothing does."""
+        for binding in self.bindings.values():
+            found = binding.live.busy if binding.live is not None else None
+            if found is not None and binding.service.scope == "session":
+                return f"{binding.service.name}: {found}"
+        return None
+
+    @property
+    def saveable(self) -> bool:
+        """Whether its services save what its connections hold, as far as is known before they try."""
+        return all(
+            b.service.pause == "snapshot" and b.save_error is None
+            for b in self.bindings.values()
+            if b.live is not None and b.service.scope == "session"
+        )
+
+    def view(self, generation: int) -> SessionView:
+        record = self.record
+        return SessionView(
+            record.id, record.name, record.namespace, record.owner, generation, record.metadata
+        )
+
+    @property
+    def last_seq(self) -> int:
+        """The position of its newest entry in the journal."""
+        return self._seq
+
+    def next_seq(self) -> int:
+        """Return the position of a new entry: a free one, or the next."""
+        if self._free:
+            return heappop(self._free)
+        self._seq += 1
+        return self._seq
+
+    def free_seq(self, seq: int) -> None:
+        """Take a position back whose entry was refused, so that the journal has no gap."""
+        heappush(self._free, seq)
+
+    def apply(self, event: Event, *, cause: str | None = None) -> Transition:
+        """Take one row of the lifecycle table; the next save() makes it durable.
+
+        Raises:
+            IllegalTransition: the table has no such row.
+        """
+        row = transition(self.status, event)
+        assert row.target is not None
+        now = self._clock.now()
+        if event not in _QUIET:
+            source = None if row.source is None else row.source.value
+            self._entries.append(
+                transition_entry(
+                    session_id=self.id,
+                    epoch=self.record.epoch,
+                    seq=self.next_seq(),
+                    at=now,
+                    code=row.code,
+                    event=event.value,
+                    source=source,
+                    target=row.target.value,
+                    cause=cause,
+                    redactor=self.redactor,
+                )
+            )
+        self._log(event, row, cause)
+        self.status = row.target
+        self.record.status_at = now
+        if row.target is Status.IDLE:
+            self.idle_since = now
+        if row.target is Status.ERROR:
+            self.steady = anyio.Event()
+        else:
+            self.steady.set()
+        if row.target is not Status.ACTIVE:
+            self.on_deadline(self)
+        return row
+
+    def _log(self, event: Event, row: Transition, cause: str | None) -> None:
+        word = _LOGGED.get(event)
+        if word is None or not logger.isEnabledFor(logging.INFO):
+            return
+        name = "" if self.record.name is None else f" {json.dumps(self.record.name)}"
+        why = "" if cause is None else f": {json.dumps(self.redactor.text(cause, LOGGED_CAUSE))}"
+        logger.info("session %s%s %s%s", self.id, name, word, why)
+
+    async def save(
+        self,
+        *,
+        bindings: Sequence[BindingRecord] = (),
+        unbind: Sequence[str] = (),
+        state: StateRecord | None = None,
+        snapshots: Sequence[SnapshotRecord] = (),
+        journal: Sequence[JournalRecord] = (),
+        ended: Sequence[JournalRecord] = (),
+        receipts: Sequence[ReceiptRecord] = (),
+        forget: Sequence[str] = (),
+        summary: SummaryRecord | None = None,
+        **columns: Any,
+    ) -> None:
+        """Make changes and the transitions applied since the last save durable; not interrupted by cancellation.
+
+        Raises:
+            SessionBusy: another node owns the session by now. Its connections here are to be dropped.
+            StoreUnavailable: nothing was written; the transitions wait for the next save.
+        """
+        if self.fenced or self.released:
+            raise self._taken()
+        self.released = "node" in columns and columns["node"] is None
+        entries, self._entries = self._entries, []
+        write = Write(
+            self.id,
+            self._node,
+            self.record.epoch,
+            session=columns,
+            bindings=bindings,
+            unbind=unbind,
+            state=state,
+            snapshots=snapshots,
+            journal=[*entries, *journal],
+            ended=ended,
+            receipts=receipts,
+            forget=forget,
+            summary=summary,
+        )
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._store.write(write)
+        except Fenced:
+            if not self.fenced:
+                self.fenced = True
+                self.on_fenced(self)
+            raise self._taken() from None
+        except BaseException:
+            self.released = False
+            self._entries = entries + self._entries
+            raise
+        if state is not None:
+            self.stored = state
+        for name, value in columns.items():
+            setattr(self.record, name, value)
+
+    def propose(self, state: StateRecord) -> Trial:
+        """Take a newer state, which is not durable before settle() has returned; what comes next builds on it."""
+        self.state = state
+        return self._trial
+
+    async def settle(self, state: StateRecord, trial: Trial) -> StateRecord:
+        """Make a proposed state durable; whatever came after it meanwhile goes with it, in one write.
+
+        When a write fails, every update that builds on it fails too, and the last durable state holds again.
+        """
+        async with self._writing_state:
+            try:
+                if trial.error is not None:
+                    raise trial.error
+                if self.stored.version < state.version:
+                    await self.save(state=self.state)
+            except (SessionBusy, StoreUnavailable) as error:
+                if trial.error is None:
+                    self.state = self.stored
+                    trial.error, self._trial = error, Trial()
+                raise
+            finally:
+                self._wrote_state.set()
+                self._wrote_state = anyio.Event()
+        return state
+
+    async def decided(self) -> bool:
+        """Wait until the state at hand is durable; False when it was taken back, because it could not be written."""
+        state, trial = self.state, self._trial
+        while self.stored.version < state.version and trial.error is None:
+            if self._writing_state.locked():
+                await self._wrote_state.wait()
+            else:
+                # Whoever proposed it was cancelled.
+                with suppress(SessionBusy, StoreUnavailable):
+                    await self.settle(state, trial)
+        return trial.error is None
+
+    def _taken(self) -> SessionBusy:
+        what = "given up" if self.released else "taken over by another process"
+        return SessionBusy(f"The session was {what}.", session_id=self.id)
+
+    def stderr_tails(self) -> dict[str, str]:
+        """The last lines that each of its connections wrote to stderr, by service; also of one that has ended."""
+        found = {name: b.latest.stderr_tail() for name, b in self.bindings.items() if b.latest}
+        return {name: tail for name, tail in found.items() if tail}
+
+    def deadline(self) -> float | None:
+        """When the reaper has to look at it next, by the status it has now; None for never."""
+        times = self.record.timeouts
+        found: list[float] = []
+        if self.record.lifetime_ends_at is not None:
+            found.append(self.record.lifetime_ends_at)
+        if self.status is Status.IDLE and times.idle:
+            found.append(self.idle_since + times.idle)
+        if self.status is Status.PAUSED and times.paused:
+            found.append(self.record.status_at + times.paused)
+        return min(found, default=None)
+
+    def summary(self) -> dict[str, Any]:
+        """The value of `_meta["statehold/session"]`."""
+        return {
+            "id": self.id,
+            "name": self.record.name,
+            "status": self.status.value,
+            "generation": self.generation,
+            "expires_at": timestamp(expiry(self.record, self.status, self.idle_since)),
+            "epoch": self.record.epoch,
+        }
+
+    def info(self) -> dict[str, Any]:
+        """Everything a caller may know of it, as JSON."""
+        found = describe(self.record, self.status, self.idle_since)
+        found["in_flight"] = self.in_flight
+        found["generation"] = self.generation
+        found["state_version"] = self.state.version
+        found["services"] = [describe_binding(b.record, b.live) for b in self.bindings.values()]
+        return found
+
+
+def _nothing(session: Session) -> None: ...
+
+
+__all__ = ["Binding", "Operation", "Session"]

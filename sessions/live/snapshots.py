@@ -1,0 +1,342 @@
+"""Saving what the connections of this node hold, when somebody asks for it and in passing, and finding it again."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+
+import anyio
+import orjson
+
+from ..clock import Clock
+from ..concurrency import Overtaken, beside
+from ..errors import CallTimedOut, OutcomeUnknown, SessionError, StoreUnavailable
+from ..journal.entries import INPUT_REQUIRED
+from ..lifecycle import Status
+from ..records import BindingRecord, HistoryFilter, JournalKind, JournalRecord, SnapshotRecord
+from ..services import Snapshot
+from ..store.base import Store
+from .connection import LiveConnection
+from .session import Binding, Session
+
+logger = logging.getLogger("statehold.sessions")
+
+SNAPSHOT_BOUND = 20.0
+"""Seconds a service may take to save a connection, and seconds a snapshot waits for the calls before it."""
+
+AFTERMATH_SECONDS = 30.0
+"""How long after a call a checkpoint is taken soon for what a page does by itself. Some pages ask for news for ever."""
+
+LATER_SECONDS = 60.0
+"""How long what a page does later waits to be saved: it may renew its login, and what was saved of that is void then."""
+
+ECHO_SECONDS = 1.0
+"""What a page does with an answer, such as keep the token it got, comes a moment after the answer."""
+
+RETRY_SECONDS = 300.0
+"""How long at most until a checkpoint that failed is tried again: nobody may be calling, and the fault may stay."""
+
+PAGE = 50
+PAGES = 20
+"""How many calls since a connection was last saved are looked at, at once and at most."""
+
+UNSTORED = "it could not be stored"
+
+SENT = frozenset(
+    (
+        "ok",
+        "error",
+        INPUT_REQUIRED,
+        "cancelled",
+        CallTimedOut.code,
+        OutcomeUnknown.code,
+    )
+)
+"""What the journal says of calls that may have reached the far side."""
+
+
+class Saving:
+    """What services save of the connections of this node. It lives as long as the registry; `spawn` is the registry's.
+
+    All methods may be called concurrently. Of one connection only one snapshot is taken at a time, and none beside its calls
+    when the service takes one call at a time.
+    """
+
+    def __init__(self, *, spawn: Callable[..., None], store: Store, clock: Clock) -> None:
+        self._spawn = spawn
+        self._store = store
+        self._clock = clock
+
+    async def found(self, session: Session, binding: Binding) -> Snapshot | None:
+        """Return what a connection is opened with, None when nothing was saved.
+
+        `binding.behind` then says whether calls were made after it had been saved.
+
+        Raises:
+            StoreUnavailable: the store does not say.
+        """
+        binding.behind = False
+        if binding.service.pause != "snapshot" or not (
+            binding.record.generation or session.record.parent
+        ):
+            return None
+        record = await self._store.snapshot(session.id, binding.service.name)
+        unstored = binding.unstored
+        if unstored is not None and (record is None or unstored.seq > record.seq):
+            record = unstored
+        if record is None:
+            return None
+        binding.snapshot_seq = max(binding.snapshot_seq, record.seq)
+        binding.behind = await self.is_behind(session, binding, record)
+        snapshot, untold = _parts(record.data)
+        if binding.record.told_generation < binding.record.generation:
+            binding.untold = binding.untold or untold
+        return snapshot
+
+    async def is_behind(self, session: Session, binding: Binding, record: SnapshotRecord) -> bool:
+        """Whether calls that may have changed something were made over a lost connection after what was saved of it.
+
+        The journal tells; when it cannot be read, nobody knows, and that is no reason to open nothing.
+        """
+        if not binding.record.status.missing:
+            return False
+        try:
+            await self._store.flush()
+        except StoreUnavailable:
+            # What was done last is not in the journal.
+            if binding.unsaved_at > record.taken_at:
+                return True
+        try:
+            return await self._called_since(session, binding, record.taken_at)
+        except StoreUnavailable as error:
+            logger.warning("session %s: what was not saved is not known: %s", session.id, error)
+            return False
+
+    async def _called_since(self, session: Session, binding: Binding, when: float) -> bool:
+        before: int | None = None
+        for _ in range(PAGES):
+            wanted = HistoryFilter(kinds=[JournalKind.CALL], before=before, limit=PAGE)
+            found = await self._store.history(session.id, wanted)
+            late = [entry for entry in found if (entry.ended_at or entry.started_at) > when]
+            if any(_may_have_changed(binding, entry) for entry in late):
+                return True
+            if len(found) < PAGE or not late:
+                return False
+            before = found[0].seq
+        return False
+
+    async def take(
+        self, session: Session, binding: Binding, *, light: bool = False
+    ) -> SnapshotRecord | None:
+        """Have a service save a connection, in passing when `light`; None when it saves nothing or cannot.
+
+        When it cannot, `binding.save_error` says why.
+        """
+        live = binding.live
+        if binding.service.pause != "snapshot" or live is None:
+            return None
+        if not live.usable:
+            if live.phase == "lost":
+                # Its owner is about to notice.
+                binding.save_error = live.reason or "the connection ended"
+            return None
+        taken = await self._taken(session, binding, live, light)
+        if taken is None:
+            return None
+        when, data = taken
+        now = self._clock.now()
+        binding.checkpointed_at = now
+        binding.snapshot_seq = max(binding.snapshot_seq + 1, int(now * 1000))
+        return SnapshotRecord(
+            session_id=session.id,
+            service=binding.service.name,
+            seq=binding.snapshot_seq,
+            taken_at=when,
+            epoch=session.record.epoch,
+            data=data,
+        )
+
+    async def _taken(
+        self, session: Session, binding: Binding, live: LiveConnection, light: bool
+    ) -> tuple[float, bytes] | None:
+        name, error = binding.service.name, None
+        try:
+            async with AsyncExitStack() as held:
+                # A call may take longer than any bound, and what was done before it has to be saved all the same.
+                with anyio.fail_after(None if light else SNAPSHOT_BOUND):
+                    await held.enter_async_context(live.slots)
+                    await held.enter_async_context(binding.saving)
+                if light:
+                    # Before it is taken: a call that ends while it is being taken needs another one.
+                    binding.checkpoint_at = None
+                    if not live.usable or not _unsaved(binding, live):
+                        return None
+                # What calls did that end later may be missing.
+                when = self._clock.now()
+                with anyio.fail_after(SNAPSHOT_BOUND):
+                    connection = live.connection
+                    saved = await (connection.checkpoint() if light else connection.snapshot())
+            binding.save_error = None
+            untold = "" if binding.notice is None else binding.untold
+            return None if saved is None else (when, packed(saved, untold))
+        except (SessionError, TimeoutError) as failed:
+            error = str(failed) or f"it took longer than {SNAPSHOT_BOUND:g} s"
+            # Of a session that ends, nobody misses it.
+            level = logging.DEBUG if session.ends else logging.WARNING
+            logger.log(level, "session %s: %s not saved: %s", session.id, name, error)
+        except Exception:
+            error = "an internal fault"
+            logger.exception("session %s: %s not saved", session.id, name)
+        binding.save_error = error
+        return None
+
+    async def save(self, session: Session, binding: Binding) -> SnapshotRecord | None:
+        """Take a snapshot and keep it: take() and keep() in one."""
+        record = await self.take(session, binding)
+        if record is not None:
+            await self.keep(session, record)
+        return record
+
+    def called(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+        """Note that a call over a connection ended, in whatever way, and have saved what it did."""
+        live.called_at = self._clock.now()
+        if _unsaved(binding, live):
+            binding.unsaved_at = live.called_at
+        self.soon(session, binding)
+
+    def stirred(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+        """Have saved what changed in a connection by itself: soon when that may be what its last call led to."""
+        late = self._clock.now() - live.called_at > AFTERMATH_SECONDS
+        soon = min(ECHO_SECONDS, binding.service.checkpoint_seconds or 0.0)
+        self.soon(session, binding, rest=LATER_SECONDS if late else soon)
+
+    def soon(self, session: Session, binding: Binding, *, rest: float = 0.0) -> None:
+        """Save a connection where something is unsaved, at most every `checkpoint_seconds`, without keeping anybody waiting.
+
+        `rest` is how long to wait at least.
+        """
+        live, seconds = _savable(binding), binding.service.checkpoint_seconds
+        if live is None or seconds is None or not _unsaved(binding, live):
+            return
+        now = self._clock.now()
+        self._checkpoint_at(session, binding, max(binding.checkpointed_at + seconds, now + rest))
+
+    def _checkpoint_at(self, session: Session, binding: Binding, when: float) -> None:
+        if binding.checkpoint_at is None or when < binding.checkpoint_at:
+            binding.checkpoint_at = when
+            self._spawn(self._checkpoint, session, binding, when)
+
+    async def _checkpoint(self, session: Session, binding: Binding, when: float) -> None:
+        with suppress(Overtaken):
+            # A closed session would stay in memory until then.
+            await beside(session.gone.wait, partial(self._clock.sleep_until, when))
+        if binding.checkpoint_at != when:
+            # An earlier one took its place.
+            return
+        if _savable(binding) is None:
+            binding.checkpoint_at = None
+            return
+        record = await self.take(session, binding, light=True)
+        if record is not None:
+            await self.keep(session, record)
+        if binding.save_error is None:
+            binding.save_failures = 0
+        elif _savable(binding) is not None:
+            binding.save_failures += 1
+            self._try_again(session, binding)
+
+    def _try_again(self, session: Session, binding: Binding) -> None:
+        """Have a checkpoint that failed taken again at the next interval; the later the oftener it failed."""
+        seconds = binding.service.checkpoint_seconds or 0.0
+        binding.checkpointed_at = now = self._clock.now()
+        later = seconds * 2.0 ** min(binding.save_failures - 1, 32)
+        self._checkpoint_at(session, binding, now + min(later, max(seconds, RETRY_SECONDS)))
+
+    async def keep(self, session: Session, record: SnapshotRecord) -> bool:
+        """Make what a service saved durable and return whether it is; when it cannot be, that is logged."""
+        if session.gone.is_set():
+            return False
+        binding = session.bindings.get(record.service)
+        # What the store did not take may have been told already, such as a generation.
+        late = [] if binding is None or binding.unstored is None else [binding.record]
+        if await save_quietly(session, late, [record]):
+            if binding is not None:
+                binding.unstored = None
+            return True
+        self.note_unstored(session, [record])
+        return False
+
+    def note_unstored(self, session: Session, records: Sequence[SnapshotRecord]) -> None:
+        """Keep what the store did not take for the next connection, and until it takes something newer."""
+        for record in records:
+            if (binding := session.bindings.get(record.service)) is not None:
+                binding.unstored, binding.save_error = record, UNSTORED
+
+
+async def save_quietly(
+    session: Session,
+    bindings: Sequence[BindingRecord],
+    snapshots: Sequence[SnapshotRecord] = (),
+) -> bool:
+    """Make records durable and return whether they are; when they cannot be, that is logged."""
+    if session.released:
+        # Whoever gave it up wrote all that there was to write, or is about to.
+        return False
+    try:
+        await session.save(bindings=bindings, snapshots=snapshots, status=_durable(session.status))
+    except (SessionError, StoreUnavailable) as error:
+        logger.warning("session %s not recorded: %s", session.id, error)
+        return False
+    return True
+
+
+def _savable(binding: Binding) -> LiveConnection | None:
+    """Return the connection of a binding when it can be saved now."""
+    live = binding.live
+    if binding.service.pause != "snapshot" or live is None or not live.usable:
+        return None
+    return live
+
+
+def _unsaved(binding: Binding, live: LiveConnection) -> bool:
+    return live.connection.unsaved or binding.save_error is not None
+
+
+def _durable(status: Status) -> Status:
+    """Return the status as the store holds it: `active` is for the owner alone."""
+    return Status.IDLE if status is Status.ACTIVE else status
+
+
+def _may_have_changed(binding: Binding, entry: JournalRecord) -> bool:
+    if (
+        entry.service != binding.service.name
+        or entry.generation < max(binding.record.told_generation, 1)
+        or entry.status not in SENT
+        or entry.tool is None
+    ):
+        return False
+    spec = binding.service.tool(entry.tool)
+    return spec is None or not spec.reads
+
+
+def packed(snapshot: Snapshot, untold: str = "") -> bytes:
+    """Return a snapshot as the store has it, with what had been lost before it and nobody was told yet."""
+    blobs = {name: base64.b64encode(blob).decode() for name, blob in snapshot.blobs.items()}
+    more = {"untold": untold} if untold else {}
+    return orjson.dumps({"data": snapshot.data, "blobs": blobs, **more})
+
+
+def unpacked(data: bytes) -> Snapshot:
+    return _parts(data)[0]
+
+
+def _parts(data: bytes) -> tuple[Snapshot, str]:
+    found = orjson.loads(data)
+    blobs = {name: base64.b64decode(text, validate=True) for name, text in found["blobs"].items()}
+    return Snapshot(found["data"], blobs), found.get("untold", "")
+
+
+__all__ = ["UNSTORED", "Saving", "packed", "save_quietly", "unpacked"]

@@ -1,0 +1,1 @@
+"""The JSON object of a session: patch, schema and merge."""

@@ -1,0 +1,123 @@
+"""Three-way merge of states: what each branch changed since it was forked, put together per place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, cast
+
+from .patch import MISSING, pointer
+
+Policy = Literal["last_wins", "first_wins", "fail"]
+JSON = dict[str, Any]
+
+KEPT: Final = 1000
+"""Places where sources disagree that a merge names; more are only counted."""
+_EMPTY: Final[JSON] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A place that a source changed, and that was changed otherwise by the target or by a source before it."""
+
+    path: str
+    source: str
+    taken: bool
+    """Whether the source's change is the one that holds."""
+
+
+class Conflicts(list[Conflict]):
+    """The first places where the sources of one merge disagree; `total` is how many there are in all."""
+
+    total = 0
+
+    def add(self, place: tuple[str, ...], source: str, taken: bool) -> None:
+        self.total += 1
+        if len(self) < KEPT:
+            self.append(Conflict(pointer(place), source, taken))
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A source of a merge: its name, its state now, and the state that it was forked with."""
+
+    name: str
+    base: JSON
+    value: JSON
+
+
+def merged(target: JSON, branches: Sequence[Branch], policy: Policy) -> tuple[JSON, Conflicts]:
+    """Return the target with what the branches changed, in their order, and the places where they disagree.
+
+    What a branch deleted is deleted, and what it left alone is what the others made of it. An array is one place. Nothing
+    that is given is changed.
+    """
+    conflicts = Conflicts()
+    value: object = target
+    for branch in branches:
+        merge = _Merge(branch.name, policy, conflicts)
+        value = merge.of(branch.base, value, branch.value, ())
+    return cast("JSON", value), conflicts
+
+
+class _Merge:
+    """The merge of one branch."""
+
+    def __init__(self, source: str, policy: Policy, conflicts: Conflicts) -> None:
+        self._source = source
+        self._first = policy == "first_wins"
+        self._conflicts = conflicts
+
+    def of(self, base: object, ours: object, theirs: object, place: tuple[str, ...]) -> object:
+        if same(theirs, base):
+            return ours
+        if same(ours, base) or same(ours, theirs):
+            return theirs
+        if isinstance(ours, dict) and isinstance(theirs, dict):
+            return self._of_objects(base, cast("JSON", ours), cast("JSON", theirs), place)
+        self._conflicts.add(place, self._source, not self._first)
+        return _changes(base, cast("object", ours if self._first else theirs))
+
+    def _of_objects(self, base: object, ours: JSON, theirs: JSON, place: tuple[str, ...]) -> JSON:
+        before = cast("JSON", base) if isinstance(base, dict) else _EMPTY
+        found: JSON = {}
+        for key in [*ours, *(key for key in theirs if key not in ours)]:
+            new = self.of(
+                before.get(key, MISSING),
+                ours.get(key, MISSING),
+                theirs.get(key, MISSING),
+                (*place, key),
+            )
+            if new is not MISSING:
+                found[key] = new
+        return found
+
+
+def _changes(base: object, value: object) -> object:
+    """Return a value without what it has from its base: the other side of a conflict gave that up."""
+    if not isinstance(base, dict) or not isinstance(value, dict):
+        return value
+    before, after = cast("JSON", base), cast("JSON", value)
+    return {
+        key: _changes(before.get(key, MISSING), item)
+        for key, item in after.items()
+        if not same(before.get(key, MISSING), item)
+    }
+
+
+def same(one: object, other: object) -> bool:
+    """Tell whether two JSON values are the same, 1 and 1.0 not being, nor 1 and true."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        left, right = cast("JSON", one), cast("JSON", other)
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(one, list):
+        items, others = cast("list[object]", one), cast("list[object]", other)
+        return len(items) == len(others) and all(map(same, items, others))
+    return one == other
+
+
+__all__ = ["Branch", "Conflict", "Conflicts", "Policy", "merged", "same"]

@@ -1,0 +1,314 @@
+"""The JSON object a session carries: places in it, merge patch, compare-and-set, limits.
+
+Values are never changed once they are part of a state: an update shares with the state before it what stayed the same. So
+whoever gives a value out, or takes one in, copies it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, Final, Literal, cast
+
+import orjson
+
+from ..errors import InvalidArgument, StateConflict, StateInvalid
+from ..records import StateRecord
+
+LIMIT = 1 << 20
+"""Bytes a state may take as JSON text."""
+DEPTH: Final = 128
+"""Levels a state may have."""
+
+_ENCODABLE: Final = 254
+"""Levels that orjson encodes."""
+_PLAIN: Final = (
+    orjson.OPT_PASSTHROUGH_SUBCLASS
+    | orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_PASSTHROUGH_DATETIME
+)
+_STRICT: Final = json.JSONEncoder(allow_nan=False, ensure_ascii=False, check_circular=False)
+
+Mode = Literal["merge", "replace"]
+
+
+class _Missing(Enum):
+    MISSING = "missing"
+
+
+MISSING: Final = _Missing.MISSING
+"""What is at a place where nothing is."""
+
+
+# Places, as RFC 6901 writes them.
+
+
+def tokens_of(path: str) -> list[str]:
+    """Return the steps of a JSON pointer.
+
+    Raises:
+        InvalidArgument: it is none.
+    """
+    if not path:
+        return []
+    found = path.split("/")
+    if found[0] or len(found) > DEPTH or any(_is_broken(token) for token in found):
+        raise InvalidArgument(
+            "path: should be a JSON pointer, which is empty or begins with a slash, such as /cart/items/0 "
+            "(a slash within a name is ~1, a tilde ~0)."
+        )
+    return [token.replace("~1", "/").replace("~0", "~") for token in found[1:]]
+
+
+def _is_broken(token: str) -> bool:
+    return "~" in token.replace("~0", "").replace("~1", "")
+
+
+def pointer(tokens: Sequence[object]) -> str:
+    """Return steps as a JSON pointer."""
+    return "".join("/" + str(token).replace("~", "~0").replace("/", "~1") for token in tokens)
+
+
+def at(value: object, tokens: Sequence[str]) -> object:
+    """Return what is at a place, MISSING where nothing is."""
+    for token in tokens:
+        if isinstance(value, dict):
+            value = cast("dict[str, object]", value).get(token, MISSING)
+        elif isinstance(value, list):
+            items = cast("list[object]", value)
+            index = _index(token)
+            value = items[index] if index is not None and index < len(items) else MISSING
+        else:
+            return MISSING
+    return value
+
+
+def _index(token: str) -> int | None:
+    plain = token.isascii() and token.isdigit() and len(token) < 10
+    return int(token) if plain and (token == "0" or token[0] != "0") else None
+
+
+def placed(
+    value: object, tokens: Sequence[str], change: Callable[[object], object], depth: int = 0
+) -> object:
+    """Return a value with `change` applied to what is at a place; MISSING goes in for nothing, and comes out to delete.
+
+    Objects on the way are made where nothing is. Behind the last item of an array, whose place is also called `-`, one is
+    added; where nothing is, `-` begins an array.
+
+    Raises:
+        StateInvalid: the way leads through something that has no such place.
+    """
+    if depth == len(tokens):
+        return change(value)
+    token = tokens[depth]
+    if value is MISSING and token == "-":
+        value = []
+    if isinstance(value, list):
+        return _placed_item(cast("list[object]", value), tokens, change, depth)
+    if value is MISSING:
+        value = {}
+    if not isinstance(value, dict):
+        raise StateInvalid(f"{_place(tokens[:depth])} is neither an object nor an array.")
+    members = dict(cast("dict[str, object]", value))
+    new = placed(members.get(token, MISSING), tokens, change, depth + 1)
+    if new is MISSING:
+        members.pop(token, None)
+    else:
+        members[token] = new
+    return members
+
+
+def _placed_item(
+    items: list[object], tokens: Sequence[str], change: Callable[[object], object], depth: int
+) -> object:
+    index = len(items) if tokens[depth] == "-" else _index(tokens[depth])
+    if index is None or index > len(items):
+        here = _place(tokens[:depth])
+        raise StateInvalid(
+            f"{here} is an array of {len(items)}: {tokens[depth]!r:.50} is none of its places."
+        )
+    old = items[index] if index < len(items) else MISSING
+    new = placed(old, tokens, change, depth + 1)
+    return [*items[:index], *(() if new is MISSING else (new,)), *items[index + 1 :]]
+
+
+def _place(tokens: Sequence[object]) -> str:
+    return f"{pointer(tokens):.200}" if tokens else "The state"
+
+
+# Changing.
+
+
+def merge_patch(target: object, patch: object) -> object:
+    """Return `target` with `patch` applied as RFC 7396 says; neither is changed, the result shares what stayed the same."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(cast("dict[str, object]", target)) if isinstance(target, dict) else {}
+    for key, value in cast("dict[str, object]", patch).items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged
+
+
+def updated(
+    state: StateRecord,
+    values: object,
+    *,
+    mode: Mode = "merge",
+    if_version: int | None = None,
+    path: str = "",
+) -> StateRecord:
+    """Return the next version of a state, in which `values`, which may be of any kind below the root, are at `path`.
+
+    Raises:
+        StateConflict: `if_version` is not the version at hand.
+        StateInvalid: the result is larger than LIMIT bytes, no object or not JSON, or there is no such place.
+        InvalidArgument: `path` is no JSON pointer.
+    """
+    if if_version is not None and if_version != state.version:
+        raise StateConflict(
+            f"The state is at version {state.version}, not {if_version}.",
+            session_id=state.session_id,
+        )
+    check(values, state.session_id)
+    given = copied(values)
+
+    def change(old: object) -> object:
+        if mode == "replace":
+            return given
+        # At the root there is nothing to delete: that is refused below.
+        return MISSING if given is None and path else merge_patch(old, given)
+
+    try:
+        value = placed(state.value, tokens_of(path), change)
+    except StateInvalid as error:
+        error.session_id = state.session_id
+        raise
+    if not isinstance(value, dict):
+        raise StateInvalid("The state has to be an object.", session_id=state.session_id)
+    check(cast("object", value), state.session_id)
+    return state.model_copy(update={"version": state.version + 1, "value": value})
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of a JSON value, equal in every number, that shares nothing with it."""
+    try:
+        return orjson.loads(orjson.dumps(value))
+    except TypeError:
+        # Integers of more than 64 bits are legal JSON.
+        return json.loads(json.dumps(value))
+
+
+# Limits.
+
+
+def check(value: object, session_id: str | None = None) -> None:
+    """Refuse what cannot be, or be part of, a state.
+
+    Raises:
+        StateInvalid: it is larger than LIMIT bytes, deeper than DEPTH levels, or not JSON; naming the place.
+    """
+    size = _size_if_sound(value)
+    if size is None:
+        fault = _fault(value)
+        if fault is not None:
+            raise StateInvalid(fault, session_id=session_id)
+        size = size_of(value)
+    if size > LIMIT:
+        raise StateInvalid(
+            f"The state would take {size} bytes; {LIMIT} are allowed.", session_id=session_id
+        )
+
+
+def _size_if_sound(value: object) -> int | None:
+    """Return the size of what is certainly sound, None for what has to be looked at."""
+    try:
+        text = orjson.dumps(value, option=_PLAIN)
+        if text.count(b"{") + text.count(b"[") > DEPTH:
+            orjson.dumps(_deeper(value))
+        if b"null" in text:
+            # That is how orjson writes what is no number.
+            _STRICT.encode(value)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return len(text)
+
+
+def _deeper(value: object) -> object:
+    for _ in range(_ENCODABLE - DEPTH):
+        value = [value]
+    return value
+
+
+def _fault(value: object) -> str | None:
+    """Return the first thing that cannot be in a state, and where it is."""
+    left: list[tuple[object, tuple[object, ...]]] = [(value, ())]
+    while left:
+        found, where = left.pop()
+        problem = _problem(found, len(where))
+        if problem is not None:
+            return f"{_place(where)} {problem}."
+        if isinstance(found, dict):
+            for key, item in cast("dict[object, object]", found).items():
+                if not isinstance(key, str) or _problem(key, 0) is not None:
+                    return f"{_place(where)} has a name that is no text."
+                left.append((item, (*where, key)))
+        elif isinstance(found, list):
+            items = cast("list[object]", found)
+            left += [(item, (*where, index)) for index, item in enumerate(items)]
+    return None
+
+
+def _problem(value: object, depth: int) -> str | None:
+    kind = type(value)
+    if kind in (dict, list):
+        return f"would have more than {DEPTH} levels" if depth >= DEPTH else None
+    if kind is float and not math.isfinite(cast("float", value)):
+        return "is a number that is not finite"
+    if kind is str:
+        try:
+            cast("str", value).encode()
+        except UnicodeEncodeError:
+            return "is a text that is no Unicode (half of a surrogate pair)"
+    elif value is not None and kind not in (bool, int, float):
+        return f"is not JSON but {kind.__name__}"
+    return None
+
+
+def size_of(value: object) -> int:
+    """Return how many bytes a value takes as JSON text.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    try:
+        return len(orjson.dumps(value))
+    except (orjson.JSONEncodeError, RecursionError):
+        # orjson refuses integers of more than 64 bits, which are legal JSON.
+        pass
+    try:
+        return len(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
+    except (TypeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+__all__ = [
+    "DEPTH",
+    "LIMIT",
+    "MISSING",
+    "Mode",
+    "at",
+    "check",
+    "copied",
+    "merge_patch",
+    "placed",
+    "pointer",
+    "size_of",
+    "tokens_of",
+    "updated",
+]

@@ -1,0 +1,67 @@
+"""Counting calls in and out: the two steps between idle and active (T04, T05)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+
+from ..clock import Clock
+from ..lifecycle import OPEN, Event, Status
+from ..live.budget import Budget
+from ..live.session import Session
+from ..policy import Policy
+from .changes import busy
+
+USED_SECONDS = 60.0
+"""How often at most the last use of a session is stored while it is open."""
+
+
+class Admission:
+    """Keeps count of what is in flight in the sessions of one registry. Both steps are synchronous."""
+
+    def __init__(
+        self, *, spawn: Callable[..., None], clock: Clock, policy: Policy, budget: Budget
+    ) -> None:
+        self._spawn = spawn
+        self._clock = clock
+        self._policy = policy
+        self._budget = budget
+
+    def begin(self, session: Session) -> None:
+        """Count a call in. Nothing can change between the caller's look at the session and this.
+
+        Raises:
+            SessionBusy: too many calls are in flight already.
+        """
+        if session.in_flight >= self._policy.calls_per_session:
+            raise busy(session)
+        if session.in_flight == 0:
+            session.quiet = anyio.Event()
+            self._budget.mark_busy(session.id)
+        session.in_flight += 1
+        if session.status is Status.IDLE:
+            session.apply(Event.CALL_ADMITTED)
+
+    def settle(self, session: Session) -> None:
+        """Count a call out. The idle clock starts with the last one."""
+        session.in_flight -= 1
+        if session.in_flight:
+            return
+        session.quiet.set()
+        now = self._clock.now()
+        session.idle_since = now
+        if session.status is Status.ACTIVE:
+            session.apply(Event.CALLS_SETTLED)
+            self._budget.mark_idle(session.id)
+        if now - session.used_saved_at > USED_SECONDS and session.status in OPEN:
+            session.used_saved_at = now
+            self._spawn(_save_used, session, now)
+
+
+async def _save_used(session: Session, now: float) -> None:
+    if not session.gone.is_set():
+        await session.save(used_at=now)
+
+
+__all__ = ["Admission"]

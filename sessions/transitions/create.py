@@ -1,0 +1,395 @@
+"""Making sessions: what a caller may ask for, and the way from nothing to idle (T01 to T03)."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import unicodedata
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import anyio
+
+from ..calls.claims import Claim
+from ..clock import Clock
+from ..errors import (
+    InvalidArgument,
+    NameTaken,
+    ServiceNotBound,
+    SessionClosed,
+    SessionError,
+    StoreUnavailable,
+)
+from ..lifecycle import Event, Status
+from ..live.budget import Budget
+from ..live.connector import Links
+from ..live.directory import ID_PREFIX, Directory
+from ..live.quota import Quota
+from ..live.session import Binding, Session
+from ..policy import Policy
+from ..records import (
+    LABELS,
+    BindingRecord,
+    Principal,
+    SessionRecord,
+    SnapshotRecord,
+    StateRecord,
+    Timeouts,
+)
+from ..services import Service
+from ..state.patch import check, copied, size_of
+from ..state.schema import new_shape
+from ..store.base import Store
+from ..validation import label
+
+logger = logging.getLogger("statehold.sessions")
+
+ROW_BYTES: Final = 1000
+"""About what a session takes besides its state."""
+METADATA_LIMIT = 16_384
+"""Bytes of a session's metadata as JSON text."""
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+_NAME = re.compile(r"[^\x00-\x1f\x7f/\\]{1,128}")
+
+
+def new_id() -> str:
+    """Return an unguessable handle: `sh_` and 26 characters of base32, 130 random bits. It encodes nothing."""
+    return ID_PREFIX + "".join(_ALPHABET[b & 31] for b in secrets.token_bytes(26))
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a caller asks a new session to be. Times are seconds; None takes the configured default."""
+
+    name: str | None = None
+    services: Sequence[str] | None = None
+    state: dict[str, Any] | None = None
+    state_schema: dict[str, Any] | None = None
+    """A JSON Schema that the state has to fit, now and after each update."""
+    metadata: dict[str, Any] | None = None
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Values of LABELS."""
+    namespace: str = ""
+    idle: float | None = None
+    paused: float | None = None
+    lifetime: float | None = None
+    claim: Claim | None = None
+    """The operation id of the call that makes it; the session keeps the receipt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """What a session has from another one that it is forked from: by service, what was saved of a connection."""
+
+    parent: str
+    saved: Mapping[str, bytes]
+
+
+class Creation:
+    """Makes the sessions of one registry; it lives as long as the registry."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        node: str,
+        services: Mapping[str, Service],
+        clock: Clock,
+        policy: Policy,
+        budget: Budget,
+        links: Links,
+        directory: Directory,
+        mint: Callable[[], str],
+        abandon: Callable[[Session], Awaitable[None]],
+        quota: Quota,
+    ) -> None:
+        self._quota = quota
+        self._store = store
+        self._node = node
+        self._services = services
+        self._clock = clock
+        self._policy = policy
+        self._budget = budget
+        self._links = links
+        self._directory = directory
+        self._mint = mint
+        self._abandon = abandon
+
+    async def create(self, principal: Principal, wish: Wish, seed: Seed | None = None) -> Session:
+        """Make a session and open its eager services; see Registry.create."""
+        chosen = self._chosen(wish.services)
+        record = new_record(
+            wish,
+            timeouts_of(self._policy, wish),
+            session_id=self._mint(),
+            owner=principal.key,
+            node=self._node,
+            now=self._clock.now(),
+        )
+        record.parent = None if seed is None else seed.parent
+        record.services = [service.name for service in chosen]
+        session = Session(
+            record,
+            await state_of(record.id, record.owner, wish.state or {}, wish.state_schema),
+            store=self._store,
+            node=self._node,
+            clock=self._clock,
+        )
+        for service in chosen:
+            self.bind(session, service)
+        planted = 0 if seed is None else sum(map(len, seed.saved.values()))
+        growth = ROW_BYTES + size_of(session.state.value) + planted
+        await self._quota.admit_new(record.owner, growth, wish.claim)
+        try:
+            await self._insert(session, wish.claim)
+        except BaseException:
+            self._quota.admit(record.owner, -growth)
+            raise
+        try:
+            if seed is not None:
+                await session.save(snapshots=self._planted(session, seed))
+            await self._open(session)
+        except BaseException as error:
+            await self._open_failed(session, error)
+            raise
+        return session
+
+    def _chosen(self, names: Sequence[str] | None) -> list[Service]:
+        if names is None:
+            return list(self._services.values())
+        return [self.service(name) for name in dict.fromkeys(names)]
+
+    def service(self, name: str) -> Service:
+        """Return a configured service.
+
+        Raises:
+            InvalidArgument: there is none of that name.
+        """
+        service = self._services.get(name)
+        if service is None:
+            known = ", ".join(sorted(self._services)) or "none"
+            raise InvalidArgument(f"There is no service {name!r:.100}; configured: {known}.")
+        return service
+
+    def bound(self, session: Session, name: str) -> Binding:
+        """Return what a session has of a service.
+
+        Raises:
+            ServiceNotBound: it does not use it.
+        """
+        self.service(name)
+        binding = session.bindings.get(name)
+        if binding is None:
+            raise ServiceNotBound(
+                f"The session does not use the service {name}.", session_id=session.id
+            )
+        return binding
+
+    def bind(self, session: Session, service: Service) -> Binding:
+        """Let a session use a service, in memory only."""
+        record = BindingRecord(
+            session_id=session.id, service=service.name, config_hash=service.config_hash
+        )
+        binding = session.bindings[service.name] = Binding(record, service)
+        return binding
+
+    async def _insert(self, session: Session, claim: Claim | None) -> None:
+        record = session.record
+        begun = None if claim is None else claim.begun(record.id, record.created_at)
+        try:
+            with self._directory.alone(record.id), anyio.CancelScope(shield=True):
+                await self._store.create(
+                    record,
+                    session.state,
+                    [b.record for b in session.bindings.values()],
+                    per_owner=self._policy.sessions_per_principal,
+                    receipt=begun,
+                )
+                if claim is not None:
+                    claim.receipt = begun
+                self._directory.keep(session)
+        except NameTaken as error:
+            taken = await self._store.find(record.owner, record.namespace, record.name or "")
+            error.session_id = taken.id if taken else None
+            raise
+
+    def _planted(self, session: Session, seed: Seed) -> list[SnapshotRecord]:
+        now = self._clock.now()
+        return [
+            SnapshotRecord(
+                session_id=session.id,
+                service=service,
+                seq=int(now * 1000),
+                taken_at=now,
+                epoch=session.record.epoch,
+                data=data,
+            )
+            for service, data in seed.saved.items()
+        ]
+
+    async def _open(self, session: Session) -> None:
+        eager = [b for b in session.bindings.values() if b.service.eager]
+        for binding in eager:
+            await self._links.connect(session, binding)
+        if session.status is not Status.CREATING:
+            raise SessionClosed(
+                "The session was closed while it was created.", session_id=session.id
+            )
+        session.apply(Event.OPENED)
+        await session.save(
+            bindings=[b.record for b in eager],
+            status=Status.IDLE,
+            status_at=session.record.status_at,
+        )
+        self._budget.mark_idle(session.id)
+
+    async def _open_failed(self, session: Session, error: BaseException) -> None:
+        if isinstance(error, SessionError):
+            error.session_id = session.id
+        if session.status is not Status.CREATING:
+            # Opened, but not recorded as such: the caller gets an error, so nobody knows of it.
+            await self._abandon(session)
+            return
+        with anyio.CancelScope(shield=True):
+            session.apply(Event.OPEN_FAILED, cause=str(error)[:1000])
+            await self._links.close(session, session.bindings.values())
+            now, retention = self._clock.now(), self._policy.retention
+            try:
+                await session.save(
+                    bindings=[b.record for b in session.bindings.values()],
+                    status=Status.CLOSED,
+                    status_at=now,
+                    reason="connect_failed",
+                    closed_at=now,
+                    due_at=now + retention if retention else None,
+                    node=None,
+                )
+            except (SessionError, StoreUnavailable):
+                logger.exception("session %s not recorded as closed", session.id)
+            self._directory.forget(session)
+
+
+def new_record(
+    wish: Wish, times: Timeouts, *, session_id: str, owner: str, node: str, now: float
+) -> SessionRecord:
+    """Return the record of a session that begins now.
+
+    Raises:
+        InvalidArgument: a name, a label or the metadata is not what it may be.
+    """
+    return SessionRecord(
+        id=session_id,
+        owner=owner,
+        namespace=checked_name(wish.namespace, "namespace") if wish.namespace else "",
+        name=checked_name(wish.name, "name") if wish.name is not None else None,
+        created_at=now,
+        used_at=now,
+        status_at=now,
+        timeouts=times,
+        lifetime_ends_at=now + times.lifetime if times.lifetime else None,
+        metadata=checked_metadata(wish.metadata or {}),
+        node=node,
+        epoch=1,
+        **cast("dict[str, Any]", checked_labels(wish.labels)),
+    )
+
+
+def timeouts_of(policy: Policy, wish: Wish) -> Timeouts:
+    """Return the times that a session gets.
+
+    Raises:
+        InvalidArgument: one is longer than allowed.
+    """
+    found: dict[str, float] = {}
+    for key in ("idle", "paused", "lifetime"):
+        value: float | None = getattr(wish, key)
+        longest: float = getattr(policy.longest, key)
+        if value is None:
+            found[key] = getattr(policy.timeouts, key)
+        elif value < 0 or (longest and not 0 < value <= longest):
+            bounds = f"be above 0 and at most {longest:g}" if longest else "not be negative"
+            raise InvalidArgument(f"{key}_seconds must {bounds}.")
+        else:
+            found[key] = value
+    return Timeouts(**found)
+
+
+async def state_of(
+    session_id: str,
+    owner: str,
+    state: Mapping[str, Any],
+    state_schema: Mapping[str, Any] | None,
+) -> StateRecord:
+    """Return the state that a session begins with.
+
+    Raises:
+        StateInvalid: it is too large, not JSON, or does not fit the schema.
+        InvalidArgument: the schema is none.
+    """
+    check(state)
+    value = copied(state)
+    if state_schema is not None:
+        shape = await new_shape(dict(state_schema), owner=owner)
+        await shape.check(value, size_of(value), owner=owner)
+    # Not validated by the record: it was, and the record would copy it once more.
+    return StateRecord.model_construct(
+        session_id=session_id, version=0, value=value, json_schema=copied(state_schema)
+    )
+
+
+def checked_name(name: str, what: str) -> str:
+    """Return a name as it may be stored, in Unicode's normal form C.
+
+    Raises:
+        InvalidArgument: it is empty, longer than 128 characters, has a slash or a control character, is `.` or `..`, or
+            looks like an id.
+    """
+    name = unicodedata.normalize("NFC", name)
+    if not _NAME.fullmatch(name) or name in (".", "..") or name.startswith(ID_PREFIX):
+        raise InvalidArgument(
+            f"{what} must have 1 to 128 characters without slashes or control characters, "
+            f"and not start with {ID_PREFIX!r}."
+        )
+    return name
+
+
+def checked_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return metadata as it may be stored.
+
+    Raises:
+        InvalidArgument: it is not JSON, or too large.
+    """
+    try:
+        size = size_of(metadata)
+    except ValueError as error:
+        raise InvalidArgument(f"metadata is not JSON: {error}.") from None
+    if size > METADATA_LIMIT:
+        raise InvalidArgument(f"metadata takes more than {METADATA_LIMIT} bytes.")
+    return metadata
+
+
+def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return labels as they may be stored: exactly as they are.
+
+    Raises:
+        InvalidArgument: one is empty, longer than 128 characters, has a control character, or is none of LABELS.
+    """
+    for name, value in labels.items():
+        if name not in LABELS:
+            raise InvalidArgument(f"{name:.50} is none of {', '.join(LABELS)}.")
+        label(name, value)
+    return dict(labels)
+
+
+__all__ = [
+    "Creation",
+    "Seed",
+    "Wish",
+    "checked_labels",
+    "checked_metadata",
+    "checked_name",
+    "new_id",
+    "new_record",
+]

@@ -1,0 +1,58 @@
+"""Pausing an idle session so that another one gets its live place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..lifecycle import Event
+from ..live.budget import Budget
+from ..live.directory import Directory
+from .changes import Changes
+
+
+class Eviction:
+    """Frees live places of one registry when its budget asks; it lives as long as the registry, whose `spawn` it uses.
+
+    `foreign` says that the place is for another principal: then a session leaves only when it can be saved.
+    """
+
+    def __init__(
+        self, directory: Directory, changes: Changes, budget: Budget, spawn: Callable[..., None]
+    ) -> None:
+        self._directory = directory
+        self._changes = changes
+        self._budget = budget
+        self._spawn = spawn
+
+    def start(self, session_id: str, foreign: bool) -> None:
+        """Pause a session in the background."""
+        self._spawn(self._evict, session_id, foreign)
+
+    def may_leave(self, session_id: str, foreign: bool) -> bool:
+        """Whether a session can be paused now without a loss that it must not have."""
+        session = self._directory.get(session_id)
+        if session is None:
+            return True
+        return session.busy is None and (session.saveable or not foreign)
+
+    async def _evict(self, session_id: str, foreign: bool) -> None:
+        session = self._directory.get(session_id)
+        paused = False
+        try:
+            paused = session is not None and await self._changes.pause(
+                session,
+                Event.PAUSE_REQUESTED,
+                cause="live_budget",
+                release=True,
+                saved_only=foreign,
+            )
+        finally:
+            if not paused:
+                able = session is not None and not session.in_flight and not session.gone.is_set()
+                self._budget.stays(session_id, idle=able)
+                if able and not self.may_leave(session_id, foreign):
+                    # It became busy just now, or could not be saved: another is asked, and it again when it can leave.
+                    self._budget.mark_idle(session_id)
+
+
+__all__ = ["Eviction"]

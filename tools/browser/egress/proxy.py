@@ -1,0 +1,191 @@
+"""The way out of every browser context: a proxy of this process that lets through what the context's policy allows.
+
+Each context has a port of its own, which tells it apart. Credentials would as well, but a site can have a browser forget
+them (Clear-Site-Data), and Playwright, given them, stops every request on its way and turns the browser's cache off. Where
+the system tells, nobody but the user of this process is served.
+
+Requests are decided one by one, so a redirect is judged as any request is; names are resolved here, and a connection is
+opened only to an address that was judged, so a name that changes its address gains nothing. What runs inside a tunnel is
+seen by its two ends only.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+import anyio
+from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
+
+from ....sessions.clock import Clock, SystemClock
+from .client import Client, Patience
+from .dialer import Dialer
+from .grant import Grant, GrantStatistics, Told
+from .lines import close
+from .peer import Peers
+from .policy import NetworkPolicy
+from .quota import Shares, affordable
+from .refusal import unreachable
+from .resolver import Resolver
+from .upstream import UpstreamProxy
+
+logger = logging.getLogger(__name__)
+
+_OUT_OF_FILES_SECONDS = 0.1
+
+
+class FilteringProxy:
+    """Listens for each grant on a loopback port of its own while entered; one serves a whole process.
+
+    Leaving it closes every port and ends every connection at once. Enter and leave it in the same task.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        resolver: Resolver | None = None,
+        connections: int | None = None,
+        connections_per_grant: int = 128,
+        connect_seconds: float = 30.0,
+        patience: Patience | None = None,
+        port: int | None = None,
+    ) -> None:
+        """`connections`: of all owners together; by default as many as the limit of open files leaves.
+
+        `port`: where this process serves its callers. No grant leads there on this machine, nor to a port of another grant.
+        """
+        self._clock = clock or SystemClock()
+        self._own = set(() if port is None else (port,))
+        self._dialer = Dialer(
+            resolver or Resolver(self._clock), seconds=connect_seconds, own=self._own
+        )
+        self._shares = Shares(affordable() if connections is None else connections)
+        self._per_grant = connections_per_grant
+        self._patience = patience or Patience()
+        self._grants: set[Grant] = set()
+        self._tasks: TaskGroup | None = None
+        self._peers: Peers | None = None
+        self._exit = AsyncExitStack()
+
+    @property
+    def connections(self) -> int:
+        """How many connections of browsers are open."""
+        return self._shares.open
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            self._peers = Peers()
+            stack.callback(self._peers.close)
+            self._tasks = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(self._tasks.cancel_scope.cancel)
+            self._exit = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._tasks = None
+        for grant in list(self._grants):
+            grant.free()
+        # Not told of an error of its user's, the task group does not wrap it.
+        await self._exit.aclose()
+
+    async def admit(
+        self,
+        policy: NetworkPolicy,
+        *,
+        on_refused: Told | None = None,
+        on_failed: Told | None = None,
+        upstream: UpstreamProxy | None = None,
+        owner: str = "",
+    ) -> Grant:
+        """Let a context out, by a port that is its own until the grant is freed.
+
+        `on_refused(host, reason)` is called for each request that the policy refuses, `on_failed` for each whose site
+        cannot be reached: for a tunnel a browser does not tell why. Connections are shared out among owners.
+
+        Raises:
+            OSError: there is no port left to listen on, or no file descriptor.
+            RuntimeError: the proxy is not entered.
+        """
+        self._entered()
+        bound = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        try:
+            # Meanwhile it may have been left.
+            tasks = self._entered()
+        except RuntimeError:
+            await bound.aclose()
+            raise
+        (listener,) = bound.listeners
+        assert isinstance(listener, SocketListener)
+        grant = Grant(
+            bound.extra(SocketAttribute.local_port),
+            policy,
+            owner=owner,
+            clock=self._clock,
+            connections=self._per_grant,
+            upstream=upstream,
+            on_refused=on_refused,
+            on_failed=on_failed,
+            on_freed=self._grants.discard,
+        )
+        self._grants.add(grant)
+        self._own.add(grant.port)
+        tasks.start_soon(self._accept, listener, grant, tasks)
+        return grant
+
+    async def _accept(self, listener: SocketListener, grant: Grant, tasks: TaskGroup) -> None:
+        async with listener:
+            with grant.listening:
+                while True:
+                    try:
+                        stream = await listener.accept()
+                    except OSError:
+                        # No file descriptors left, or the browser gave up: neither is the end.
+                        await anyio.sleep(_OUT_OF_FILES_SECONDS)
+                        continue
+                    full = self._shares.full(grant.owner)
+                    if full:
+                        grant.note(unreachable("a site", "too many connections are open"))
+                    if full or not self._is_ours(stream):
+                        await close(stream)
+                        continue
+                    self._shares.take(grant.owner)
+                    tasks.start_soon(self._serve, stream, grant)
+        self._own.discard(grant.port)
+
+    async def _serve(self, stream: SocketStream, grant: Grant) -> None:
+        client = Client(
+            stream,
+            grant,
+            dialer=self._dialer,
+            clock=self._clock,
+            patience=self._patience,
+        )
+        try:
+            await client.serve()
+        except Exception:
+            logger.exception("a connection of the filtering proxy failed")
+        finally:
+            self._shares.give_back(grant.owner)
+
+    def _entered(self) -> TaskGroup:
+        if self._tasks is None:
+            raise RuntimeError("the proxy is not listening")
+        return self._tasks
+
+    def _is_ours(self, stream: SocketStream) -> bool:
+        assert self._peers is not None
+        try:
+            return self._peers.are_ours(stream.extra(SocketAttribute.raw_socket))
+        except OSError:
+            return False
+
+
+__all__ = ["FilteringProxy", "Grant", "GrantStatistics", "Patience", "UpstreamProxy"]

@@ -1,0 +1,1 @@
+"""Recordings, traces, videos and mocked requests of a session."""

@@ -1,0 +1,190 @@
+"""The network as the pages of one session see it: offline, or with URLs that are answered here or asked otherwise."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from ....sessions.exact import well_formed
+from ..session.holds import Held
+from .glob import Glob
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Route
+
+LARGEST: Final = 100
+"""How many routes a session may have; each is asked about every request."""
+HELD: Final = "a mocked route"
+OFFLINE: Final = "the offline state"
+EVERYTHING: Final = re.compile("")
+UNDO_SECONDS: Final = 3.0
+
+_OURS: Final = ("cookie", "host", "content-length", "connection", "transfer-encoding", "upgrade")
+
+
+def is_ours(header: str) -> bool:
+    """Whether a request's header is the browser's and the proxy's business, not a caller's."""
+    name = header.lower()
+    return name in _OURS or name.startswith("proxy-")
+
+
+@dataclass(frozen=True, slots=True)
+class Mock:
+    """What happens to requests of one URL pattern. `headers` go to the page when it is answered here, else to the site."""
+
+    pattern: str
+    status: int | None = None
+    body: str | None = None
+    content_type: str | None = None
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    removed: tuple[str, ...] = ()
+
+    @property
+    def answers(self) -> bool:
+        return not (self.status is None and self.body is None and self.content_type is None)
+
+    def __str__(self) -> str:
+        facts = {
+            "status": self.status,
+            "body": self.body
+            if self.body is None or len(self.body) <= 100
+            else f"{self.body[:100]}...",
+            "contentType": self.content_type,
+            "addHeaders": json.dumps(self.headers, ensure_ascii=False) if self.headers else None,
+            "removeHeaders": ",".join(self.removed) or None,
+        }
+        said = ", ".join(f"{key}={value}" for key, value in facts.items() if value is not None)
+        return f"{self.pattern} ({said})"
+
+    async def handle(self, route: Route) -> None:
+        """Do with a request what is wanted; never raises when the page is gone."""
+        from playwright.async_api import Error
+
+        # The page may be gone before its request is answered.
+        with suppress(Error):
+            if self.answers:
+                await route.fulfill(
+                    status=self.status or 200,
+                    body=well_formed(self.body or ""),
+                    content_type=self.content_type,
+                    headers=self.headers,
+                )
+            else:
+                # Not continue_(), which would skip a route that refuses schemes.
+                await route.fallback(headers=await self._changed(route))
+
+    async def _changed(self, route: Route) -> dict[str, str]:
+        gone = {name.lower() for name in (*self.removed, *self.headers)}
+        known = await route.request.all_headers()
+        kept = {name: value for name, value in known.items() if name.lower() not in gone}
+        return kept | self.headers
+
+
+class Mocks:
+    """The routes of one context, in the order in which they were added; the last one that matches decides.
+
+    They end with the context: none is restored, so a session is not paused for a while after one was added.
+    """
+
+    def __init__(
+        self, context: BrowserContext, holds: set[str], *, spawn: Callable[..., None]
+    ) -> None:
+        self._context = context
+        self.held = Held(HELD, holds, spawn=spawn, expire=self._expire)
+        self._mocks: list[tuple[Mock, Glob, Callable[[Route], Awaitable[None]]]] = []
+
+    def __len__(self) -> int:
+        return len(self._mocks)
+
+    def __iter__(self) -> Iterator[Mock]:
+        return (mock for mock, *_ in self._mocks)
+
+    async def add(self, mock: Mock) -> None:
+        """Mock requests from now on.
+
+        Raises:
+            IndexError: there may be no more.
+            ValueError: the pattern is none.
+        """
+        if len(self._mocks) >= LARGEST:
+            raise IndexError(f"there may be at most {LARGEST} routes; remove one first")
+        glob = Glob(mock.pattern)
+
+        # Playwright notes its own things on the object of a bound method, which a frozen one refuses.
+        async def handle(route: Route) -> None:
+            await mock.handle(route)
+
+        try:
+            await self._context.route(glob, handle)
+        except BaseException:
+            # Who gives up waiting leaves one behind that nobody knows of.
+            with anyio.move_on_after(UNDO_SECONDS, shield=True), suppress(Exception):
+                await self._context.unroute(glob, handle)
+            raise
+        self._mocks.append((mock, glob, handle))
+        self.held.begin()
+
+    async def remove(self, pattern: str | None = None) -> int:
+        """Remove the routes of a pattern, or all, and return how many they were."""
+        gone = [entry for entry in self._mocks if pattern is None or entry[0].pattern == pattern]
+        for entry in gone:
+            await self._context.unroute(entry[1], entry[2])
+            self._mocks.remove(entry)
+        if not self._mocks:
+            self.held.end()
+        return len(gone)
+
+    def __str__(self) -> str:
+        return HELD if len(self) == 1 else f"{len(self)} mocked routes"
+
+    async def _expire(self) -> None:
+        # They stay, until the session is paused.
+        self.held.end()
+
+
+async def _fall_back(route: Route) -> None:
+    await route.fallback()
+
+
+class Offline:
+    """Whether a context is offline, which ends with it as mocked requests do."""
+
+    def __init__(
+        self, context: BrowserContext, holds: set[str], *, spawn: Callable[..., None]
+    ) -> None:
+        self._context = context
+        self.on = False
+        self.held = Held(OFFLINE, holds, spawn=spawn, expire=self._expire)
+
+    async def set(self, offline: bool) -> None:
+        """Go offline or online. Cancelled on the way to offline, it counts as offline, until it is set to online.
+
+        Raises:
+            playwright's Error: the context is gone.
+        """
+        was_on = self.on
+        if offline:
+            # Already now: who gives up waiting may leave it offline.
+            self.on = True
+            self.held.begin()
+        if offline and not was_on:
+            # With a route no page is served from the browser's cache.
+            await self._context.route(EVERYTHING, _fall_back)
+        await self._context.set_offline(offline)
+        if was_on and not offline:
+            await self._context.unroute(EVERYTHING, _fall_back)
+        if not offline:
+            self.on = False
+            self.held.end()
+
+    async def _expire(self) -> None:
+        self.held.end()
+
+
+__all__ = ["HELD", "LARGEST", "OFFLINE", "Mock", "Mocks", "Offline", "is_ours"]

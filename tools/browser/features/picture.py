@@ -1,0 +1,94 @@
+"""A picture of a session's current page, for whoever runs the server; no call of a caller's."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import anyio
+
+from ....sessions.errors import ServiceUnavailable
+from ..session.failures import in_words
+from ..tools.snapshot import clip_of
+
+if TYPE_CHECKING:
+    from ..session.session import BrowserSession
+    from ..session.tab import Tab
+
+PictureKind = Literal["png", "jpeg", "webp"]
+
+PICTURE_SECONDS: Final = 15.0
+FIRST_SECONDS: Final = 2.0
+"""How long the first try may take, and the page afterwards to arrive where it goes."""
+PICTURE_BYTES: Final = 20 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What a page looked like."""
+
+    data: bytes
+    url: str
+    title: str
+
+
+async def take_picture(
+    session: BrowserSession, *, kind: PictureKind = "png", full_page: bool = False
+) -> Picture:
+    """Take a picture of the current page, also while a call works in it. Opens no page and tells the caller nothing.
+
+    Raises:
+        ServiceUnavailable: there is no page, or it does not show itself in time.
+    """
+    from playwright.async_api import Error
+
+    tab = session.tabs.current
+    if tab is None or tab.crashed:
+        raise _refused("The session has no page open.", "Go to one first, with browser_navigate.")
+    if tab.modal_text is not None:
+        # A dialog holds up the page until it is answered.
+        raise _refused(f"The page waits: {tab.modal_text}.", "Answer it first.")
+    try:
+        with anyio.fail_after(PICTURE_SECONDS):
+            data = await _taken(tab, kind, full_page)
+            found = Picture(data, tab.page.url, await session.title(tab))
+    except TimeoutError:
+        raise _refused(
+            f"The page did not show itself within {PICTURE_SECONDS:g} seconds.", _LATER
+        ) from None
+    except Error as error:
+        raise _refused(f"No picture was taken: {in_words(error)}.", _LATER) from None
+    if len(found.data) > PICTURE_BYTES:
+        raise _refused("The picture is too large.", "Leave out the full page, or take a jpeg.")
+    return found
+
+
+_LATER: Final = "Try again in a moment."
+
+
+async def _taken(tab: Tab, kind: PictureKind, full_page: bool) -> bytes:
+    """Take it, once more when the page went elsewhere meanwhile: then the browser has none, or never answers."""
+    from playwright.async_api import Error
+
+    with suppress(Error), anyio.move_on_after(FIRST_SECONDS):
+        return await _once(tab, kind, full_page)
+    with suppress(Error):
+        await tab.page.wait_for_load_state(timeout=FIRST_SECONDS * 1000)
+    return await _once(tab, kind, full_page)
+
+
+async def _once(tab: Tab, kind: PictureKind, full_page: bool) -> bytes:
+    options: dict[str, Any] = {"type": kind, "timeout": PICTURE_SECONDS * 1000, "scale": "css"}
+    if kind == "jpeg":
+        options["quality"] = 90
+    if full_page:
+        options |= {"full_page": True, "clip": await clip_of(tab.page, "css")}
+    return await tab.page.screenshot(**options)
+
+
+def _refused(message: str, recovery: str) -> ServiceUnavailable:
+    return ServiceUnavailable(message, recovery=recovery)
+
+
+__all__ = ["PICTURE_BYTES", "Picture", "PictureKind", "take_picture"]

@@ -1,0 +1,124 @@
+"""The trace of one session: what happened in its browser, for Playwright's trace viewer."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.to_thread
+
+from ..session.failures import ToolFailed
+from ..session.files import Files, reason
+from ..session.holds import Held
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext
+
+
+STOP_SECONDS: Final = 3.0
+"""How long it may take to end a trace that nobody gets."""
+
+
+class Trace:
+    """The trace of a context, on or off. It ends with the context, and is lost then."""
+
+    def __init__(
+        self,
+        context: BrowserContext,
+        files: Files,
+        holds: set[str],
+        *,
+        spawn: Callable[..., None],
+        tell: Callable[[str], None],
+        scratch: Path | None,
+    ) -> None:
+        self._context = context
+        self._files = files
+        self._tell = tell
+        self._scratch = scratch
+        self._name = f"trace-{secrets.token_hex(8)}"
+        self.held = Held("a trace", holds, spawn=spawn, expire=self._expire)
+
+    async def start(self) -> None:
+        """Begin to trace.
+
+        Raises:
+            ToolFailed: it is on already.
+        """
+        if self.held.on:
+            raise ToolFailed("A trace is being recorded already; browser_stop_tracing ends it.")
+        try:
+            await self._context.tracing.start(name=self._name, screenshots=True, snapshots=True)
+        except BaseException:
+            await self._give_up()
+            await self._clear()
+            raise
+        self.held.begin()
+
+    async def stop(self, name: str = "trace.zip") -> tuple[str, int]:
+        """End the trace and return the name and the size of its file. Cancelled, it loses the trace, and that is told.
+
+        Raises:
+            ToolFailed: none is on, or it cannot be saved.
+        """
+        from playwright.async_api import Error
+
+        if not self.held.on:
+            raise ToolFailed("No trace is being recorded; browser_start_tracing begins one.")
+        self.held.end()
+        path: Path | None = None
+        try:
+            path = await self._files.path(name)
+            await self._context.tracing.stop(path=path)
+            return path.name, await self._files.admit(path)
+        except BaseException as error:
+            await self._give_up(path)
+            if isinstance(error, Error | OSError):
+                raise ToolFailed(f"The trace is lost: {reason(error)}.") from None
+            self._tell("The trace is lost: the call that ended it was given up.")
+            raise
+        finally:
+            await self._clear()
+
+    async def _give_up(self, path: Path | None = None) -> None:
+        """End it whether it is on or not, without a file: nobody else knows that it may be on."""
+        with anyio.move_on_after(STOP_SECONDS, shield=True):
+            with suppress(Exception):
+                await self._context.tracing.stop()
+            if path is not None:
+                await self._files.drop(path)
+
+    async def _clear(self) -> None:
+        if self._scratch is not None:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(_clear_folder, self._scratch, self._name)
+
+    async def _expire(self) -> None:
+        try:
+            name, _ = await self.stop()
+            what = self._files.address(name)
+        except ToolFailed as error:
+            what = str(error)
+        self._tell(f"The trace ended by itself after {self.held.seconds:g} seconds: {what}")
+
+
+def _clear_folder(scratch: Path, name: str) -> None:
+    """Remove what a trace was packed from, which Playwright leaves in the folder of the browser: it may hold secrets."""
+    for folder in {path.parent for path in scratch.glob(f"*/{name}*")}:
+        _unlink(folder.glob(f"{name}*"))
+        # What pages loaded is shared with other traces of the browser.
+        if not any(folder.glob("*.trace")):
+            _unlink((folder / "resources").glob("*"))
+
+
+def _unlink(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with suppress(OSError):
+            path.unlink()
+
+
+__all__ = ["Trace"]

@@ -1,0 +1,163 @@
+"""The videos of one session: one of each page that is open while they are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from ..session.failures import ToolFailed
+from ..session.files import Files, reason
+from ..session.holds import Held
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Page
+
+BEGIN_SECONDS: Final = 10.0
+STOP_SECONDS: Final = 30.0
+CURSOR_MILLISECONDS: Final = 800
+"""How long an animated mouse travels to what is clicked."""
+
+
+class Films:
+    """The videos of a context, on or off. They end with the context, and are lost then."""
+
+    def __init__(
+        self,
+        context: BrowserContext,
+        files: Files,
+        holds: set[str],
+        *,
+        spawn: Callable[..., None],
+        tell: Callable[[str], None],
+        hidden: Callable[[Page], bool],
+    ) -> None:
+        self._context = context
+        self._hidden = hidden
+        self._files = files
+        self._spawn = spawn
+        self._tell = tell
+        self._name = ""
+        self._options: dict[str, Any] = {}
+        self._cursor = False
+        self._running: dict[Page, Path] = {}
+        self._saved: list[tuple[str, int]] = []
+        self._turn = anyio.Lock()
+        """Held while a video begins or ends: one that is ended before it has begun would go on."""
+        self.held = Held("a video", holds, spawn=spawn, expire=self._expire)
+
+    async def start(self, name: str, *, cursor: bool = False, **options: Any) -> None:
+        """Begin to record every page there is, and those that open later.
+
+        Raises:
+            ToolFailed: videos are being recorded already, or none can be.
+        """
+        if self.held.on:
+            raise ToolFailed("A video is being recorded already; browser_stop_video ends it.")
+        self._name, self._cursor, self._options = name, cursor, options
+        self._saved = []
+        self.held.begin()
+        try:
+            for page in self._context.pages:
+                if not self._hidden(page):
+                    await self._film(page)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self.stop()
+            raise
+        self._context.on("page", self._opened)
+
+    def _opened(self, page: Page) -> None:
+        if not self._hidden(page):
+            self._spawn(self._film, page)
+
+    async def _film(self, page: Page) -> None:
+        async with self._turn:
+            if self.held.on and page not in self._running:
+                await self._begin(page)
+
+    async def _begin(self, page: Page) -> None:
+        from playwright.async_api import Error
+
+        try:
+            path = await self._files.path(self._name)
+        except OSError as error:
+            raise ToolFailed(f"There is no video: {_why(error)}") from None
+        try:
+            with anyio.fail_after(BEGIN_SECONDS):
+                await page.screencast.start(path=path, **self._options)
+                if self._cursor:
+                    await page.screencast.show_actions(
+                        cursor="pointer",
+                        duration=CURSOR_MILLISECONDS,
+                        style={"title": "display: none"},
+                    )
+        except (Error, TimeoutError) as error:
+            await self._files.drop(path)
+            # It takes itself for started also when it is not.
+            with suppress(Error), anyio.move_on_after(STOP_SECONDS):
+                await page.screencast.stop()
+            raise ToolFailed(_why(error)) from None
+        self._running[page] = path
+
+    async def stop(self) -> list[tuple[str, int]]:
+        """End all videos and return the names and sizes of their files; those of pages that closed by themselves are lost.
+
+        Returns none when none is on. Who gives up waiting ends them all the same.
+        """
+        self.held.end()
+        self._context.remove_listener("page", self._opened)
+        with anyio.CancelScope(shield=True):
+            async with self._turn:
+                for page in list(self._running):
+                    await self._end(page)
+        found, self._saved = self._saved, []
+        return found
+
+    async def stop_of(self, page: Page) -> None:
+        """End the video of one page, before it closes; its file is returned with the others."""
+        if self.held.on:
+            async with self._turn:
+                await self._end(page)
+
+    async def _end(self, page: Page) -> None:
+        from playwright.async_api import Error
+
+        path = self._running.pop(page, None)
+        if path is None:
+            return
+        try:
+            with anyio.fail_after(STOP_SECONDS):
+                await page.screencast.stop()
+                if self._cursor:
+                    await page.screencast.hide_actions()
+            self._saved.append((path.name, await self._files.admit(path)))
+        except (Error, OSError) as error:
+            await self._files.drop(path)
+            self._tell(f"The video {path.name} is lost: {_why(error)}")
+
+    def lose(self) -> None:
+        """Remove what was begun of the videos that end with the context, which nobody could play."""
+        for path in self._running.values():
+            path.unlink(missing_ok=True)
+        self._running.clear()
+
+    async def _expire(self) -> None:
+        names = [self._files.address(name) for name, _ in await self.stop()]
+        self._tell(
+            f"The video ended by itself after {self.held.seconds:g} seconds: {', '.join(names)}"
+        )
+
+
+def _why(error: BaseException) -> str:
+    if "ffmpeg" in str(error):
+        return "Videos need Playwright's ffmpeg, which is missing; `playwright install ffmpeg` installs it."
+    if isinstance(error, TimeoutError):
+        return "its page does not answer."
+    return f"{reason(error)}." if isinstance(error, OSError) else reason(error)
+
+
+__all__ = ["Films"]

@@ -1,0 +1,1 @@
+"""Browser processes and their drivers: finding, installing, starting and ending them."""

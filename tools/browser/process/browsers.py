@@ -1,0 +1,98 @@
+"""The browser that one configuration means, installed in the background when there is none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+
+from ....sessions.errors import ServiceUnavailable
+from ..config import BrowserConfig
+from .executables import Machine
+from .find import Found, NoBrowser, find_browser
+from .install import Say, install_browser, may_install, say_on_stderr
+
+RETRY_SECONDS: Final = 300.0
+"""How long the error of a failed installation answers before the next one may begin."""
+
+
+class BrowserComing(ServiceUnavailable):
+    """Raised when a browser is being installed and takes longer than the caller waits."""
+
+    recovery = "Call again in a minute: a browser is being installed."
+
+
+class Browsers:
+    """The browser of one configuration: found each time, installed once when there is none.
+
+    The installation is given to `spawn`, because it takes longer than callers wait: it goes on when they stop waiting.
+    After a failure the same error answers for RETRY_SECONDS of `clock`, so that not every call starts another download.
+    """
+
+    def __init__(
+        self,
+        config: BrowserConfig,
+        spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], object],
+        *,
+        say: Say = say_on_stderr,
+        machine: Machine | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._spawn = spawn
+        self._say = say
+        self._machine = machine or Machine()
+        self._clock = clock
+        self._installing: anyio.Event | None = None
+        self._failure: tuple[float, NoBrowser] | None = None
+
+    async def get(self, *, patience: float) -> Found:
+        """Return a browser that can be started.
+
+        Raises:
+            NoBrowser: there is none, and none could be installed, or it was not allowed.
+            BrowserComing: it is still being installed after `patience` seconds.
+        """
+        try:
+            return await self._find()
+        except NoBrowser:
+            if not may_install(self._config, self._machine):
+                raise
+        installing = self._installing or self._begin()
+        with anyio.move_on_after(patience):
+            await installing.wait()
+        if not installing.is_set():
+            raise BrowserComing("A browser is being installed.", retry_after=60.0)
+        self._raise_recent()
+        return await self._find()
+
+    async def _find(self) -> Found:
+        # It reads folders, which may block.
+        return await anyio.to_thread.run_sync(find_browser, self._config, self._machine)
+
+    def _begin(self) -> anyio.Event:
+        self._raise_recent()
+        self._installing = installing = anyio.Event()
+        self._spawn(partial(self._install, installing))
+        return installing
+
+    def _raise_recent(self) -> None:
+        if self._failure is not None and self._clock() < self._failure[0]:
+            raise NoBrowser(self._failure[1].message)
+
+    async def _install(self, over: anyio.Event) -> None:
+        try:
+            await install_browser(self._say, config=self._config, machine=self._machine)
+            self._failure = None
+        except NoBrowser as error:
+            self._failure = (self._clock() + RETRY_SECONDS, error)
+        finally:
+            self._installing = None
+            over.set()
+
+
+__all__ = ["BrowserComing", "Browsers"]

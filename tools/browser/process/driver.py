@@ -1,0 +1,253 @@
+"""The Playwright driver: the node process that starts browsers and speaks to them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import anyio
+
+from ....sessions.errors import ServiceUnavailable
+from ...processes import procfs
+from ...processes.launch import find_setpriv
+from ...processes.ledger import Ledger
+from .scratch import Scratch
+from .sdk import Input, received
+
+if TYPE_CHECKING:
+    from playwright.async_api import Playwright
+
+logger = logging.getLogger("statehold.browser")
+
+CONTEXTS: Final = 2000
+"""A driver keeps a little of every context: after so many, new sessions get a fresh one with a fresh browser."""
+START_SECONDS: Final = 20.0
+CHECK_SECONDS: Final = 10.0
+"""How long it may take to answer before it counts as hung; on a machine that is too busy all take long."""
+STOP_SECONDS: Final = 3.0
+
+RECOVERY: Final = "Ask whoever runs the server: `statehold doctor` tries the browser, and the log has what it said."
+
+LEAN: Final = ("--max-semi-space-size=4",)
+"""MiB for new objects, instead of 16 or more: some 50 MiB less of memory, and no slower."""
+
+OPENER: Final = "xdg-open"
+"""What Chromium starts on Linux when a link with mailto: is clicked, without asking anybody."""
+NOTHING: Final = "/bin/false"
+
+BYPASSES: Final = (
+    "PLAYWRIGHT_DISABLE_FORCED_CHROMIUM_PROXIED_LOOPBACK",
+    "PLAYWRIGHT_PROXY_BYPASS_FOR_TESTING",
+)
+"""Variables that let pages past the proxy."""
+
+
+class Driver:
+    """A running driver. It lives until aclose(), or until its process ends, which sets `exited`.
+
+    Playwright raises no event when the driver dies, so it is watched here. Its children are the browsers: they end with
+    it. On Linux the kernel kills it when we die, even when it hangs.
+    """
+
+    def __init__(self, folder: Path, ledger: Ledger | None) -> None:
+        self._folder = folder
+        self._scratch: Scratch | None = None
+        self.exited = anyio.Event()
+        self.contexts = 0
+        """How many contexts were made with it; it grows with them, so it is replaced after many."""
+        self.browsers = 0
+        """How many browsers run under it or are being started."""
+        self._ledger = ledger
+        self._mark = ledger.mark() if ledger is not None else f"none:{os.getpid()}-{id(self)}"
+        self._process: asyncio.subprocess.Process | None = None
+        self._client: Any = None
+        self._playwright: Playwright | None = None
+
+    def __repr__(self) -> str:
+        return f"<Driver pid={self.pid} contexts={self.contexts}>"
+
+    @property
+    def worn(self) -> bool:
+        """Whether it is to take no more sessions, because it had so many."""
+        return self.contexts >= CONTEXTS
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, None before there is one."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def folder(self) -> Path | None:
+        """Where it and its browsers put what is of no use after them."""
+        return None if self._scratch is None else self._scratch.path
+
+    @property
+    def playwright(self) -> Playwright:
+        """What browsers are started with. Of no use any more when `exited` is set."""
+        assert self._playwright is not None, "the driver was never started"
+        return self._playwright
+
+    @classmethod
+    async def start(cls, folder: Path, ledger: Ledger | None = None) -> Driver:
+        """Start one. Its temporary files and those of its browsers are in a folder of its own, if possible below `folder`.
+
+        Raises:
+            ServiceUnavailable: it does not start.
+        """
+        driver = cls(folder, ledger)
+        try:
+            with anyio.fail_after(START_SECONDS):
+                with anyio.CancelScope(shield=True):
+                    await driver._spawn()
+                # Not before, because it takes as long as the driver to start, and not on the loop.
+                await anyio.to_thread.run_sync(import_module, "playwright.async_api")
+                await driver._connect()
+        except BaseException as error:
+            with anyio.CancelScope(shield=True):
+                await driver.aclose()
+            if not _of_driver(error):
+                raise
+            raise ServiceUnavailable(
+                f"The Playwright driver did not start: {driver._why(error)}.", recovery=RECOVERY
+            ) from error
+        return driver
+
+    def _why(self, error: BaseException) -> str:
+        """Return why it did not start, when it was closed after that."""
+        if isinstance(error, OSError) and error.strerror:
+            return error.strerror
+        code = None if self._process is None else self._process.returncode
+        if type(error) is Exception and code is not None and code >= 0:
+            return f"its process ended with exit code {code}"
+        return str(error) or f"no answer within {START_SECONDS:g} seconds"
+
+    async def _connect(self) -> None:
+        """Speak to the process that was spawned, as Playwright does to one that it starts itself."""
+        from playwright._impl.out_of_process import PlaywrightClient
+        from playwright.async_api import Playwright
+
+        client: Any = PlaywrightClient()
+        self._client = client
+        transport = client._transport
+        closed: asyncio.Future[None] = client._close_promise
+
+        async def connect() -> None:
+            transport._stopped_future = asyncio.get_running_loop().create_future()
+            transport._proc = self._process
+            stdin = cast("asyncio.subprocess.Process", self._process).stdin
+            transport._output = Input(cast("asyncio.StreamWriter", stdin))
+
+        transport.connect = connect
+        transport.deserialize_message = received
+        # Read, so that asyncio does not report as forgotten what `exited` says.
+        failed: asyncio.Future[None] = transport.on_error_future
+        starting: asyncio.Future[Any] = client._playwright
+        for future in (failed, starting):
+            future.add_done_callback(lambda future: future.cancelled() or future.exception())
+        closed.add_done_callback(self._over)
+        # Cancelled it would leave a task of its own behind, which fails when the driver ends and whose error nobody reads.
+        self._playwright = Playwright(await asyncio.shield(starting))
+
+    async def _spawn(self) -> None:
+        from playwright._impl._driver import (
+            compute_driver_executable,
+            get_driver_env,  # pyright: ignore[reportUnknownVariableType]
+        )
+
+        node, program = compute_driver_executable()
+        setpriv = find_setpriv() if procfs.LINUX else None
+        prefix = [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
+        environment = _without_ours(cast("dict[str, str]", get_driver_env()))
+        self._scratch = await anyio.to_thread.run_sync(Scratch.make, self._folder)
+        environment |= {"TMPDIR": str(self._scratch.path), procfs.MARK: self._mark}
+        if procfs.LINUX:
+            environment["PATH"] = _without_opener(self._scratch.path, environment.get("PATH"))
+        self._process = await asyncio.create_subprocess_exec(
+            *prefix,
+            node,
+            *LEAN,
+            program,
+            "run-driver",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=32768,
+            env=environment,
+            start_new_session=True,
+        )
+        if self._ledger is not None:
+            self._ledger.add(self._process.pid, self._mark, "browser")
+
+    def _over(self, _: object) -> None:
+        self.exited.set()
+
+    async def check(self) -> bool:
+        """Kill it when it no longer answers. Returns whether it does."""
+        if self.exited.is_set():
+            return False
+        with suppress(Exception), anyio.move_on_after(CHECK_SECONDS):
+            # It answers this alone.
+            await (await self.playwright.request.new_context()).dispose()
+            return True
+        if not self.exited.is_set():
+            logger.warning("a Playwright driver hangs and is killed")
+            self.kill()
+        return False
+
+    def kill(self) -> None:
+        """Kill it and with it its browsers; for a driver that no longer answers."""
+        if self._process is not None and self._process.returncode is None:
+            procfs.signal_group(self._process.pid, signal.SIGKILL)
+
+    async def aclose(self) -> None:
+        """Stop it and its browsers within a bound. May be called twice."""
+        process = self._process
+        with anyio.move_on_after(STOP_SECONDS, shield=True), suppress(Exception):
+            if self._client is not None and not self.exited.is_set() and process is not None:
+                await self._client.stop()
+        self.kill()
+        if process is not None:
+            with anyio.move_on_after(STOP_SECONDS, shield=True):
+                await process.wait()
+                await anyio.to_thread.run_sync(procfs.kill_marked, [self._mark])
+            if self._ledger is not None and process.returncode is not None:
+                self._ledger.remove(process.pid)
+        if self._scratch is not None:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._scratch.remove)
+
+
+def _of_driver(error: BaseException) -> bool:
+    from playwright._impl._errors import Error
+
+    # Playwright says by an Exception without a class of its own that the process ended.
+    return isinstance(error, Error | OSError | TimeoutError) or type(error) is Exception
+
+
+def _without_ours(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what a driver and its browsers get of our environment: nothing of ours, and nothing that opens a way out.
+
+    What the configuration takes from other variables, by `${NAME}`, stays among it.
+    """
+    return {
+        key: value
+        for key, value in environment.items()
+        if not key.upper().startswith("STATEHOLD_") and key.upper() not in BYPASSES
+    }
+
+
+def _without_opener(folder: Path, path: str | None) -> str:
+    """Return a search path on which what opens links on the machine is hidden behind what does nothing."""
+    programs = folder / "programs"
+    programs.mkdir()
+    (programs / OPENER).symlink_to(NOTHING)
+    return f"{programs}{os.pathsep}{path or os.defpath}"
+
+
+__all__ = ["Driver"]

@@ -1,0 +1,207 @@
+"""Which browser to start, and how. Looks at files only: it starts nothing, and takes some milliseconds at most."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from ....sessions.errors import ServiceUnavailable
+from ..config import BrowserConfig
+from .executables import Machine, browsers, is_program, playwright_build, playwright_version, shells
+from .flags import joined, slim
+from .sandbox import sandbox
+
+Kind = Literal["shell", "chromium", "chrome", "edge", "playwright"]
+
+INSTALL_COMMAND: Final = "statehold doctor --install"
+"""The command that installs a missing browser."""
+
+OWN_CHANNELS: Final = {"chromium": False, "chromium-headless-shell": True}
+"""Playwright's names of its own builds, and whether they are headless shells."""
+_VERSION: Final = re.compile(r"\d+(?:\.\d+){1,3}")
+_VERSION_SECONDS: Final = 15.0
+
+
+class NoBrowser(ServiceUnavailable):
+    """Raised when there is no browser to start. The message says what to do; trying again does not help."""
+
+    retryable = False
+    recovery = (
+        "Ask whoever runs the server to install the browser, with `statehold doctor --install`."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A browser that can be started."""
+
+    path: str | None
+    channel: str | None
+    """Playwright's name of it, where Playwright knows its place and we do not."""
+    kind: Kind
+    shell: bool = False
+    """Whether it is a headless shell: smaller, and without windows."""
+    version: str | None = None
+    """Where it is known without starting it; see read_version()."""
+    flags: tuple[str, ...] = ()
+
+
+def find_browser(config: BrowserConfig, machine: Machine | None = None) -> Found:
+    """Return the configured browser, else the first of those that are there.
+
+    Raises:
+        NoBrowser: there is none, or not the configured one, or no display for its window.
+    """
+    machine = machine or Machine()
+    if not config.headless and not machine.display:
+        raise NoBrowser(
+            "A browser window needs a display, and there is none: set `headless` to true, or start the server in one "
+            "(DISPLAY), for example with xvfb-run."
+        )
+    if config.executable is not None:
+        found = _configured(config.executable, machine)
+    elif config.channel is not None:
+        found = _of_channel(config.channel, machine)
+    else:
+        found = next(_all(machine, headless=config.headless), None)
+        if found is None:
+            raise NoBrowser(f"No browser was found: {remedy(machine, config.headless)}.")
+    if found.shell and not config.headless:
+        raise NoBrowser(
+            "The configured browser is a headless shell, which has no windows: set `headless` to true, or name another."
+        )
+    return found
+
+
+def _configured(executable: str, machine: Machine) -> Found:
+    path = Path(executable).expanduser()
+    program = path if is_program(path) else machine.which(executable)
+    if program is None:
+        raise NoBrowser(
+            "The browser that `executable` names is not there, or may not be run: correct it, or leave it out."
+        )
+    return _program(program)
+
+
+def _of_channel(channel: str, machine: Machine) -> Found:
+    if channel in OWN_CHANNELS:
+        found = _own(machine, shell=OWN_CHANNELS[channel])
+        if found is None:
+            told = remedy(machine, OWN_CHANNELS[channel], own=True)
+            raise NoBrowser(f"The browser of `channel` is not there: {told}.")
+        return found
+    kind: Kind = "edge" if channel.startswith("msedge") else "chrome"
+    return Found(None, channel, kind, flags=slim())
+
+
+def _all(machine: Machine, *, headless: bool) -> Iterator[Found]:
+    if headless:
+        yield from map(_program, shells(machine))
+    for shell in (True, False) if headless else (False,):
+        own = _own(machine, shell=shell)
+        if own is not None:
+            yield own
+    yield from map(_program, browsers(machine))
+
+
+def _own(machine: Machine, *, shell: bool) -> Found | None:
+    path = playwright_build(machine, shell=shell)
+    if path is None:
+        return None
+    version = playwright_version(shell=shell)
+    flags = () if shell else slim()
+    return Found(str(path), None, "playwright", shell=shell, version=version, flags=flags)
+
+
+def _program(path: Path) -> Found:
+    kind = _kind(path.name.lower())
+    shell = kind == "shell"
+    return Found(str(path), None, kind, shell=shell, flags=() if shell else slim())
+
+
+def _kind(name: str) -> Kind:
+    if "headless" in name:
+        return "shell"
+    if "edge" in name:
+        return "edge"
+    return "chrome" if "chrome" in name else "chromium"
+
+
+def launch_options(
+    found: Found, config: BrowserConfig, machine: Machine | None = None
+) -> dict[str, Any]:
+    """Return the arguments of Playwright's `chromium.launch()` for a browser that was found."""
+    machine = machine or Machine()
+    program = None if found.path is None else Path(found.path)
+    options: dict[str, Any] = {
+        "executable_path": found.path,
+        "channel": found.channel,
+        "headless": config.headless,
+        "chromium_sandbox": sandbox(machine, program).on,
+        "args": joined(*found.flags, *config.args),
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def advice(machine: Machine, headless: bool, *, own: bool = False) -> str:
+    """Return the command that installs a browser by hand. `own`: Playwright's, and no other."""
+    if is_debian(machine) and not own:
+        return f"apt-get install {debian_package(headless)}"
+    return f"python -m playwright install {'--only-shell' if headless else '--no-shell'} chromium"
+
+
+def remedy(machine: Machine, headless: bool, *, own: bool = False) -> str:
+    """Say how to install a browser: with consent by `doctor --install`, or by hand."""
+    return f"run `{INSTALL_COMMAND}`, or `{advice(machine, headless, own=own)}`"
+
+
+def is_debian(machine: Machine) -> bool:
+    """Whether the system's own package manager has a Chromium that is none of snap's."""
+    try:
+        lines = (machine.top / "etc/os-release").read_text().split()
+    except OSError:
+        return False
+    return bool({"ID=debian", 'ID="debian"'} & set(lines)) and machine.which("apt-get") is not None
+
+
+def debian_package(headless: bool) -> str:
+    """Return the name of Debian's package of the browser that is wanted."""
+    return "chromium-headless-shell" if headless else "chromium"
+
+
+def read_version(found: Found) -> str | None:
+    """Ask a browser for its version, None when it does not say. Starts it for some 100 ms; blocks."""
+    if found.version is not None or found.path is None:
+        return found.version
+    if found.path.endswith(".exe"):  # opens a window there instead
+        return None
+    try:
+        told = subprocess.run(
+            [found.path, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_VERSION_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    version = _VERSION.search(told.stdout.decode(errors="replace"))
+    return version[0] if version else None
+
+
+__all__ = [
+    "OWN_CHANNELS",
+    "Found",
+    "Kind",
+    "NoBrowser",
+    "advice",
+    "debian_package",
+    "find_browser",
+    "is_debian",
+    "launch_options",
+    "read_version",
+]

@@ -1,0 +1,203 @@
+"""Putting a browser in place where there is none: with the system's packages, else from Playwright."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from ...processes import procfs
+from ..config import BrowserConfig
+from .executables import Machine
+from .find import OWN_CHANNELS, Found, NoBrowser, advice, debian_package, find_browser, is_debian
+
+logger = logging.getLogger("statehold.browser")
+
+Say = Callable[[str], None]
+
+INSTALL_SECONDS: Final = 600.0
+_POLL_SECONDS: Final = 0.2
+_KEPT_BYTES: Final = 4000
+
+
+def say_on_stderr(line: str) -> None:
+    """Tell whoever started us: stdout may be the protocol's."""
+    sys.stderr.write(f"statehold: {line}\n")
+    sys.stderr.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to install a browser: commands, one after the other."""
+
+    name: str
+    commands: tuple[tuple[str, ...], ...]
+
+
+def ways(config: BrowserConfig, machine: Machine) -> list[Way]:
+    """Return what may be tried, best first."""
+    found: list[Way] = []
+    if machine.root and is_debian(machine) and config.channel is None:
+        package = debian_package(config.headless)
+        install = ("apt-get", "install", "-q", "-y", "--no-install-recommends", package)
+        found.append(Way(f"{package} with apt-get", (("apt-get", "update", "-q"), install)))
+    shell = OWN_CHANNELS.get(config.channel or "", config.headless)
+    # Only root may install the libraries that it needs, and only where Playwright knows their packages.
+    libraries = ["--with-deps"] if machine.root and machine.which("apt-get") else []
+    which = "--only-shell" if shell else "--no-shell"
+    playwright = (sys.executable, "-m", "playwright", "install", *libraries, which, "chromium")
+    name = "Playwright's headless shell" if shell else "Playwright's Chromium"
+    found.append(Way(f"{name} with playwright install", (playwright,)))
+    return found
+
+
+async def install_browser(
+    say: Say = say_on_stderr,
+    *,
+    config: BrowserConfig | None = None,
+    machine: Machine | None = None,
+    timeout: float = INSTALL_SECONDS,
+) -> Found:
+    """Install a browser and return it; when another process just did, return that one.
+
+    One process at a time does it. When cancelled, what it started is killed.
+
+    Raises:
+        NoBrowser: nothing worked within `timeout` seconds; the message names the command to run by hand.
+    """
+    config = config or BrowserConfig()
+    machine = machine or Machine()
+    with anyio.move_on_after(timeout):
+        async with _alone(machine):
+            try:
+                return find_browser(config, machine)
+            except NoBrowser:
+                pass
+            for way in ways(config, machine):
+                say(f"no browser was found; installing {way.name}, which takes a minute ...")
+                began = time.monotonic()
+                failure = await _follow(way, machine)
+                if failure is None:
+                    try:
+                        found = find_browser(config, machine)
+                    except NoBrowser:
+                        failure = "the browser is not where it should be after that"
+                    else:
+                        say(f"installed {way.name} in {time.monotonic() - began:.0f} s")
+                        return found
+                logger.error("installing %s failed: %s", way.name, failure)
+                say(f"installing {way.name} failed: {failure}")
+    command = _advice(config, machine)
+    raise NoBrowser(f"No browser was found, and installing one failed: run `{command}`.")
+
+
+def may_install(config: BrowserConfig, machine: Machine) -> bool:
+    """Whether a missing browser is installed without asking: the configuration consents, and it can be installed."""
+    return config.install and can_install(config, machine)
+
+
+def can_install(config: BrowserConfig, machine: Machine) -> bool:
+    """Whether a missing browser can be installed: none that is named, and none that would not start either."""
+    if config.executable is not None:
+        return False
+    if config.channel is not None and config.channel not in OWN_CHANNELS:
+        return False
+    shell = OWN_CHANNELS.get(config.channel or "", False)
+    return config.headless or (machine.display and not shell)
+
+
+def command_by_hand(config: BrowserConfig, machine: Machine) -> str:
+    """Return what to run on this machine to install a browser, for whoever runs the server."""
+    program, *rest = shlex.split(_advice(config, machine))
+    return shlex.join([sys.executable if program == "python" else program, *rest])
+
+
+def _advice(config: BrowserConfig, machine: Machine) -> str:
+    own = config.channel is not None
+    shell = OWN_CHANNELS.get(config.channel or "", config.headless)
+    return advice(machine, shell, own=own)
+
+
+async def _follow(way: Way, machine: Machine) -> str | None:
+    """Run the commands of a way. Returns what went wrong."""
+    for command in way.commands:
+        failure = await _run(command, machine)
+        if failure is not None:
+            return f"{shlex.join((os.path.basename(command[0]), *command[1:]))}: {failure}"
+    return None
+
+
+async def _run(command: Sequence[str], machine: Machine) -> str | None:
+    program = machine.which(command[0])
+    if program is None:
+        return "there is no such program"
+    environment = {**machine.env, "DEBIAN_FRONTEND": "noninteractive"}
+    process = await anyio.open_process(
+        [str(program), *command[1:]],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,
+    )
+    said = bytearray()
+    async with process:
+        assert process.stdout is not None
+        try:
+            async for part in process.stdout:
+                said += part
+                del said[:-_KEPT_BYTES]
+            status = await process.wait()
+        finally:
+            # Also what it started: a package manager left alone would hold its lock.
+            if process.returncode is None:
+                procfs.signal_group(process.pid, signal.SIGKILL)
+    if status == 0:
+        return None
+    lines = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
+    logger.error("%s", "\n".join(lines))
+    return lines[-1][:200] if lines else f"exit code {status}"
+
+
+@asynccontextmanager
+async def _alone(machine: Machine) -> AsyncGenerator[None]:
+    """Wait until no other process of this user installs a browser."""
+    import fcntl
+
+    name = f"statehold-install-{os.geteuid()}.lock"
+    folder = machine.env.get("TMPDIR") or tempfile.gettempdir()
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(os.path.join(folder, name), flags, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await anyio.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        os.close(handle)
+
+
+__all__ = [
+    "Say",
+    "Way",
+    "can_install",
+    "command_by_hand",
+    "install_browser",
+    "may_install",
+    "say_on_stderr",
+    "ways",
+]

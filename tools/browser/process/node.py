@@ -1,0 +1,126 @@
+"""What is run by the node that comes with Playwright, in a process of its own that ends with the call.
+
+Regular expressions of callers: they are JavaScript's, and one that never ends must not hold up anybody else. And code that
+callers bring along where the configuration lets them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+import anyio
+
+from ..session.failures import ToolFailed
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Page
+
+MATCH_SECONDS: Final = 2.0
+
+_binding: WeakKeyDictionary[Browser, anyio.Lock] = WeakKeyDictionary()
+
+_MATCH: Final = """
+const [pattern, flags, lines] = JSON.parse(require("fs").readFileSync(0, "utf8"));
+let found;
+try { found = new RegExp(pattern, flags.replace(/[gy]/g, "")); }
+catch (error) { console.log(JSON.stringify({error: error.message})); process.exit(0); }
+console.log(JSON.stringify({found: lines.flatMap((line, n) => found.test(line) ? [n] : [])}));
+"""
+
+_RUN: Final = """
+const {package, endpoint, guid, code} = JSON.parse(require("fs").readFileSync(0, "utf8"));
+const say = found => require("fs").writeSync(1, "\\n" + JSON.stringify(found) + "\\n");
+try { new (require("vm").Script)("(" + code + ")"); }
+catch (error) { say({error: error.message}); process.exit(0); }
+(async () => {
+  const browser = await require(package).chromium.connect(endpoint);
+  try {
+    const page = browser.contexts().flatMap(c => c.pages()).find(p => p._guid === guid);
+    if (!page) throw new Error("the page is gone");
+    const value = await (0, eval)("(" + code + ")")(page);
+    say({value: value === undefined ? "" : JSON.stringify(value, null, 2)});
+  } catch (error) { say({error: String(error && error.message || error)}); }
+  process.exit(0);
+})();
+"""
+
+
+async def matching(pattern: str, flags: str, lines: list[str]) -> list[int]:
+    """Return the places of the lines that a regular expression of JavaScript matches.
+
+    Raises:
+        ToolFailed: it is none, or takes too long.
+    """
+    found = await _node(_MATCH, [pattern, flags, lines], MATCH_SECONDS)
+    if found is None:
+        raise ToolFailed(f"/{pattern}/ takes too long; write a simpler one.")
+    if "error" in found:
+        raise ToolFailed(f"/{pattern}/ is no regular expression: {found['error']}")
+    return found["found"]
+
+
+async def run_code(page: Page, code: str, *, seconds: float) -> str:
+    """Run a function of Playwright's JavaScript on a page, and return its value as JSON, empty when it has none.
+
+    Raises:
+        ToolFailed: it failed, or did not end in time; then it is killed.
+    """
+    browser = page.context.browser
+    if browser is None:
+        raise ToolFailed("Code cannot be run in a browser elsewhere.")
+    # A browser is bound once at a time, and its sessions share it.
+    async with _binding.setdefault(browser, anyio.Lock()):
+        # Its address ends in a secret; the path of a socket would be too long for a deep data folder.
+        name = f"statehold-{secrets.token_hex(4)}"
+        bound: Any = await browser.bind(name, host="127.0.0.1", port=0)
+        try:
+            given = {"endpoint": bound["endpoint"], "guid": page._impl_obj._guid, "code": code}  # pyright: ignore
+            found = await _node(_RUN, given | {"package": _package()}, seconds)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await browser.unbind()
+    if found is None:
+        raise ToolFailed(f"The code did not end within {seconds:g} seconds and was stopped.")
+    if "error" in found:
+        raise ToolFailed(str(found["error"]))
+    return found["value"]
+
+
+async def _node(script: str, given: object, seconds: float) -> Any:
+    """Run a script that reads JSON and prints a line of JSON; return that, None when it takes too long."""
+    from playwright._impl._driver import compute_driver_executable
+
+    node, _ = compute_driver_executable()
+    # Nothing of ours is for code that callers bring.
+    environment = {
+        key: os.environ[key]
+        for key in ("PATH", "HOME", "TMPDIR", "SYSTEMROOT")
+        if key in os.environ
+    }
+    with anyio.move_on_after(seconds):
+        done = await anyio.run_process(
+            [node, "-e", script], input=json.dumps(given).encode(), env=environment, check=False
+        )
+        lines = [line for line in done.stdout.decode(errors="replace").splitlines() if line.strip()]
+        try:
+            return json.loads(lines[-1])
+        except (IndexError, ValueError):
+            said = done.stderr.decode(errors="replace").strip()
+            reason = next((line for line in said.splitlines() if re.search(r"Error", line)), said)
+            raise ToolFailed(f"It could not be run: {reason[:500]}") from None
+    return None
+
+
+def _package() -> str:
+    from playwright._impl._driver import compute_driver_executable
+
+    _, program = compute_driver_executable()
+    return os.path.dirname(program)
+
+
+__all__ = ["matching", "run_code"]

@@ -1,0 +1,387 @@
+"""The browser processes: one for each trust domain, shared by its sessions, closed when none is left."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+from weakref import WeakValueDictionary
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ....sessions.errors import ServiceUnavailable
+from ...processes import procfs
+from ...processes.ledger import Ledger
+from ..session.clipboard import Turns
+from ..session.failures import said, why_not_started
+from ..session.popups import Popups
+from ..snapshot.gate import Gate
+from .driver import CHECK_SECONDS, RECOVERY, Driver
+from .helpers import BROWSER, NEEDED, NETWORK, Parts
+from .living import while_living
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Playwright
+
+logger = logging.getLogger("statehold.browser")
+
+Launch = Callable[["Playwright"], Awaitable["Browser"]]
+
+Domain: TypeAlias = tuple[str, str]
+"""Who shares a browser process: an owner, and one session of the owner's where it has one to itself."""
+
+CLOSE_SECONDS: Final = 5.0
+ENDING_SECONDS: Final = 0.3
+GUARD_SECONDS: Final = 1.0
+"""How long it may take to say which processes it has; what it does not say is asked again."""
+
+
+class BrowserDied(ServiceUnavailable):
+    """Raised when the browser or its driver ended while a session was opened in it; another one may do better."""
+
+
+class BrowserProcess:
+    """One browser and the driver it runs under. `lost` is set, with a reason, when either of them died."""
+
+    def __init__(
+        self,
+        browser: Browser,
+        driver: Driver,
+        parts: Parts | None,
+        spawn: Callable[..., object],
+        domain: Domain,
+    ) -> None:
+        self.browser = browser
+        self.domain = domain
+        self.pid: int | None = None
+        """Its process, None for a browser elsewhere."""
+        self._parts = parts
+        self._spawn = spawn
+        self._whole = True
+        self._guarded: dict[int, str | None] = {}
+        """The processes that it needs, and when each started."""
+        self._network_guarded = False
+        self._checking = anyio.Lock()
+        self.driver = driver
+        self.sessions = 0
+        self.lost = anyio.Event()
+        self.reason = ""
+        self.closing = False
+        self.unused = anyio.Event()
+        self.on_lost: list[Callable[[str], None]] = []
+        self.turns = Turns(browser)
+        """Who has its clipboard."""
+        self.popups = Popups(browser)
+        browser.on("disconnected", lambda _: self.die("the browser ended"))
+
+    def __repr__(self) -> str:
+        return f"<BrowserProcess {self.browser.version} sessions={self.sessions}>"
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has all guarded processes, by the operating system's word of this moment.
+
+        Without one of them, what it says is stored may be wrong, and so may be what a page showed since.
+        """
+        if self._whole:
+            self._whole = all(
+                procfs.start_time(pid) == started for pid, started in self._guarded.items()
+            )
+        return self._whole
+
+    @property
+    def known_whole(self) -> bool:
+        """Whether it is whole and its network process was guarded, as far as this system can tell."""
+        tells = self._parts is not None and procfs.LINUX
+        return self.whole and (self._network_guarded or not tells)
+
+    def die(self, reason: str) -> None:
+        """Note that it is gone and tell its sessions. Only the first reason counts."""
+        if self.closing or self.lost.is_set():
+            return
+        self.reason = reason
+        self.lost.set()
+        logger.warning("a browser with %d sessions is gone: %s", self.sessions, reason)
+        for tell in list(self.on_lost):
+            tell(reason)
+
+    async def check(self) -> bool:
+        """Kill what no longer answers: the driver with all its browsers, or this browser alone. Returns whether both do.
+
+        One elsewhere is given up, and its driver with it."""
+        if self.lost.is_set() or self.closing:
+            return False
+        async with self._checking:
+            if not await self.driver.check():
+                return False
+            with suppress(Exception), anyio.move_on_after(CHECK_SECONDS):
+                await (await self.browser.new_browser_cdp_session()).detach()
+                return True
+            if self.lost.is_set() or self.closing:
+                # What is asked while it is being closed fails as well.
+                return False
+            if self.pid is not None:
+                logger.warning("a browser hangs and is killed")
+                self._kill(self.pid)
+            else:
+                # Nothing tells of a line that was cut, and only the end of the driver ends ours.
+                self.die("the browser does not answer")
+                self.driver.kill()
+            return False
+
+    def doubt(self) -> None:
+        """Have it checked, so that what hangs does not wait for the next one who needs it."""
+        if not (self.lost.is_set() or self.closing):
+            self._spawn(self.check)
+
+    async def identify(self) -> None:
+        """Find out which process it is, and guard what it needs before anything is stored in it."""
+        if self._parts is not None:
+            await self._parts.start_network(within=CHECK_SECONDS)
+            self._guard(await self._parts.now(within=CHECK_SECONDS))
+
+    async def guard(self) -> None:
+        """From now on count as dead without one of the processes that it needs.
+
+        To be called again from time to time, because some of them start late.
+        """
+        if self._parts is None:
+            return
+        self._guard(await self._parts.now(within=GUARD_SECONDS))
+
+    def _guard(self, parts: Iterable[tuple[str, int]]) -> None:
+        found = list(parts)
+        self.pid = self.pid or dict(found).get(BROWSER)
+        for kind, pid in found:
+            if procfs.LINUX and kind in NEEDED and pid not in self._guarded:
+                self._guarded[pid] = procfs.start_time(pid)
+                # One that ended before it could be guarded was needed all the same.
+                self._whole = self._whole and self._guarded[pid] is not None
+                self._network_guarded |= kind == NETWORK
+                self._spawn(self._end_with, pid, NEEDED[kind])
+
+    async def _end_with(self, pid: int, reason: str) -> None:
+        assert self.pid is not None
+        if not await procfs.ended(pid) or self.closing:
+            return
+        self._whole = False
+        # A browser that is ending loses its processes first, and the reason is another one then.
+        with anyio.move_on_after(ENDING_SECONDS):
+            await self.lost.wait()
+        if not self.lost.is_set() and procfs.start_time(self.pid) is not None:
+            self.die(reason)
+            self._kill(self.pid)
+
+    def _kill(self, pid: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+    async def aclose(self) -> None:
+        """Close it within a bound; a driver that does not answer is killed, and the browser with it."""
+        self.closing = True
+        # Not by an event: the death of a driver raises none.
+        Gate.forget(self.browser)
+        if self.lost.is_set() or self.driver.exited.is_set():
+            return
+        closed = False
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
+            await self.browser.close()
+            closed = True
+        if not closed:
+            logger.warning("a browser did not close within %g seconds", CLOSE_SECONDS)
+            self.driver.kill()
+
+
+class Pool:
+    """Hands out browser processes by trust domain. `async with` opens it; leaving it closes every browser and driver.
+
+    Contexts of one process share the clipboard, and a page can keep a driver so busy that it answers nobody: callers who do
+    not trust each other share neither.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        *,
+        folder: Path,
+        ledger: Ledger | None,
+        keep_seconds: float,
+        remote: bool = False,
+    ) -> None:
+        self._launch = launch
+        self._remote = remote
+        self._folder = folder
+        self._ledger = ledger
+        self._keep_seconds = keep_seconds
+        self._current: dict[str, Driver] = {}
+        """Which new browsers of an owner run under."""
+        self._drivers: set[Driver] = set()
+        self._processes: dict[Domain, BrowserProcess] = {}
+        """Which new sessions of a domain get."""
+        self._retired: set[BrowserProcess] = set()
+        """Which get no new ones, but have some."""
+        self._locks: WeakValueDictionary[str | Domain, anyio.Lock] = WeakValueDictionary()
+        """For the driver of an owner and for the process of a domain; kept as long as somebody holds or awaits one."""
+        self._tasks: TaskGroup | None = None
+        self._exit = AsyncExitStack()
+
+    async def __aenter__(self) -> Pool:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._close_all)
+            self._tasks = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(self._tasks.cancel_scope.cancel)
+            self._exit = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *details: object) -> None:
+        # Not told of an error of its user's, the task group does not wrap it.
+        await self._exit.aclose()
+
+    async def _close_all(self) -> None:
+        with anyio.CancelScope(shield=True):
+            for process in self._running():
+                await process.aclose()
+            for driver in list(self._drivers):
+                await _logged(driver.aclose)
+        self._tasks = None
+        self._processes.clear()
+        self._retired.clear()
+
+    def _spawn(self, work: Callable[..., Awaitable[object]], *args: object) -> None:
+        """Have something done that nobody waits for. What fails in it must not end the pool, and all that is around it."""
+        if self._tasks is not None:
+            self._tasks.start_soon(_logged, work, *args)
+
+    def _running(self) -> list[BrowserProcess]:
+        return [*self._processes.values(), *self._retired]
+
+    def statistics(self) -> dict[str, int]:
+        """Return how many there are now, for tests and logs."""
+        return {
+            "drivers": len(self._drivers),
+            "browsers": len(self._running()),
+            "sessions": sum(process.sessions for process in self._running()),
+        }
+
+    async def acquire(self, owner: str, alone: str = "") -> BrowserProcess:
+        """Return the process of an owner, started when there is none. Give it back with release().
+
+        `alone` names one that shares nothing but the driver with the owner's others.
+
+        Raises:
+            BrowserDied: the driver ended meanwhile.
+            ServiceUnavailable: no browser starts.
+        """
+        domain = (owner, alone)
+        async with self._lock(domain):
+            process = self._processes.get(domain)
+            if process is None or process.lost.is_set() or process.closing or process.driver.worn:
+                if process is not None:
+                    # It goes on until its sessions have ended.
+                    self._retired.add(process)
+                process = await self._started(domain)
+                self._processes[domain] = process
+            process.sessions += 1
+            process.unused = anyio.Event()
+            process.driver.contexts += 1
+            return process
+
+    def _lock(self, whose: str | Domain) -> anyio.Lock:
+        return self._locks.setdefault(whose, anyio.Lock())
+
+    def release(self, process: BrowserProcess) -> None:
+        """Give a process back; one that nobody uses is closed a while later."""
+        process.sessions -= 1
+        if process.sessions == 0:
+            process.unused.set()
+            self._spawn(self._close_later, process)
+
+    async def _close_later(self, process: BrowserProcess) -> None:
+        unused = process.unused
+        if not process.lost.is_set():
+            await anyio.sleep(self._keep_seconds)
+        async with self._lock(process.domain):
+            if process.sessions or process.unused is not unused:
+                return
+            if self._processes.get(process.domain) is process:
+                del self._processes[process.domain]
+            self._retired.discard(process)
+            await process.aclose()
+        if process.lost.is_set():
+            # Whoever lost it is about to want another one, and a driver takes as long to start as a browser.
+            with anyio.move_on_after(self._keep_seconds):
+                await process.driver.exited.wait()
+        await self._leave(process.driver)
+
+    async def _started(self, domain: Domain) -> BrowserProcess:
+        driver = await self._driver_of(domain[0])
+        process: BrowserProcess | None = None
+        try:
+            browser = await while_living(
+                partial(self._launch, driver.playwright), driver.exited, driver.check, self._spawn
+            )
+            # The number of a process elsewhere means nothing here.
+            parts = None if self._remote else Parts(browser)
+            process = BrowserProcess(browser, driver, parts, self._spawn, domain)
+            await process.identify()
+        except BaseException as error:
+            try:
+                if not isinstance(error, Exception) or isinstance(error, ServiceUnavailable):
+                    raise
+                if not await driver.check():
+                    raise BrowserDied("The browser did not start: its driver ended.") from error
+                logger.warning("a browser did not start: %s", "; ".join(said(error)) or error)
+                reason = why_not_started(error)
+                raise ServiceUnavailable(
+                    f"The browser did not start: {reason}.", recovery=RECOVERY
+                ) from error
+            finally:
+                with anyio.CancelScope(shield=True):
+                    if process is not None:
+                        await process.aclose()
+                    await self._leave(driver)
+        self._spawn(self._watch, process)
+        logger.info("a browser started (%s)", process.browser.version)
+        return process
+
+    async def _watch(self, process: BrowserProcess) -> None:
+        # The driver's death raises no event of its own.
+        await process.driver.exited.wait()
+        process.die("the Playwright driver ended")
+
+    async def _driver_of(self, owner: str) -> Driver:
+        async with self._lock(owner):
+            driver = self._current.get(owner)
+            if driver is None or driver.exited.is_set() or driver.worn:
+                driver = self._current[owner] = await Driver.start(self._folder, self._ledger)
+                self._drivers.add(driver)
+            driver.browsers += 1
+            return driver
+
+    async def _leave(self, driver: Driver) -> None:
+        """Note that a browser is gone, and stop a driver that none runs under any more."""
+        driver.browsers -= 1
+        if driver.browsers:
+            return
+        self._current = {owner: one for owner, one in self._current.items() if one is not driver}
+        self._drivers.discard(driver)
+        await driver.aclose()
+        # All that Playwright kept of it is one cycle, which Python would find only when it has as much of other things.
+        gc.collect()
+
+
+async def _logged(work: Callable[..., Awaitable[object]], *args: object) -> None:
+    try:
+        await work(*args)
+    except Exception:
+        logger.exception("background work on browsers failed")
+
+
+__all__ = ["BrowserDied", "BrowserProcess", "Launch", "Pool"]

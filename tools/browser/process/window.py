@@ -1,0 +1,168 @@
+"""The browser of a session as a window that a person works in. What is left of it is saved before it is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from ....sessions.concurrency import Overtaken, beside
+from ....sessions.errors import ConnectionLost
+from ....sessions.services import Snapshot
+from ..egress.policy import scheme_allowed
+from ..session.tab import Tab
+from ..snapshot.capture import Hibernated, SavedTab
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+    from ..connection import BrowserConnection
+    from ..snapshot.encryption import Seal
+
+LOOK_SECONDS: Final = 1.0
+"""How often a window is saved: when it is closed its pages can no longer be asked."""
+KEEP_SECONDS: Final = 5.0
+"""How often that is made durable, in case nobody is left to do it at the end."""
+
+
+class Window:
+    """A window of a connection whose browser is not headless. It lives until the person closes it, or the browser dies.
+
+    The connection stays open, so that cookies can be read when the window is gone; whoever opened it closes it.
+    """
+
+    def __init__(
+        self,
+        connection: BrowserConnection,
+        *,
+        seal: Seal | None = None,
+        look_seconds: float = LOOK_SECONDS,
+        keep_seconds: float = KEEP_SECONDS,
+    ) -> None:
+        self.closed = anyio.Event()
+        self.last: Snapshot | None = None
+        """What was saved last while there was a page."""
+        self._connection = connection
+        self._session = connection.session
+        self._seal = seal
+        self._look_seconds = look_seconds
+        self._keep_seconds = keep_seconds
+        self._closings = 0
+        self._pages: set[Page] = set()
+        """The tabs that are open."""
+        self._order: list[Page] = []
+        """The tabs of the last look and what was opened since, whether they are open or not."""
+        self._looked_at: list[Page] = []
+        self._latest: Page | None = None
+
+    async def show(self) -> None:
+        """Open all tabs of the session in the window, the current one in front."""
+        tabs = self._session.tabs
+        self._session.context.on("page", self._follow)
+        current = await self._session.current()
+        for entry in tabs.entries:
+            self._follow((await tabs.select(entry)).page)
+        await tabs.select(current)
+        with suppress(Exception):
+            await current.page.bring_to_front()
+
+    def _follow(self, page: Page) -> None:
+        if page in self._pages:
+            return
+        tab = next((tab for tab in self._session.tabs if tab.page is page), None)
+        if tab is None:
+            # One of ours, to read storage by, or one too many.
+            return
+        self._pages.add(page)
+        self._order.append(page)
+        tab.leave_choosers()
+        page.on("close", self._gone)
+        page.on("framenavigated", lambda frame: self._at(tab) if frame is page.main_frame else None)
+
+    def _at(self, tab: Tab) -> None:
+        # The browser does not tell which tab a person looks at: it is where something happened last.
+        self._session.tabs.current = tab
+        self._latest = tab.page
+
+    def _gone(self, page: Page) -> None:
+        self._closings += 1
+        self._pages.discard(page)
+        if not self._pages:
+            self.closed.set()
+
+    async def worked_in(self, keep: Callable[[Snapshot], Awaitable[None]]) -> None:
+        """Wait until the window is closed, saving it on the way; `keep` makes that durable.
+
+        Raises:
+            whatever `keep` raises.
+        """
+        kept_at = float("-inf")
+        while not self._over():
+            if await self._looked() and anyio.current_time() - kept_at >= self._keep_seconds:
+                assert self.last is not None
+                await keep(self.last)
+                kept_at = anyio.current_time()
+            with anyio.move_on_after(self._look_seconds):
+                await self._ended()
+
+    def _over(self) -> bool:
+        return self.closed.is_set() or self._connection.lost.is_set()
+
+    async def _ended(self) -> None:
+        with suppress(Overtaken):
+            await beside(self.closed.wait, self._connection.lost.wait)
+
+    async def _looked(self) -> bool:
+        """Save the window in passing. Returns whether it was there, whole, while that was done."""
+        closings, order = self._closings, [page for page in self._order if page in self._pages]
+        try:
+            found = await self._connection.checkpoint()
+        except ConnectionLost:
+            return False
+        # Of a window that is being closed the tabs go one by one.
+        if found is None or self._over() or closings != self._closings:
+            return False
+        self.last = found
+        self._order = [page for page in self._order if page in self._pages]
+        self._looked_at = order
+        return True
+
+    async def saved(self) -> Snapshot | None:
+        """Return what is to be kept: the tabs as they were last, with what the browser stores by now."""
+        if self._connection.lost.is_set():
+            return self.last
+        try:
+            now = await self._connection.snapshot()
+        except ConnectionLost:
+            return self.last
+        if now is None:
+            return self.last
+        fresh = Hibernated.of(now, self._seal)
+        if self.closed.is_set() and self.last is not None:
+            fresh = self._with_tabs(fresh, Hibernated.of(self.last, self._seal))
+        return _proper(fresh).snapshot(self._seal)
+
+    def _with_tabs(self, fresh: Hibernated, before: Hibernated) -> Hibernated:
+        """Add the tabs of a window that was closed: as they were seen last, or by the addresses that they have by now."""
+        pages = self._order
+        known = dict(zip(self._looked_at, before.tabs, strict=False))
+        tabs: list[SavedTab] = []
+        for page in pages:
+            tab = known.get(page)
+            tabs.append(tab if tab is not None and tab.url == page.url else SavedTab(page.url))
+        current = pages.index(self._latest) if self._latest in pages else before.current
+        return replace(fresh, tabs=tabs, current=current)
+
+
+def _proper(hibernated: Hibernated) -> Hibernated:
+    """Leave out tabs that a session cannot have, such as the browser's own pages."""
+    kept = [n for n, tab in enumerate(hibernated.tabs) if scheme_allowed(tab.url)]
+    current = sum(n < hibernated.current for n in kept)
+    tabs = [hibernated.tabs[n] for n in kept]
+    return replace(hibernated, tabs=tabs, current=min(current, max(len(tabs) - 1, 0)))
+
+
+__all__ = ["Window"]

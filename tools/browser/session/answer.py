@@ -1,0 +1,218 @@
+"""The result of one browser call: one text in sections, and pictures and files after it."""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final, cast
+from urllib.parse import ParseResult, SplitResult
+
+from ....sessions.exact import well_formed
+from ....sessions.services import JSON, CallResult
+
+ORDER: Final = (
+    "Error",
+    "Result",
+    "Ran Playwright code",
+    "Open tabs",
+    "Page",
+    "Modal state",
+    "Snapshot",
+    "Events",
+)
+"""The sections in the order in which they are written; agents written for @playwright/mcp look for these names."""
+
+TEXT_LIMIT: Final = 2 * 2**20
+"""The longest section, in characters; what is longer is cut, and that is said."""
+
+TITLE: Final = 500
+ADDRESS: Final = 2000
+"""How much of a title and of an address is shown, in characters; each is in most answers."""
+
+_LIKE_OURS: Final = re.compile(
+    rf"(?:\A|(?<=[\n\r\u2028\u2029]))(?=### (?:{'|'.join(ORDER)})|Note from Statehold)"
+)
+"""Where a line begins that looks like one of ours."""
+_STEERS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""What a terminal would obey."""
+
+DIFFERENT_LINES: Final = 500
+"""How many lines may differ between two snapshots for the difference to be shown."""
+
+
+class Answer:
+    """Collects what a call has to say. It is rendered once, at the end."""
+
+    def __init__(self) -> None:
+        self.is_error = False
+        self.language = "python"
+        """What the code under "Ran Playwright code" is written in."""
+        self._sections: dict[str, list[str]] = {}
+        self._blocks: list[JSON] = []
+
+    def withhold(self, text: str) -> None:
+        """Make an error of it, without anything that was added."""
+        self._sections.clear()
+        self._blocks.clear()
+        self.error(text)
+
+    def error(self, text: str) -> None:
+        """Add what went wrong; the result is an error from then on."""
+        self.is_error = True
+        self._add("Error", text)
+
+    def result(self, text: str) -> None:
+        self._add("Result", text)
+
+    def value(self, value: object) -> None:
+        """Add a value that a page returned."""
+        self._add("Result", as_json(value))
+
+    def code(self, line: str) -> None:
+        self._add("Ran Playwright code", line)
+
+    def tabs(self, lines: list[str]) -> None:
+        self._add("Open tabs", "\n".join(lines))
+
+    def page(self, lines: list[str]) -> None:
+        self._add("Page", "\n".join(lines))
+
+    def modal(self, lines: list[str]) -> None:
+        self._add("Modal state", "\n".join(f"- {line}" for line in lines))
+
+    def snapshot(self, text: str) -> None:
+        self._add("Snapshot", f"```yaml\n{text}\n```")
+
+    def events(self, lines: list[str]) -> None:
+        """Add what happened, each in one line: what pages say in it must not look like another section."""
+        if lines:
+            self._add("Events", "\n".join("- " + re.sub(r"\s+", " ", line) for line in lines))
+
+    def image(self, data: bytes, mime: str) -> None:
+        encoded = base64.b64encode(data).decode()
+        self._blocks.append({"type": "image", "data": encoded, "mimeType": mime})
+
+    def file(self, uri: str, name: str, mime: str, size: int) -> None:
+        """Add a file of the session, which the caller can read as a resource."""
+        self._blocks.append(
+            {
+                "type": "resource_link",
+                "uri": well_formed(uri),
+                "name": well_formed(name),
+                "mimeType": mime,
+                "size": size,
+            }
+        )
+
+    def _add(self, section: str, text: str) -> None:
+        self._sections.setdefault(section, []).append(text)
+
+    def render(self) -> CallResult:
+        """Return the result: the sections in their order, none longer than TEXT_LIMIT, then pictures and files."""
+        parts: list[str] = []
+        for name in ORDER:
+            if name not in self._sections:
+                continue
+            text = "\n".join(self._sections[name])
+            if len(text) > TEXT_LIMIT:
+                left = len(text) - TEXT_LIMIT
+                text = f"{text[:TEXT_LIMIT]}\n[{left} more characters were left out]"
+            if name != "Snapshot":
+                # Each line of that begins with blanks or a sign, and other signs are escaped.
+                text = _harmless(text)
+            if name == "Ran Playwright code":
+                text = f"```{self.language}\n{text}\n```"
+            parts.append(f"### {name}\n{text}")
+        content: list[JSON] = [
+            {"type": "text", "text": well_formed("\n".join(parts))},
+            *self._blocks,
+        ]
+        payload: JSON = {"content": content}
+        if self.is_error:
+            payload["isError"] = True
+        return CallResult(payload)
+
+
+def _harmless(text: str) -> str:
+    """Return what a page holds so that none of its lines looks like one of ours, and nothing in it steers a terminal."""
+    text = _STEERS.sub(lambda found: _shown(found[0]), text)
+    return _LIKE_OURS.sub("  ", text) if "### " in text or "Note from" in text else text
+
+
+def _shown(control: str) -> str:
+    """Return the picture of a control character; some have none."""
+    return chr(0x2400 + ord(control)) if control < " " else "\ufffd"
+
+
+def in_line(text: str, most: int) -> str:
+    """Return a text in one line, and of a long one the beginning."""
+    line = " ".join(text[: most + 1].split())
+    return f"{line[:most]}..." if len(text) > most else line
+
+
+def as_json(value: object) -> str:
+    """Return a value that a page returned as JSON; what JSON does not know as JavaScript writes it."""
+    try:
+        return json.dumps(_plain(value, ()), ensure_ascii=False, indent=2)
+    except RecursionError:
+        return '"[Nested too deeply]"'
+
+
+def _plain(value: object, around: tuple[int, ...]) -> object:
+    """Return what JSON can hold for a value of Playwright's; `around` are the ids of what it is in."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return (value or 0) if math.isfinite(value) else None
+        case datetime():
+            return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        case ParseResult() | SplitResult():
+            return value.geturl()
+        case re.Pattern():
+            found = cast("re.Pattern[str]", value)
+            flags = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL}
+            return f"/{found.pattern}/{''.join(f for f, bit in flags.items() if found.flags & bit)}"
+        case dict() | list():
+            if id(cast("object", value)) in around:
+                return "[Circular]"
+            within = (*around, id(cast("object", value)))
+            if isinstance(value, list):
+                return [_plain(item, within) for item in cast("list[object]", value)]
+            return {key: _plain(item, within) for key, item in cast("JSON", value).items()}
+        case _:
+            return str(value)
+
+
+def difference(before: str, now: str) -> str | None:
+    """Return what changed between two snapshots: removed lines with `-`, new ones with `+`, each beside its neighbours.
+
+    None when so much did that the snapshot itself says it better.
+    """
+    old, new = before.splitlines(), now.splitlines()
+    start = _same(zip(old, new, strict=False))
+    end = _same(zip(reversed(old[start:]), reversed(new[start:]), strict=False))
+    changed, changes = old[start : len(old) - end], new[start : len(new) - end]
+    # To compare takes time by the square of it.
+    if max(len(changed), len(changes)) > DIFFERENT_LINES or len(changes) * 2 > len(new) + 10:
+        return None
+    if not changed and not changes:
+        return ""
+    first, last = max(0, start - 1), end - 1
+    old, new = old[first : len(old) - max(0, last)], new[first : len(new) - max(0, last)]
+    lines = difflib.unified_diff(old, new, n=1, lineterm="")
+    return "\n".join(line for line in lines if not line.startswith(("---", "+++", "@@")))
+
+
+def _same(pairs: Iterable[tuple[str, str]]) -> int:
+    """Return how many pairs are of equal lines before the first that is not."""
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+__all__ = ["ADDRESS", "TITLE", "Answer", "as_json", "difference", "in_line"]

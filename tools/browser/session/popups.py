@@ -1,0 +1,96 @@
+"""The windows that pages open, known before the action that opened them ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+
+from ..snapshot.gate import Gate
+from ..snapshot.world import asked
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, BrowserContext, Page
+
+    from ..snapshot.doorstep import Doorstep
+    from ..snapshot.watch import Watch
+
+
+class Opener(Protocol):
+    """The session whose pages open windows."""
+
+    context: BrowserContext
+
+    def expect(self, window: str) -> None: ...
+
+    def gone(self, window: str) -> None: ...
+
+
+class Popups:
+    """Tells sessions of one browser which windows their pages are opening. Lives as long as the browser.
+
+    The browser tells of a window before it answers the click that opened it. Playwright tells of its page when that has
+    loaded, and of nothing before the page's first request, which an empty page never makes.
+    """
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._openers: dict[str, tuple[Opener, Doorstep]] = {}
+        self._listening = False
+        self._starting = anyio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Popups contexts={len(self._openers)}>"
+
+    def follow(self, opener: Opener, watch: Watch, *, spawn: Callable[..., None]) -> None:
+        """Tell a session until its context closes, from a moment after its first page is there."""
+        known: list[str] = []
+        closed = anyio.Event()
+
+        async def learn(page: Page) -> None:
+            if known:
+                return
+            context_id = (await watch.world(page)).context
+            await self._listen()
+            if not closed.is_set():
+                known.append(context_id)
+                self._openers[context_id] = opener, watch.doorstep
+
+        def forget(_: object) -> None:
+            closed.set()
+            for context_id in known:
+                self._openers.pop(context_id, None)
+
+        opener.context.on("close", forget)
+        opener.context.on("page", lambda page: None if known else spawn(learn, page))
+        for page in opener.context.pages[:1]:
+            spawn(learn, page)
+
+    async def _listen(self) -> None:
+        async with self._starting:
+            if self._listening:
+                return
+            session = await Gate.of(self._browser).session()
+            session.on("Target.targetCreated", self._created)
+            session.on("Target.targetDestroyed", self._destroyed)
+            wanted = {"discover": True, "filter": [{"type": "page"}]}
+            await asked(session, "Target.setDiscoverTargets", wanted)
+            self._listening = True
+
+    def _created(self, event: dict[str, Any]) -> None:
+        target = event["targetInfo"]
+        found = self._openers.get(target.get("browserContextId", ""))
+        # What has a subtype is only fetched ahead.
+        if found is None or not target.get("openerId") or target.get("subtype"):
+            return
+        opener, doorstep = found
+        if not doorstep.copying:
+            opener.expect(target["targetId"])
+
+    def _destroyed(self, event: dict[str, Any]) -> None:
+        for opener, _ in self._openers.values():
+            opener.gone(event["targetId"])
+
+
+__all__ = ["Opener", "Popups"]

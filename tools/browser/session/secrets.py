@@ -1,0 +1,76 @@
+"""What was typed into secret fields of a session: no snapshot shows it, and the journal does not get it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+MASK: Final = "••••••"
+LEAST: Final = 3
+"""A shorter text is not remembered: one digit of a code is in every page."""
+WITHIN: Final = 4
+"""A shorter one is not looked for within the value of a field, only as all of it."""
+KEPT: Final = 100
+
+_FIELDS: Final = ("- textbox", "- searchbox", "- spinbutton", "- combobox", "- text: ")
+"""How lines of a snapshot begin that may end with what a field holds."""
+
+_SOURCE: Final = (Path(__file__).parents[1] / "snapshot" / "page" / "secrets.js").read_text("utf-8")
+IS_SECRET: Final = f"""element => {{
+{_SOURCE}
+  // As Playwright finds the field that it fills.
+  const own = element.matches("input, textarea, select") || element.isContentEditable;
+  const field = own ? element : element.closest("label")?.control ?? element;
+  return looksSecret(field, its => Array.from(its.labels ?? [], one => one.textContent.slice(0, 300)).join(" "));
+}}"""
+"""Whether what is typed into an element goes into a secret field."""
+
+
+class Withheld:
+    """The texts of one session. It lives as long as its context, for a restored page has none of them."""
+
+    def __init__(self) -> None:
+        self._forms: dict[str, set[str]] = {}
+
+    def __contains__(self, text: str) -> bool:
+        return text in self._forms
+
+    @property
+    def texts(self) -> Sequence[str]:
+        return tuple(self._forms)
+
+    def add(self, text: str) -> None:
+        """Remember a text that is no shorter than LEAST; of more than KEPT the one typed longest ago is forgotten."""
+        if len(text) < LEAST:
+            return
+        self._forms.pop(text, None)
+        # As a snapshot writes it: with single blanks, and quoted where YAML needs that.
+        plain = " ".join(text.split())
+        quoted = json.dumps(plain, ensure_ascii=False)
+        self._forms[text] = {plain, quoted, quoted[1:-1]} - {""}
+        if len(self._forms) > KEPT:
+            del self._forms[next(iter(self._forms))]
+
+    def masked(self, snapshot: str) -> str:
+        """Return a snapshot without them as values of fields."""
+        found = [form for forms in self._forms.values() for form in forms if form in snapshot]
+        if not found:
+            return snapshot
+        return "\n".join(_masked(line, found) for line in snapshot.split("\n"))
+
+
+def _masked(line: str, forms: Sequence[str]) -> str:
+    if not line.lstrip().startswith(_FIELDS):
+        return line
+    for form in forms:
+        if line.endswith(f": {form}"):
+            return line.removesuffix(form) + MASK
+    head, end, value = line.partition("]: ")
+    if any(len(form) >= WITHIN and form in value for form in forms):
+        return f"{head}{end}{MASK}"
+    return line
+
+
+__all__ = ["IS_SECRET", "MASK", "Withheld"]

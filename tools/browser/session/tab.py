@@ -1,0 +1,440 @@
+"""One page of a session, and what happened in it: console, requests, dialogs, file choosers, downloads, its crash."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import anyio
+
+from ..snapshot.world import World
+
+if TYPE_CHECKING:
+    from playwright.async_api import (
+        ConsoleMessage,
+        Dialog,
+        Download,
+        Error,
+        FileChooser,
+        Frame,
+        Page,
+        Request,
+    )
+
+KEPT: Final = 1000
+"""How many console messages and how many requests are kept of a page."""
+NEWS: Final = 1000
+"""How many lines of what happened are kept until they are told."""
+DIALOGS: Final = 20
+"""How many dialogs a page may open between two calls; a page that opens more gets them dismissed unseen."""
+
+FLOOD: Final = 5000
+"""How many requests, messages, errors and addresses a page may have within FLOOD_SECONDS: more keeps us from all else."""
+FLOOD_SECONDS: Final = 10.0
+FLOOD_SIZE: Final = 256 * 2**20
+"""How many characters FLOOD of them may have altogether: Playwright and its driver keep those of some thousand."""
+
+_GIVEN_UP: Final = "net::ERR_ABORTED"
+"""What is said of a request for a page that the one there stayed for."""
+
+LEAVE_SECONDS: Final = 1.0
+"""How long the error page of a navigation that failed may take to be there."""
+
+Level = Literal["error", "warning", "info", "debug"]
+LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "info", "debug")
+_LEVEL: Final[dict[str, Level]] = {
+    "error": "error",
+    "assert": "error",
+    "warning": "warning",
+    "debug": "debug",
+    "trace": "debug",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleLine:
+    """What a page wrote to its console, or an error that nobody caught."""
+
+    level: Level
+    kind: str
+    text: str
+    place: str
+
+    def __str__(self) -> str:
+        # So that what a page says does not look like another section.
+        text = re.sub(r"(?:\r\n?|\n)(?=\S)", "\n  ", self.text)
+        if self.kind == "uncaught":
+            return text
+        at = f" @ {self.place}" if self.place else ""
+        return f"[{self.kind.upper()}] {text}{at}"
+
+
+class News(list[str]):
+    """What happened and was not told yet; of very much the first lines, and how many more there were."""
+
+    missed = 0
+
+    def append(self, line: str, /) -> None:
+        if len(self) < NEWS:
+            super().append(line)
+        else:
+            self.missed += 1
+
+
+class Tab:
+    """A page. It lives as long as the page does; `closed` is true afterwards.
+
+    Everything here happens on the event loop, so nothing is locked. Handlers never wait.
+    """
+
+    def __init__(
+        self,
+        page: Page,
+        number: int = 1,
+        *,
+        spawn: Callable[..., None],
+        on_download: Callable[[Tab, Download], None],
+        on_flood: Callable[[Tab], None],
+    ) -> None:
+        self.page = page
+        self.number = number
+        """Which tab of its context it is, counted from 1; unlike its index it never changes, and is no other tab's later."""
+        self.closed = False
+        self.crashed = False
+        self.console: deque[ConsoleLine] = deque(maxlen=KEPT)
+        self._said = self._said_before = 0
+        """How many messages there were, and of those how many before the page was loaded."""
+        self._asked = 0
+        """How many requests there were since the page was loaded."""
+        self.requests: deque[Request] = deque(maxlen=KEPT)
+        self.pending: set[Request] = set()
+        """Requests that were not answered yet."""
+        self._shown: Request | None = None
+        """The request for the page that is shown, of which more may still arrive."""
+        self.started: deque[Request] = deque(maxlen=KEPT)
+        """Requests since the last call of watch(), of very many the last: a page may ask for something all the time."""
+        self.dialog: Dialog | None = None
+        self.chooser: FileChooser | None = None
+        self.paused: str | None = None
+        """The action that Playwright's debugger holds back."""
+        self.modal = anyio.Event()
+        """Set while a dialog, a file chooser or an action that is held back waits for an answer."""
+        self._asking: list[anyio.Event] = []
+        self.news = News()
+        self.seen: str | None = None
+        """The last snapshot that was shown, for the difference to it."""
+        self.stage: Literal["unknown", "loading", "loaded"] = "unknown"
+        """How far the last navigation has come, as far as it was seen: to ask Playwright takes several messages."""
+        self.noting = False
+        """Whether the page was told to note what is edited in it."""
+        self.changed = anyio.Event()
+        """Set, and replaced, when a request ends or the page goes elsewhere or is loaded."""
+        self._dialogs = self._dialogs_before = 0
+        self._spawn = spawn
+        self._on_download = on_download
+        self._on_flood = on_flood
+        self.flooded = False
+        """Whether it did more at once than a page may, and is closed for that."""
+        self._flowed = self._flowed_size = 0
+        self._flowing = time.monotonic()
+        self._listen()
+
+    def __repr__(self) -> str:
+        return f"<Tab {self.page.url[:80]!r}{' crashed' if self.crashed else ''}>"
+
+    def _listen(self) -> None:
+        page = self.page
+        page.on("console", self._console)
+        page.on("pageerror", self._error)
+        page.on("request", self._request)
+        page.on("requestfinished", self._over)
+        page.on("requestfailed", self._over)
+        page.on("framenavigated", self._navigated)
+        page.on("load", self._load)
+        page.on("dialog", self._dialog)
+        page.on("filechooser", self._chooser)
+        page.on("download", lambda download: self._on_download(self, download))
+        page.on("crash", self._crash)
+        page.on("close", self._close)
+
+    @property
+    def url(self) -> str:
+        return self.page.url
+
+    def leave_choosers(self) -> None:
+        """Let the browser itself ask for files, for a person who sees its window."""
+        self.page.remove_listener("filechooser", self._chooser)
+
+    async def load_back(self, world: World, url: str, *, milliseconds: float) -> None:
+        """Go back to a page by its address, which is all that is left of it, as the browser goes back to others.
+
+        Raises:
+            playwright's Error: it cannot be loaded; where an error page took its place, it was gone back to.
+        """
+        from playwright.async_api import Error, TimeoutError
+
+        entries, index = await world.history()
+        try:
+            await self.page.goto(url, wait_until="domcontentloaded", timeout=milliseconds)
+        except TimeoutError:
+            # A page without end would take up more and more.
+            await world.stop()
+            raise
+        finally:
+            with suppress(Error):
+                if await self._left(world, entries[index]["id"]):
+                    urls = [str(entry["url"]) for entry in entries]
+                    await world.begin(urls[: index - 1], urls[index:])
+
+    async def _left(self, world: World, entry: int) -> bool:
+        with anyio.move_on_after(LEAVE_SECONDS):
+            while True:
+                changed = self.changed
+                entries, index = await world.history()
+                if entries[index]["id"] != entry:
+                    return True
+                await changed.wait()
+        return False
+
+    # What an action causes.
+
+    def watch(self) -> Sequence[Request]:
+        """Begin a new list of requests and return it; it fills while the page works."""
+        self.started = deque(maxlen=KEPT)
+        if self._dialogs == self._dialogs_before:
+            self._dialogs = 0
+        # An answer to one that has the page open the next begins nothing new.
+        self._dialogs_before = self._dialogs
+        return self.started
+
+    async def wait_changed(self) -> None:
+        """Wait until a request ends, the page goes elsewhere, or it is gone."""
+        await self.changed.wait()
+
+    @property
+    def waits_for(self) -> str:
+        """The address that the page is going to and that was not answered yet, empty when there is none."""
+        frame = self.page.main_frame
+        going = (r for r in self.pending if r is not self._shown and _is_navigation(r, frame))
+        return next((request.url[:500] for request in going), "")
+
+    @property
+    def asked_for(self) -> Request | None:
+        """The last request for a page in this tab since the last call of watch()."""
+        frame = self.page.main_frame
+        return next((r for r in reversed(self.started) if _is_navigation(r, frame)), None)
+
+    @property
+    def instead(self) -> str:
+        """Say what came in place of the page that was asked for: an error of its site, or nothing at all, and why."""
+        frame = self.page.main_frame
+        if frame.url.startswith("chrome-error:"):
+            for request in reversed(self.requests):
+                if _is_navigation(request, frame) and request.failure not in (None, _GIVEN_UP):
+                    return f"Not opened: {request.url[:500]} ({request.failure})"
+            return ""
+        shown = self._shown
+        answer = None if shown is None else shown.existing_response
+        if shown is None or answer is None or answer.status < 400:
+            return ""
+        # Where it left for a place without a request, such as about:blank, that has no status.
+        there = _without_fragment(shown.url) == _without_fragment(frame.url)
+        return f"HTTP status: {answer.status} {answer.status_text[:100]}".rstrip() if there else ""
+
+    @property
+    def awaited(self) -> str:
+        """Say in brackets what the page waits for, and what can be done about it; nothing when it waits for nothing."""
+        url = self.waits_for
+        what = f"{url} did not answer yet; wait with browser_wait_for, or open another page"
+        return f" ({what})" if url else ""
+
+    def _note_change(self) -> None:
+        self.changed.set()
+        self.changed = anyio.Event()
+
+    # What happens in the page.
+
+    def _console(self, message: ConsoleMessage) -> None:
+        level = _LEVEL.get(message.type, "info")
+        location = message.location
+        place = f"{location['url'][:500]}:{location['lineNumber']}" if location.get("url") else ""
+        text = message.text
+        line = ConsoleLine(level, message.type, text[:10_000], place)
+        self._flow(len(text))
+        self._say(line)
+        if level == "error":
+            self.news.append(f"New console error: {line}"[:500])
+
+    def _say(self, line: ConsoleLine) -> None:
+        self._said += 1
+        self.console.append(line)
+
+    def console_of_page(self) -> list[ConsoleLine]:
+        """Return the messages since the page was loaded."""
+        kept = list(self.console)
+        return kept[max(0, len(kept) - (self._said - self._said_before)) :]
+
+    def numbered_requests(self) -> list[tuple[int, Request]]:
+        """Return the requests since the page was loaded, numbered from 1; of very many the last."""
+        first = self._asked - len(self.requests) + 1
+        return list(enumerate(self.requests, first))
+
+    def troubles(self) -> tuple[int, int]:
+        """Return how many errors and how many warnings there were since the page was loaded."""
+        levels = [line.level for line in self.console_of_page()]
+        return levels.count("error"), levels.count("warning")
+
+    def _error(self, error: Error) -> None:
+        text = error.stack or str(error)
+        self._flow(len(text))
+        text = text[:10_000]
+        self._say(ConsoleLine("error", "uncaught", text, ""))
+        self.news.append(f"New uncaught error: {error}"[:500])
+
+    def count(self, request: Request) -> None:
+        """Note what a request costs us, of the page or of the worker of its site."""
+        self._flow(len(request.url) + len(request.post_data_buffer or b""))
+
+    def _flow(self, size: int) -> None:
+        """Note that the page did something that costs us time, and memory of some characters."""
+        self._flowed += 1
+        self._flowed_size += size
+        too_much = self._flowed_size > FLOOD_SIZE
+        if self._flowed >= FLOOD:
+            now = time.monotonic()
+            too_much = too_much or now - self._flowing < FLOOD_SECONDS
+            self._flowed, self._flowed_size, self._flowing = 0, 0, now
+        if too_much and not self.flooded:
+            self.flooded = True
+            self._on_flood(self)
+
+    def _request(self, request: Request) -> None:
+        self.count(request)
+        self.requests.append(request)
+        self._asked += 1
+        self.pending.add(request)
+        self.started.append(request)
+        if request.is_navigation_request():
+            self.stage = "unknown"
+
+    def _over(self, request: Request) -> None:
+        self.pending.discard(request)
+        self._note_change()
+
+    def _navigated(self, frame: Frame) -> None:
+        self._flow(len(frame.url))
+        if frame.parent_frame is not None:
+            return
+        # A page's requests and messages are those since it was loaded, but not those of a mere change of the fragment.
+        known = list(self.requests)
+        for number in range(len(known) - 1, -1, -1):
+            if known[number] in self.pending and _is_navigation(known[number], frame):
+                if _without_fragment(known[number].url) == _without_fragment(frame.url):
+                    self._shown = known[number]
+                number = _first(known, number)
+                self.requests = deque(known[number:], maxlen=KEPT)
+                self._asked = len(self.requests)
+                self.pending &= set(known[number:])
+                self._said_before = self._said
+                self.stage = "loading"
+                self.noting = False
+                break
+        self._note_change()
+
+    def _load(self, _: Page) -> None:
+        self.stage = "loaded"
+        self._note_change()
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self._dialogs += 1
+        if self._dialogs > DIALOGS:
+            if self._dialogs == DIALOGS + 1:
+                self.news.append("The page opens one dialog after the other; they are dismissed.")
+            self._spawn(dialog.dismiss)
+            return
+        self.dialog = dialog
+        self._ask()
+
+    def _chooser(self, chooser: FileChooser) -> None:
+        self.chooser = chooser
+        self._ask()
+
+    def ask_again(self, chooser: FileChooser) -> None:
+        """Note that a file chooser still waits for files."""
+        self._chooser(chooser)
+
+    def pause(self, action: str) -> None:
+        """Note that an action is held back, so that it does not end until somebody resumes it."""
+        self.paused = action
+        self._ask()
+
+    def _ask(self) -> None:
+        self.modal.set()
+        for event in self._asking:
+            event.set()
+
+    @contextmanager
+    def asking(self, event: anyio.Event) -> Generator[None]:
+        """While the block runs, set an event as soon as the page asks something."""
+        self._asking.append(event)
+        try:
+            yield
+        finally:
+            self._asking.remove(event)
+
+    def settle_modal(self) -> None:
+        """Note that what waited for an answer got one."""
+        self.dialog = self.chooser = self.paused = None
+        self.modal = anyio.Event()
+
+    @property
+    def modal_text(self) -> str | None:
+        """Describe what waits for an answer, and by which tool."""
+        if self.dialog is not None:
+            kind, message = self.dialog.type, re.sub(r"\s+", " ", self.dialog.message)[:500]
+            return f'["{kind}" dialog with message "{message}"]: can be handled by browser_handle_dialog'
+        if self.chooser is not None:
+            return "[File chooser]: can be handled by browser_file_upload"
+        if self.paused is not None:
+            return f"[Held back: {self.paused[:500]}]: can be handled by browser_resume"
+        return None
+
+    def _crash(self, _: object) -> None:
+        self.crashed = True
+        self.news.append("The page crashed.")
+        self._ask()
+        self._note_change()
+
+    def _close(self, _: object) -> None:
+        self.closed = True
+        self.settle_modal()
+        self._note_change()
+
+    def take_news(self) -> News:
+        """Return what happened in the page since this was asked last."""
+        found, self.news = self.news, News()
+        return found
+
+
+def _first(requests: list[Request], number: int) -> int:
+    """Return the place of the request whose redirects led to the one at a place."""
+    while (before := requests[number].redirected_from) in requests[:number]:
+        assert before is not None
+        number = requests.index(before)
+    return number
+
+
+def _without_fragment(url: str) -> str:
+    return url.partition("#")[0]
+
+
+def _is_navigation(request: Request, frame: Frame) -> bool:
+    return request.is_navigation_request() and request.frame == frame
+
+
+__all__ = ["LEVELS", "ConsoleLine", "Level", "News", "Tab"]

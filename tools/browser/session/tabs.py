@@ -1,0 +1,322 @@
+"""The pages of one session: which there are, which is the current one, and how many there may be."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeAlias
+from weakref import WeakSet
+
+import anyio
+
+from ..snapshot.restore import SleepingTab
+from ..snapshot.world import origin_of
+from .pages import new_page
+from .tab import News, Tab
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Download, Page, Request
+
+Entry: TypeAlias = Tab | SleepingTab
+
+WAKE_SECONDS: Final = 10.0
+EXPECT_SECONDS: Final = 1.0
+"""How long a window may take to ask for something, or to be a page. Some that a browser opens never are one."""
+
+CLOSED_AGAIN: Final = "A tab opened and closed again."
+
+
+class Tabs:
+    """The tabs of a context, in the order in which they opened. Lives as long as the context.
+
+    A page that a page opens becomes a tab, but not the current one: what the caller looks at changes by the caller's doing
+    only. Pages beyond `limit` are closed at once, and that is told. Tabs of a restored session are asleep until somebody
+    selects them: they count, but have no page yet. Iterating yields those that have one.
+    """
+
+    def __init__(
+        self,
+        context: BrowserContext,
+        *,
+        limit: int,
+        spawn: Callable[..., None],
+        on_download: Callable[[Tab, Download], None],
+        hidden: Callable[[Page], bool] = lambda _: False,
+    ) -> None:
+        """`hidden` tells pages of the context that are nobody's tabs."""
+        self.context = context
+        self.current: Tab | None = None
+        self.news = News()
+        self._told_of: dict[Tab, str] = {}
+        """What the news say of tabs that pages opened."""
+        self._windows: WeakSet[Page] = WeakSet()
+        """Pages of which it is known that others opened them, and that were not closed here."""
+        self.refused = 0
+        self.before_close: Callable[[Page], Awaitable[None]] = _nothing
+        """Called with each page that close() closes, while it is there."""
+        self._limit = limit
+        self._spawn = spawn
+        self._on_download = on_download
+        self._opening = 0
+        self._hidden = hidden
+        self._entries: list[Entry] = []
+        self._count = 0
+        """How many there have been."""
+        self._next: SleepingTab | None = None
+        """What becomes the current tab when there is none."""
+        self._coming: set[Request] = set()
+        """What pages that pages open asked for: there is no page before that was answered."""
+        self._expected: dict[str, None] = {}
+        """Windows that pages are opening."""
+        self._came = anyio.Event()
+        self._loading: list[Page] = []
+        """Tabs that pages opened since somebody waited for them."""
+        self._meanwhile: list[Page] = []
+        """Pages that came while one of ours was opened: all but that one are windows that pages opened."""
+        context.on("request", self._requested)
+        context.on("page", self._opened)
+        for page in context.pages:
+            self._opened(page)
+
+    def __iter__(self) -> Iterator[Tab]:
+        return (tab for tab in self._entries if isinstance(tab, Tab))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __getitem__(self, index: int) -> Entry:
+        return self._entries[index]
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        return tuple(self._entries)
+
+    def index(self, tab: Entry) -> int:
+        return self._entries.index(tab)
+
+    @property
+    def place(self) -> int:
+        """The index of the current tab, 0 when there is none."""
+        current = self.current or self._next
+        return self._entries.index(current) if current in self._entries else 0
+
+    @property
+    def pages(self) -> list[Page | SleepingTab]:
+        """What saving a session works with."""
+        return [tab.page if isinstance(tab, Tab) else tab for tab in self._entries]
+
+    def adopt(self, entries: Sequence[Page | SleepingTab], current: int) -> None:
+        """Put what was restored into the order it had; what its pages opened meanwhile comes after it."""
+        wanted = [e if isinstance(e, SleepingTab) else self._of(e) for e in entries]
+        self._entries = [*wanted, *(tab for tab in self if tab not in wanted)]
+        found = wanted[current] if wanted else None
+        self.current = found if isinstance(found, Tab) else self.current
+        self.news.clear()
+
+    async def ensure(self) -> Tab:
+        """Return the current tab, waking or opening one when there is none."""
+        if self.current is not None:
+            return self.current
+        return await self.open() if self._next is None else await self.select(self._next)
+
+    async def select(self, tab: Entry) -> Tab:
+        """Make a tab the current one; what a sleeping one held is brought back, and what not is told."""
+        self.current = tab if isinstance(tab, Tab) else await self._woken(tab)
+        self._next = None
+        return self.current
+
+    async def _woken(self, sleeping: SleepingTab) -> Tab:
+        # Tabs before it may have been closed since it was saved.
+        sleeping.number = self._entries.index(sleeping)
+        tab = self._of(await self._ours(sleeping.wake(seconds=WAKE_SECONDS)))
+        self._entries.remove(tab)
+        self._entries[self._entries.index(sleeping)] = tab
+        self.news += [f"Not restored: {what}." for what in sleeping.report.lost]
+        return tab
+
+    async def open(self) -> Tab:
+        """Open an empty tab and make it the current one.
+
+        Raises:
+            IndexError: there may be no more.
+        """
+        if len(self._entries) >= self._limit:
+            raise IndexError(f"there may be at most {self._limit} tabs; close one first")
+        return await self.select(self._of(await self._ours(new_page(self.context))))
+
+    async def _ours(self, opening: Awaitable[Page]) -> Page:
+        """Wait for a page that is opened here, and tell of those that pages opened meanwhile."""
+        self._opening += 1
+        try:
+            page = await opening
+            self._meanwhile = [other for other in self._meanwhile if other != page]
+            return page
+        finally:
+            self._opening -= 1
+            if not self._opening:
+                others, self._meanwhile = self._meanwhile, []
+                for other in others:
+                    self._came_by_itself(other)
+                    if not other.is_closed():
+                        self._tell_of(self._of(other))
+
+    async def close(self, tab: Entry) -> None:
+        """Close a tab, also one whose page hangs; the one after it becomes the current one, or else the last."""
+        if isinstance(tab, Tab):
+            self._windows.discard(tab.page)
+            with suppress(Exception):
+                await self.before_close(tab.page)
+            await self._close(tab.page)
+        self._gone(tab)
+
+    async def _close(self, page: Page) -> None:
+        with suppress(Exception):
+            await page.close()
+
+    def _flooded(self, tab: Tab) -> None:
+        self.news.append(
+            f"The page {tab.url[:500]} did more at once than a page may (requests, messages, errors), and was closed."
+        )
+        self._spawn(self.close, tab)
+
+    def _of(self, page: Page) -> Tab:
+        found = next((tab for tab in self if tab.page == page), None)
+        if found is None:
+            self._count += 1
+            found = Tab(
+                page,
+                self._count,
+                spawn=self._spawn,
+                on_download=self._on_download,
+                on_flood=self._flooded,
+            )
+            self._entries.append(found)
+            page.on("close", lambda _: self._gone(found))
+        return found
+
+    def _opened(self, page: Page) -> None:
+        self._coming = {r for r in self._coming if not _has_page(r) and r.failure is None}
+        self._note_coming()
+        if self._hidden(page):
+            return
+        known = any(tab.page == page for tab in self)
+        by_itself = not known and not self._opening
+        if by_itself:
+            self._came_by_itself(page)
+        if by_itself and len(self._entries) >= self._limit:
+            self.refused += 1
+            if self.refused == 1:
+                self.news.append(
+                    f"A page tried to open more than {self._limit} tabs; the rest was closed."
+                )
+            self._spawn(self._close, page)
+            return
+        tab = self._of(page)
+        if self.current is None and self._next is None:
+            self.current = tab
+        elif by_itself:
+            self._tell_of(tab)
+        elif not known:
+            self._meanwhile.append(page)
+
+    def _came_by_itself(self, page: Page) -> None:
+        if self._expected:
+            # Which of them it is nobody says; it is enough that they are as many.
+            self.give_up(next(iter(self._expected)))
+            self._windows.add(page)
+
+    def _tell_of(self, tab: Tab) -> None:
+        self._told_of[tab] = f"A new tab opened ({self.index(tab)})."
+        self.news.append(self._told_of[tab])
+        self._loading.append(tab.page)
+
+    def _requested(self, request: Request) -> None:
+        first = request.redirected_from is None and request.is_navigation_request()
+        if first and not _has_page(request):
+            self._coming.add(request)
+        if worker := request.service_worker:
+            # It is nobody's page; those of its site keep it alive.
+            for tab in list(self):
+                if origin_of(tab.url) == origin_of(worker.url):
+                    tab.count(request)
+
+    def expect(self, window: str) -> None:
+        """Note that a page is opening a window."""
+        self._expected[window] = None
+
+    def give_up(self, window: str) -> None:
+        """Note that a window is there, or never will be."""
+        if window in self._expected:
+            del self._expected[window]
+            self._note_coming()
+
+    def gone(self, window: str) -> None:
+        """Note that a window is gone that may never have been a page."""
+        if window in self._expected:
+            self.news.append(CLOSED_AGAIN)
+            self.give_up(window)
+
+    def _note_coming(self) -> None:
+        self._came.set()
+        self._came = anyio.Event()
+
+    async def arrived(self, *, seconds: float) -> None:
+        """Wait until what pages are opening are tabs with a document, at most so long; what comes later is told then."""
+        if not (self._coming or self._expected or self._loading):
+            return
+        with anyio.move_on_after(seconds):
+            # Of those that are closed because there are too many, one is enough to be told.
+            while (self._coming or self._expected) and not self.refused:
+                came = self._came
+                with anyio.move_on_after(None if self._coming else EXPECT_SECONDS):
+                    await came.wait()
+                if not came.is_set() and not self._coming:
+                    break
+            while self._loading:
+                page = self._loading.pop(0)
+                with suppress(Exception):
+                    await page.wait_for_load_state("domcontentloaded", timeout=seconds * 1000)
+        self._coming.clear()
+        self._expected.clear()
+        self._loading.clear()
+
+    def _gone(self, tab: Entry) -> None:
+        if isinstance(tab, Tab):
+            tab.closed = True
+            if tab.page in self._loading:
+                self._loading.remove(tab.page)
+            line = self._told_of.pop(tab, "")
+            if line in self.news:
+                self.news.remove(line)
+                if tab.page in self._windows:
+                    self.news.append(CLOSED_AGAIN)
+        if tab not in self._entries:
+            return
+        at = self._entries.index(tab)
+        self._entries.remove(tab)
+        if tab not in (self.current, self._next):
+            return
+        after = self._entries[min(at, len(self._entries) - 1)] if self._entries else None
+        self.current = after if isinstance(after, Tab) else None
+        self._next = after if isinstance(after, SleepingTab) else None
+        if after is not None:
+            self.news.append("The current tab closed; another one is current now.")
+
+    def take_news(self) -> News:
+        found, self.news, self.refused = self.news, News(), 0
+        self._told_of.clear()
+        return found
+
+
+def _has_page(request: Request) -> bool:
+    try:
+        return bool(request.frame)
+    except Exception:
+        return False
+
+
+async def _nothing(page: Page) -> None:
+    """Most pages can be closed as they are."""
+
+
+__all__ = ["Entry", "Tabs"]

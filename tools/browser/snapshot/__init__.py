@@ -1,0 +1,1 @@
+"""Snapshots of a browser context: capture, storage and restore."""

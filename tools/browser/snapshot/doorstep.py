@@ -1,0 +1,162 @@
+"""Empty documents of any origin: where storage can be read and written without the site being asked."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import anyio
+
+from ....sessions.services import JSON
+from ..session.pages import new_page, unless_left
+from .world import World, WorldError, asked
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, CDPSession, Page, Route
+
+logger = logging.getLogger("statehold.browser")
+
+CLOSE_SECONDS: Final = 2.0
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def nowhere(page: Page) -> AsyncGenerator[None]:
+    """Answer everything that a page asks for with an empty document, so that no request leaves; then let it go."""
+
+    async def answer(route: Route) -> None:
+        with suppress(Exception):
+            await route.fulfill(body="<!doctype html>", content_type="text/html")
+
+    await page.route("**/*", answer)
+    try:
+        yield
+    finally:
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
+            await page.unroute("**/*", answer)
+
+
+async def stand(page: Page, url: str) -> None:
+    """Let a page that is nowhere show the empty document of an address."""
+    await page.goto(url, wait_until="commit")
+
+
+class Doorstep:
+    """Opens pages of a context that are no tabs of anybody's. Lives as long as the context.
+
+    `hidden` tells such pages from others as soon as the context speaks of them.
+    """
+
+    def __init__(self, context: BrowserContext) -> None:
+        self._context = context
+        self._address = f"about:blank#{secrets.token_hex(16)}"
+        self._pages: set[Page] = set()
+        self._opening = anyio.Lock()
+        self._arrived = anyio.Event()
+        self._latest: Page | None = None
+        """Which of them arrived last, whether it is still there or not."""
+        self._alone = False
+        """Whether what opens can be nothing but ours."""
+        self.copying = False
+        """Whether a tab is being told to open such a page."""
+        context.on("page", self._opened)
+
+    def hidden(self, page: Page) -> bool:
+        return page in self._pages or page.url == self._address
+
+    def _opened(self, page: Page) -> None:
+        if page.url == self._address or self._alone:
+            self._pages.add(page)
+            page.on("close", lambda _: self._pages.discard(page))
+            self._latest = page
+            self._arrived.set()
+
+    async def _arrival(self) -> Page:
+        await self._arrived.wait()
+        assert self._latest is not None
+        return self._latest
+
+    @asynccontextmanager
+    async def open(self, browser: CDPSession, context_id: str) -> AsyncGenerator[Page]:
+        """Open such a page by the DevTools session of the browser; it is closed at the end, within a bound."""
+        wanted = {"url": self._address, "browserContextId": context_id, "background": True}
+
+        async def begin() -> JSON:
+            return await unless_left(asked(browser, "Target.createTarget", wanted), give_up)
+
+        async def give_up(target: JSON) -> None:
+            await asked(browser, "Target.closeTarget", target)
+
+        async with self._open(begin, give_up) as page:
+            yield page
+
+    @asynccontextmanager
+    async def copy_of(self, tab: World) -> AsyncGenerator[Page]:
+        """Open such a page by a tab: as any window that a page opens, it begins with a copy of its session storage.
+
+        Raises:
+            WorldError: the tab may open none.
+            playwright's Error: the tab is gone.
+        """
+
+        async def begin() -> None:
+            begun, self.copying = False, True
+            try:
+                # What is under way when it is cancelled would open a window that nobody closes.
+                with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+                    begun = await tab.opens(self._address)
+            finally:
+                self.copying = False
+            if not begun:
+                raise WorldError("the tab opens no window")
+
+        async def give_up(_: None) -> None:
+            await (await self._arrival()).close()
+
+        async with self._open(begin, give_up) as page:
+            yield page
+
+    @asynccontextmanager
+    async def first(self) -> AsyncGenerator[Page]:
+        """Open such a page where there is no tab, and nobody opens one meanwhile."""
+        self._alone = True
+        try:
+            page = await new_page(self._context)
+        finally:
+            self._alone = False
+        try:
+            yield page
+        finally:
+            await _close(page)
+
+    @asynccontextmanager
+    async def _open(
+        self, begin: Callable[[], Awaitable[T]], give_up: Callable[[T], Awaitable[None]]
+    ) -> AsyncGenerator[Page]:
+        async with self._opening:
+            self._arrived = anyio.Event()
+            begun = await begin()
+            try:
+                page = await self._arrival()
+            except BaseException:
+                with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
+                    await give_up(begun)
+                raise
+        try:
+            yield page
+        finally:
+            await _close(page)
+
+
+async def _close(page: Page) -> None:
+    with anyio.move_on_after(CLOSE_SECONDS, shield=True) as scope, suppress(Exception):
+        await page.close()
+    if scope.cancelled_caught:
+        logger.warning("an empty page did not close within %g seconds", CLOSE_SECONDS)
+
+
+__all__ = ["Doorstep", "nowhere", "stand"]

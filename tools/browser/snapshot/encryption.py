@@ -1,0 +1,99 @@
+"""Encryption of saved sessions: what is stored is of no use without the configured key."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from ....sessions.errors import ServiceUnavailable
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+MAGIC: Final = b"SHS1"
+MARK_BYTES: Final = 4
+NONCE_BYTES: Final = 12
+LEAST_KEY: Final = 16
+SALT: Final = b"statehold saved session"
+
+
+class SealBroken(ServiceUnavailable):
+    """Raised when a saved session cannot be decrypted. Nothing of it is used then, and nothing overwrites it."""
+
+    retryable = False
+    recovery = "Ask whoever runs this server to configure the key the session was saved with, or make a new session."
+
+
+class Seal:
+    """AES-256-GCM with one key; lives as long as its service. Each sealing uses a fresh random nonce.
+
+    The key is a text of any form, best 32 random bytes. It is stretched with scrypt, once, which takes some 50 ms.
+
+    Raises:
+        ValueError: the key is too short to be one.
+    """
+
+    def __init__(self, key: str) -> None:
+        if len(key) < LEAST_KEY:
+            raise ValueError(
+                f"the key has {len(key)} characters, expected at least {LEAST_KEY}; "
+                "make one with: openssl rand -base64 32"
+            )
+        stretched = hashlib.scrypt(key.encode(), salt=SALT, n=2**14, r=8, p=1, dklen=32)
+        self._mark = hashlib.sha256(SALT + stretched).digest()[:MARK_BYTES]
+        self._cipher = _cipher(stretched)
+
+    def __repr__(self) -> str:
+        return f"<Seal {self._mark.hex()}>"
+
+    def seal(self, content: bytes) -> bytes:
+        """Return the content encrypted, with a mark by which open() knows the key."""
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        head = MAGIC + self._mark
+        return head + nonce + self._cipher.encrypt(nonce, content, head)
+
+    def open(self, sealed: bytes) -> bytes:
+        """Return what was sealed.
+
+        Raises:
+            SealBroken: it was sealed with another key, or changed since.
+        """
+        from cryptography.exceptions import InvalidTag
+
+        start = len(MAGIC) + MARK_BYTES
+        head, nonce = sealed[:start], sealed[start : start + NONCE_BYTES]
+        if head[: len(MAGIC)] != MAGIC:
+            raise SealBroken(
+                "The saved session is damaged: it is not in the form that was written."
+            )
+        if head[len(MAGIC) :] != self._mark:
+            raise SealBroken(
+                "The saved session is encrypted with another key than the configured one."
+            )
+        try:
+            return self._cipher.decrypt(nonce, sealed[start + NONCE_BYTES :], head)
+        except (InvalidTag, ValueError):
+            raise SealBroken(
+                "The saved session is damaged: it was changed after it was written."
+            ) from None
+
+
+def opened(seal: Seal | None, sealed: bytes) -> bytes:
+    """Return what was sealed, refusing when there is no key.
+
+    Raises:
+        SealBroken: no key is configured, or not the right one.
+    """
+    if seal is None:
+        raise SealBroken("The saved session is encrypted, and no key is configured.")
+    return seal.open(sealed)
+
+
+def _cipher(key: bytes) -> AESGCM:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM(key)
+
+
+__all__ = ["Seal", "SealBroken", "opened"]

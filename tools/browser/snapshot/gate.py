@@ -1,0 +1,158 @@
+"""The gate of a browser: no document of an origin loads before what a session had stored there is back.
+
+It stands in the browser, not in a page: redirects, popups and frames pass it as well. Only documents of origins that are
+still asleep stop here, and what the proxy does not see, so that nothing else is slower for it. A route of Playwright's would
+stop every request, and turn the browser's cache off.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+
+import anyio
+
+from ....sessions.services import JSON
+from ..egress.policy import LOCAL_SCHEMES
+from .world import asked, origin_of
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, CDPSession
+
+logger = logging.getLogger("statehold.browser")
+
+_REFUSED: Final = tuple({"urlPattern": f"{scheme}:*"} for scheme in LOCAL_SCHEMES)
+WAKE_SECONDS: Final = 5.0
+"""A document waits no longer than this for its origin, and is then loaded without."""
+
+
+class Sleeper(Protocol):
+    """What of one browser context is asleep."""
+
+    @property
+    def asleep(self) -> Collection[str]: ...
+
+    async def wake(self, origin: str) -> None: ...
+
+
+class Gate:
+    """The gate of one browser, shared by its contexts.
+
+    Lives as long as the browser. All methods may be called concurrently.
+    """
+
+    _gates: ClassVar[dict[Browser, Gate]] = {}
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._session: CDPSession | None = None
+        self._sleepers: dict[str, Sleeper] = {}
+        self._lock = anyio.Lock()
+        self._refused: tuple[JSON, ...] = ()
+        self._watched: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        return f"<Gate contexts={len(self._sleepers)} origins={len(self._watched)}>"
+
+    @classmethod
+    def of(cls, browser: Browser) -> Gate:
+        """Return the gate of a browser, always the same one until forget()."""
+        return cls._gates.setdefault(browser, cls(browser))
+
+    @classmethod
+    def forget(cls, browser: Browser) -> None:
+        """Keep the gate of a browser no longer, because the browser is closed or gone."""
+        cls._gates.pop(browser, None)
+
+    async def session(self) -> CDPSession:
+        """Return the DevTools session of the browser as a whole."""
+        async with self._lock:
+            return await self._connected()
+
+    async def _connected(self) -> CDPSession:
+        if self._session is None:
+            self._session = await self._browser.new_browser_cdp_session()
+            self._session.on("Fetch.requestPaused", self._paused)
+        return self._session
+
+    async def refuse_schemes(self) -> None:
+        """Refuse from now on every request, of all contexts, that the filtering proxy would not see."""
+        async with self._lock:
+            if not self._refused:
+                await self._watch(self._watched, _REFUSED)
+
+    async def admit(self, context_id: str, sleeper: Sleeper) -> None:
+        """Hold documents of what is asleep in a context from now on."""
+        self._sleepers[context_id] = sleeper
+        await self.changed()
+
+    async def leave(self, context_id: str) -> None:
+        """Forget a context that is gone."""
+        if self._sleepers.pop(context_id, None) is not None:
+            await self.changed()
+
+    async def changed(self) -> None:
+        """Look again at what is asleep."""
+        async with self._lock:
+            wanted = frozenset(o for sleeper in self._sleepers.values() for o in sleeper.asleep)
+            if wanted != self._watched:
+                await self._watch(wanted, self._refused)
+
+    async def _watch(self, origins: frozenset[str], refused: tuple[JSON, ...]) -> None:
+        session = await self._connected()
+        patterns = [
+            *refused,
+            *(
+                {"urlPattern": _literal(origin) + "/*", "resourceType": "Document"}
+                for origin in sorted(origins)
+            ),
+        ]
+        if patterns:
+            await asked(session, "Fetch.enable", {"patterns": patterns})
+        else:
+            await asked(session, "Fetch.disable")
+        self._watched, self._refused = origins, refused
+
+    async def _paused(self, event: dict[str, Any]) -> None:
+        assert self._session is not None
+        origin = origin_of(event["request"]["url"])
+        if origin is None:
+            with suppress(Exception):
+                failed = {"requestId": event["requestId"], "errorReason": "BlockedByClient"}
+                await asked(self._session, "Fetch.failRequest", failed)
+            return
+        try:
+            with anyio.move_on_after(WAKE_SECONDS) as scope:
+                await self._wake(origin, event["frameId"])
+            if scope.cancelled_caught:
+                logger.warning("a page went on without its storage after %g s", WAKE_SECONDS)
+        except Exception:
+            logger.debug("an origin was not woken", exc_info=True)
+        finally:
+            with suppress(Exception):
+                request = {"requestId": event["requestId"]}
+                await asked(self._session, "Fetch.continueRequest", request)
+
+    async def _wake(self, origin: str, frame: str) -> None:
+        for sleeper in await self._concerned(frame):
+            if origin in sleeper.asleep:
+                await sleeper.wake(origin)
+
+    async def _concerned(self, frame: str) -> list[Sleeper]:
+        """Return whose frame it is. Frames in a page have no target of their own; then it may be anybody's."""
+        if len(self._sleepers) > 1:
+            with suppress(Exception):
+                assert self._session is not None
+                found = await asked(self._session, "Target.getTargetInfo", {"targetId": frame})
+                sleeper = self._sleepers.get(found["targetInfo"].get("browserContextId", ""))
+                return [sleeper] if sleeper is not None else []
+        return list(self._sleepers.values())
+
+
+def _literal(text: str) -> str:
+    return "".join("\\" + letter if letter in "*?\\" else letter for letter in text)
+
+
+__all__ = ["Gate", "Sleeper"]

@@ -1,0 +1,282 @@
+"""Opening the browser of one session: its context, its way out, what is brought back, and how it is saved again."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from ....sessions.errors import ServiceUnavailable
+from ....sessions.services import Restored, SessionView, Snapshot
+from ..config import BrowserConfig
+from ..connection import BrowserConnection
+from ..definition import BrowserTool
+from ..egress.service import Outlet, refuse_schemes
+from ..process.living import Gone, while_living
+from ..process.pool import BrowserDied
+from ..session.clipboard import Clipboard, owns_browser
+from ..session.failures import in_words
+from ..session.files import Files
+from ..session.session import BrowserSession
+from .capture import Hibernated, saved
+from .encryption import Seal
+from .gate import Gate
+from .restore import Resumed, restored
+from .world import WorldError
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Error
+
+    from ..egress.proxy import Grant
+    from ..process.pool import BrowserProcess
+    from .storage import Origins
+
+SAVE_SECONDS: Final = 15.0
+CHECKPOINT_SECONDS: Final = 4.0
+RESTORE_SECONDS: Final = 10.0
+"""How long the current page may take to load again; the tab is there all the same."""
+DEATH_SECONDS: Final = 2.0
+"""How long the death of a browser that answers no more may take to be told."""
+NEWS: Final = 50
+"""How much may wait to be told with the next result."""
+
+NEVER_SAVED: Final = "the tabs and logins (nothing had been saved yet)"
+
+
+class Opening:
+    """One opening. It ends with the connection, which owns everything that was opened."""
+
+    def __init__(
+        self,
+        config: BrowserConfig,
+        view: SessionView,
+        files: Files,
+        *,
+        spawn: Callable[..., None],
+    ) -> None:
+        self._config = config
+        self._view = view
+        self._files = files
+        self._spawn = spawn
+        self._session: BrowserSession | None = None
+        self._early: list[str] = []
+
+    async def connection(
+        self,
+        process: BrowserProcess,
+        outlet: Outlet,
+        hibernated: Hibernated | None,
+        tools: Mapping[str, BrowserTool],
+        *,
+        seal: Seal | None,
+        was_on: Sequence[str] | None = None,
+    ) -> BrowserConnection:
+        """Open the context and bring back what was saved.
+
+        `was_on` is what was on when the last one was lost, where that is known better than what was saved says.
+
+        Raises:
+            BrowserDied: the browser ended meanwhile.
+            ServiceUnavailable: the configuration asks for what the browser cannot be, or the browser refused.
+        """
+        from playwright.async_api import Error
+
+        if hibernated is not None and was_on is not None:
+            hibernated = replace(hibernated, on=list(was_on))
+        grant = await outlet.admit(self._tell, owner=self._view.owner)
+        if grant is not None:
+            self._files.hold = grant.bandwidth.hold
+        try:
+            resumed = await while_living(
+                partial(self._restore, process, grant, hibernated),
+                process.lost,
+                process.check,
+                self._spawn,
+            )
+        except BaseException as error:
+            if grant is not None:
+                grant.revoke()
+            try:
+                if isinstance(error, Error | Gone | WorldError):
+                    raise await _unavailable(error, process) from error
+                raise
+            finally:
+                # Not before: by now it is known whether the browser is there to close the context.
+                if grant is not None:
+                    _leave(grant, process)
+                    if self._session is None:
+                        grant.free()
+        session = self._session
+        assert session is not None
+        if not owns_browser(self._config):
+            session.clipboard = Clipboard(process.turns)
+        session.tabs.adopt(resumed.tabs, resumed.current)
+        process.popups.follow(session.tabs, resumed.origins.watch, spawn=self._spawn)
+        session.news[:0] = self._early
+        jar = Jar(process, full=hibernated is not None and bool(hibernated.cookies))
+        connection = BrowserConnection(session, process, tools, save=partial(_saved, seal, jar))
+        connection.on_closed.append(session.end)
+        if grant is not None:
+            connection.on_closed.append(partial(_leave, grant, process))
+        if hibernated is not None:
+            connection.opened = resumed.report
+            # A page that comes back may renew its login at once, and what was saved of it is void then.
+            connection.unsaved = True
+        elif self._view.generation > 1:
+            connection.opened = Restored(lost=", ".join([*(was_on or ()), NEVER_SAVED]))
+        return connection
+
+    async def _restore(
+        self, process: BrowserProcess, grant: Grant | None, hibernated: Hibernated | None
+    ) -> Resumed:
+        """Open the context, bring back what was saved, and make sure that the browser still holds it.
+
+        Raises:
+            Gone: the browser lost a process during this, and what was restored before with it.
+        """
+        resumed = await restored(
+            process.browser,
+            hibernated,
+            context_options=self._options(process, grant),
+            prepare=partial(self._prepare, process, grant),
+            seconds=min(RESTORE_SECONDS, self._config.connect_seconds / 3),
+        )
+        await process.guard()
+        if not process.whole:
+            with anyio.move_on_after(DEATH_SECONDS):
+                await process.lost.wait()
+            raise Gone
+        return resumed
+
+    def _options(self, process: BrowserProcess, grant: Grant | None) -> dict[str, Any]:
+        config = self._config
+        options: dict[str, Any] = {
+            "viewport": {"width": config.viewport[0], "height": config.viewport[1]},
+            **self._device(process),
+        }
+        wanted: dict[str, Any] = {
+            "user_agent": config.user_agent,
+            "locale": config.locale,
+            "timezone_id": config.timezone,
+            # An empty list as well: a whole Chromium grants some by itself, such as to write to the clipboard.
+            "permissions": list(config.permissions),
+            "ignore_https_errors": config.ignore_https_errors or None,
+        }
+        options |= {key: value for key, value in wanted.items() if value is not None}
+        if grant is not None:
+            options["proxy"] = {"server": grant.server}
+        return options
+
+    def _device(self, process: BrowserProcess) -> Mapping[str, Any]:
+        """Return what a configured device adds."""
+        name = self._config.device
+        playwright: Any = process.driver.playwright
+        known: dict[str, dict[str, Any]] = playwright.devices
+        if name is None:
+            return {}
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ServiceUnavailable(f"There is no device {name!r} to be like.{hint}")
+        return {k: v for k, v in known[name].items() if k != "default_browser_type"}
+
+    async def _prepare(
+        self,
+        process: BrowserProcess,
+        grant: Grant | None,
+        context: BrowserContext,
+        origins: Origins,
+    ) -> None:
+        if grant is not None:
+            context.on("close", lambda _: grant.free())
+        self._session = BrowserSession(
+            self._config,
+            context,
+            generation=self._view.generation,
+            files=self._files,
+            spawn=self._spawn,
+            origins=origins,
+            scratch=process.driver.folder,
+        )
+        origins.earlier.copying = self._config.headless
+        if self._config.remote:
+            # The browser is somebody else's as well.
+            await refuse_schemes(context)
+        else:
+            await Gate.of(process.browser).refuse_schemes()
+        if self._config.init_script is not None:
+            try:
+                await context.add_init_script(path=self._config.init_script)
+            except (OSError, UnicodeError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "it is no text"
+                raise ServiceUnavailable(f"`init_script` cannot be read: {reason}.") from error
+
+    def _tell(self, host: str, line: str) -> None:
+        news = self._early
+        if self._session is not None:
+            news = self._session.news
+            if len(self._session.unreached) < NEWS:
+                self._session.unreached[host] = line
+        if line not in news and len(news) < NEWS:
+            news.append(line)
+
+
+def _leave(grant: Grant, process: BrowserProcess) -> None:
+    """End the way out of a context that was closed, or did not close in time and may still send something."""
+    grant.revoke()
+    if process.lost.is_set():
+        grant.free()
+
+
+async def _unavailable(
+    error: Error | Gone | WorldError, process: BrowserProcess
+) -> ServiceUnavailable:
+    if not await process.check():
+        # Until that is told, whoever wants a browser would get this one again.
+        with anyio.move_on_after(DEATH_SECONDS):
+            await process.lost.wait()
+    if process.lost.is_set():
+        return BrowserDied(f"The browser died while the session was opened: {process.reason}.")
+    return ServiceUnavailable(
+        f"The browser could not open the session: {in_words(error).rstrip('.')}."
+    )
+
+
+@dataclass(slots=True)
+class Jar:
+    """Whether the last snapshot of a session held cookies, and the browser that may have lost them since."""
+
+    process: BrowserProcess
+    full: bool
+
+    def accept(self, cookies: Sequence[object]) -> None:
+        """Take note of the cookies of a new snapshot.
+
+        Raises:
+            ServiceUnavailable: it holds none, the one before did, and it is not known whether the browser lost them.
+        """
+        if self.full and not cookies and not self.process.known_whole:
+            raise ServiceUnavailable(
+                "The browser has no cookies any more, and does not say whether it lost them."
+            )
+        self.full = bool(cookies)
+
+
+async def _saved(seal: Seal | None, jar: Jar, session: BrowserSession, light: bool) -> Snapshot:
+    found = await saved(
+        session.context,
+        session.tabs.pages,
+        session.tabs.place,
+        light=light,
+        seconds=CHECKPOINT_SECONDS if light else SAVE_SECONDS,
+        origins=session.origins,
+    )
+    jar.accept(found.cookies)
+    return replace(found, on=session.on()).snapshot(seal)
+
+
+__all__ = ["Opening"]

@@ -1,0 +1,470 @@
+"""Bringing a saved browser context back: logins and the current tab at once, the other tabs when they are first used."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import anyio
+
+from ....sessions.services import JSON, Restored
+from ..session.pages import new_page, unless_stopped
+from .capture import Hibernated, SavedTab
+from .doorstep import nowhere, stand
+from .earlier import without
+from .storage import Origins
+from .world import WorldError, origin_of
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, BrowserContext, Page, Request, Response
+
+logger = logging.getLogger("statehold.browser")
+
+CLOSE_SECONDS: Final = 3.0
+LOAD_SECONDS: Final = 2.0
+"""How long a page that is there may take to load all that belongs to it, before its fields are filled."""
+HISTORY_SECONDS: Final = 2.0
+PATIENCE: Final[Mapping[str, int]] = {"fieldMilliseconds": 1500, "scrollMilliseconds": 300}
+OPENERS: Final = "cross-origin-opener-policy"
+ALWAYS_LOST: Final = "what the scripts of the pages held in memory"
+
+_QUESTION: Final = f"statehold-{secrets.token_hex(8)}"
+_KEEP_BEGUN: Final = f"""{{ let items = null; try {{ items = sessionStorage.length; }} catch {{}}
+  document.addEventListener("{_QUESTION}", () =>
+    document.dispatchEvent(new CustomEvent("{_QUESTION}!", {{ detail: items }})), {{ once: true }}); }}"""
+"""Lets a document tell our script once how many items it began with; its own scripts may take out what they find."""
+_SAY_BEGUN: Final = f"""() => {{ let items = null;
+  document.addEventListener("{_QUESTION}!", ({{ detail }}) => {{ items = detail; }}, {{ once: true }});
+  document.dispatchEvent(new Event("{_QUESTION}"));
+  return [items, history.state === null]; }}"""
+
+
+@dataclass(slots=True)
+class Report:
+    """What came back of one tab, and what did not, in words."""
+
+    fields: int = 0
+    scrolled: bool = False
+    lost: list[str] = field(default_factory=list[str])
+    swapped: bool = False
+    """Whether the page may have another history, and no name, as it wants to be alone with windows of its site."""
+
+
+class SleepingTab:
+    """A tab that is known but not open. wake() opens it; concurrent calls open it once and get the same page."""
+
+    def __init__(
+        self, saved: SavedTab, number: int, context: BrowserContext, origins: Origins
+    ) -> None:
+        self._saved = saved
+        self.number = number
+        self.report = Report()
+        """What waking brought back; empty before."""
+        self._context = context
+        self._origins = origins
+        self._waking = anyio.Lock()
+        self._page: Page | None = None
+
+    def __repr__(self) -> str:
+        return f"<SleepingTab {self.number} {'awake' if self._page else 'asleep'}>"
+
+    @property
+    def saved(self) -> SavedTab:
+        """What was saved of it, without what its sites had the browser forget since."""
+        return without(self._saved, self._origins.cleared)
+
+    @property
+    def url(self) -> str:
+        return self.saved.url
+
+    @property
+    def title(self) -> str:
+        return self.saved.title
+
+    async def wake(self, *, seconds: float) -> Page:
+        """Open it and bring back what was on its page. A page that cannot be loaded is said in `report`, not raised.
+
+        Raises:
+            playwright's Error: the context is gone.
+        """
+        async with self._waking:
+            if self._page is None:
+                page = await new_page(self._context)
+                try:
+                    self.report = await _loaded(
+                        self.saved, self.number, page, self._origins, seconds
+                    )
+                except BaseException:
+                    # Still asleep: who asks next gets a page of its own.
+                    with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
+                        await page.close()
+                    raise
+                self._page = page
+            return self._page
+
+
+@dataclass(slots=True)
+class Resumed:
+    """A context that is there again. Its owner closes the context; nothing else has to be closed."""
+
+    context: BrowserContext
+    origins: Origins
+    tabs: list[Page | SleepingTab]
+    current: int
+    report: Restored
+
+
+async def restored(
+    browser: Browser,
+    hibernated: Hibernated | None,
+    *,
+    context_options: Mapping[str, Any],
+    prepare: Callable[[BrowserContext, Origins], Awaitable[None]] | None = None,
+    seconds: float = 30.0,
+) -> Resumed:
+    """Open a context with what was saved of one, or an empty one for None.
+
+    `prepare` is called before anything is loaded. The current tab is loaded within `seconds`. What an origin had stored is
+    there before the first document of it loads.
+
+    Raises:
+        playwright's Error: the browser is gone.
+    """
+    given = hibernated or Hibernated()
+    context = await browser.new_context(**context_options)
+    try:
+        origins = Origins(context, asleep=given.origins)
+        if prepare is not None:
+            await prepare(context, origins)
+        return await _resumed(context, origins, given, seconds)
+    except BaseException:
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
+            await context.close()
+        raise
+
+
+async def _resumed(
+    context: BrowserContext, origins: Origins, given: Hibernated, seconds: float
+) -> Resumed:
+    now = time.time()
+    fresh = [cookie for cookie in given.cookies if not 0 <= cookie.get("expires", -1) < now]
+    given = replace(given, cookies=fresh)
+    refused = await _add_cookies(context, given.cookies)
+    # What is lost of them is told now, and not again.
+    saved = [replace(tab, lost=[]) for tab in given.tabs]
+    tabs: list[Page | SleepingTab] = [
+        SleepingTab(tab, number, context, origins) for number, tab in enumerate(saved)
+    ]
+    current = min(given.current, len(tabs) - 1) if tabs else 0
+    report = Report()
+    if tabs or origins.asleep:
+        page = await context.new_page()
+        await origins.attach(page)
+        if tabs:
+            report = await _loaded(saved[current], current, page, origins, seconds)
+        tabs[current : current + 1] = [page]
+    words = Restored(
+        _came_back(given, report, refused),
+        ", ".join(_did_not(given, report, refused) + origins.take_trouble()),
+    )
+    return Resumed(context, origins, tabs, current, words)
+
+
+async def _add_cookies(context: BrowserContext, cookies: Sequence[JSON]) -> int:
+    """Return how many the browser did not take."""
+    from playwright.async_api import Error
+
+    try:
+        if cookies:
+            await context.add_cookies(cast("Any", cookies))
+        return 0
+    except Error:
+        # One that is not acceptable makes it refuse all.
+        refused = 0
+        for cookie in cookies:
+            try:
+                await context.add_cookies(cast("Any", [cookie]))
+            except Error:
+                refused += 1
+        return refused
+
+
+async def _loaded(
+    saved: SavedTab, number: int, page: Page, origins: Origins, seconds: float
+) -> Report:
+    report = await _brought(saved, number, page, origins, seconds)
+    await _placed(saved, page, origins)
+    return report
+
+
+async def _placed(saved: SavedTab, page: Page, origins: Origins) -> None:
+    """Put the addresses before and after a page around it. What brought it back is no part of its history."""
+    from playwright.async_api import Error
+
+    try:
+        with anyio.move_on_after(HISTORY_SECONDS):
+            world = await origins.watch.world(page)
+            await world.begin(saved.history[: saved.place], saved.history[saved.place + 1 :])
+    except Error:
+        logger.debug("the history of a tab does not begin with its page", exc_info=True)
+
+
+async def _brought(
+    saved: SavedTab, number: int, page: Page, origins: Origins, seconds: float
+) -> Report:
+    from playwright.async_api import Error
+
+    report = Report()
+    url = saved.url
+    origins.earlier.adopt(page, saved.sessions)
+    with anyio.move_on_after(seconds) as scope, unless_stopped(page, scope) as stopped:
+        try:
+            await _shaped(saved, page, origins)
+            if origin_of(url) is None:
+                if url not in ("", "about:blank"):
+                    words = f"the page of tab {number} ({_short(url)} cannot be loaded again)"
+                    report.lost.append(words)
+                if saved.sessions:
+                    async with nowhere(page):
+                        report.lost += await origins.earlier.put_back(page, at=None)
+                        await stand(page, "about:blank")
+                return report
+            await _prepared(saved, page, origins, report)
+            async with _begun(saved, page) as begun:
+                there = await _visited(saved, number, page, origins, report)
+                if there and saved.entry is not None:
+                    there = await _entered(saved, number, page, origins, report, begun)
+            if there and saved.page is not None:
+                await _refilled(saved, number, page, origins, report)
+        except (Error, WorldError) as error:
+            if page.is_closed():
+                raise
+            origins.note_unloaded(page, saved)
+            report.lost.append(f"the page of tab {number} ({_first_line(error)})")
+    if "dialog" in stopped:
+        report.lost.append(f"what was on the page of tab {number} (it asks something first)")
+    elif "crash" in stopped:
+        origins.note_unloaded(page, saved)
+        report.lost.append(f"the page of tab {number} ({_short(url)} crashed)")
+    elif scope.cancelled_caught:
+        origins.note_unloaded(page, saved)
+        report.lost.append(
+            f"the page of tab {number} ({_short(url)} did not load within {seconds:g} seconds)"
+        )
+    return report
+
+
+async def _shaped(saved: SavedTab, page: Page, origins: Origins) -> None:
+    """Give a tab its size, and the media features that it emulates."""
+    if saved.viewport is not None:
+        width, height = saved.viewport
+        if page.viewport_size not in (None, {"width": width, "height": height}):
+            await page.set_viewport_size({"width": width, "height": height})
+    if saved.media:
+        await page.emulate_media(**cast("Any", saved.media))
+        origins.watch.media[page] = dict(saved.media)
+
+
+async def _prepared(saved: SavedTab, page: Page, origins: Origins, report: Report) -> None:
+    """Bring back what has to be there before the page loads, on an empty document in its place."""
+    from playwright.async_api import Error
+
+    origin = origin_of(saved.url)
+    assert origin is not None
+    if saved.entry is None and origin not in origins.asleep and not saved.sessions:
+        return
+    try:
+        async with nowhere(page):
+            report.lost += await origins.earlier.put_back(page, at=origin if saved.entry else None)
+            await stand(page, saved.url)
+            await origins.wake(origin, page)
+            if saved.entry is not None:
+                world = await origins.watch.world(page)
+                report.lost += await world.run("restoreEntry", origin, saved.entry)
+    except (Error, WorldError) as error:
+        if page.is_closed():
+            raise
+        # The page may load all the same; what its origin stored gets a second chance at the gate.
+        logger.warning("storage of a tab was not restored: %s", _first_line(error))
+        report.lost.append(f"what {origin} had stored")
+
+
+async def _visited(
+    saved: SavedTab, number: int, page: Page, origins: Origins, report: Report
+) -> bool:
+    """Load the page of a tab. Returns whether it is the page that was saved."""
+    response = await _answer(saved.url, page)
+    report.swapped = response is not None and OPENERS in response.headers
+    if saved.posted:
+        report.lost.append(
+            f"the page of tab {number} (it was the answer to a form, which was not sent again)"
+        )
+    elif response is not None and response.status >= 400 and response.status != saved.status:
+        if response.status >= 500:
+            # It may be back the next time, such as what our proxy could not reach.
+            origins.note_failing(page, saved)
+        report.lost.append(
+            f"the page of tab {number} ({_short(saved.url)} answers {response.status} now)"
+        )
+    elif page.url.partition("#")[0] != saved.url.partition("#")[0]:
+        report.lost.append(f"the page of tab {number} (it went on to {_short(page.url)})")
+    else:
+        return True
+    return False
+
+
+@dataclass(slots=True)
+class _Begun:
+    """What is known of how the document of a tab began."""
+
+    requests: list[Request] = field(default_factory=list["Request"])
+    """What the tab asked for, redirects aside; the first document is the one that we let it ask for."""
+
+    async def ask(self, page: Page) -> tuple[bool, bool] | None:
+        """Return whether the document found no session storage and whether it has no history state; None when it left."""
+        from playwright.async_api import Error
+
+        try:
+            items, stateless = await page.evaluate(_SAY_BEGUN)
+        except Error:
+            if page.is_closed():
+                raise
+            return None
+        return (items == 0, stateless) if len(self.requests) < 2 else None
+
+
+@asynccontextmanager
+async def _begun(saved: SavedTab, page: Page) -> AsyncGenerator[_Begun]:
+    """Follow how the document begins that a tab with an entry loads meanwhile."""
+    begun = _Begun()
+    if saved.entry is None:
+        yield begun
+        return
+
+    def note(request: Request) -> None:
+        if request.is_navigation_request() and request.redirected_from is None:
+            with suppress(Exception):
+                if request.frame == page.main_frame:
+                    begun.requests.append(request)
+
+    page.on("request", note)
+    try:
+        async with await page.add_init_script(_KEEP_BEGUN):
+            yield begun
+    finally:
+        page.remove_listener("request", note)
+
+
+async def _entered(
+    saved: SavedTab, number: int, page: Page, origins: Origins, report: Report, begun: _Begun
+) -> bool:
+    """Bring session storage and history state back once more where the page did not see them when it began.
+
+    The renderer that the page got may have read storage before the browser heard of what the one before it wrote. What the
+    page saw and took out itself stays out: bringing it back would let the page do once more what it did with it. Returns
+    whether it is still the page that was saved.
+    """
+    assert saved.entry is not None
+    found = await begun.ask(page)
+    if found is None:
+        if page.url.partition("#")[0] == saved.url.partition("#")[0]:
+            return True
+        report.lost.append(f"the page of tab {number} (it went on to {_short(page.url)})")
+        return False
+    given = json.loads(saved.entry)
+    gone = bool(given["session"]) and found[0]
+    if gone or (report.swapped and given["state"] != "null" and found[1]):
+        world = await origins.watch.world(page)
+        await world.run("restoreEntry", origin_of(page.url), saved.entry)
+        await page.reload(wait_until="domcontentloaded")
+    return True
+
+
+async def _answer(url: str, page: Page) -> Response | None:
+    from playwright.async_api import Error
+
+    try:
+        # Going to the address where it stands, when that has a fragment, would not load anything.
+        if "#" in url and page.url == url:
+            return await page.reload(wait_until="domcontentloaded")
+        return await page.goto(url, wait_until="domcontentloaded")
+    except Error as error:
+        if "interrupted by another navigation" not in error.message:
+            raise
+        # The page itself goes elsewhere.
+        await page.wait_for_load_state("domcontentloaded")
+        return None
+
+
+async def _refilled(
+    saved: SavedTab, number: int, page: Page, origins: Origins, report: Report
+) -> None:
+    from playwright.async_api import Error
+
+    with suppress(Error):
+        await page.wait_for_load_state("load", timeout=LOAD_SECONDS * 1000)
+    try:
+        world = await origins.watch.world(page)
+        found = await world.run("restorePage", saved.url, saved.page, dict(PATIENCE))
+    except WorldError:
+        report.lost.append(f"the form fields of tab {number} (the page moved on)")
+        return
+    origins.filled[page] = anyio.current_time()
+    report.fields = int(found["fields"])
+    report.scrolled = bool(found["scrolled"])
+    for why, count in found["unfilled"]:
+        report.lost.append(f"{_count(count, 'form field')} of tab {number} ({why})")
+    if found["unscrolled"]:
+        report.lost.append(f"scroll positions of tab {number}")
+
+
+def _came_back(given: Hibernated, report: Report, refused: int) -> str:
+    words: list[str] = []
+    if given.tabs:
+        asleep = len(given.tabs) - 1
+        later = f" ({asleep} of them when first used)" if asleep else ""
+        words.append(_count(len(given.tabs), "tab") + later)
+    if len(given.cookies) > refused:
+        words.append(_count(len(given.cookies) - refused, "cookie"))
+    if given.origins:
+        words.append(f"the storage of {_count(len(given.origins), 'site')}")
+    if report.fields:
+        words.append(_count(report.fields, "form field"))
+    if report.scrolled:
+        words.append("the scroll position")
+    return ", ".join(words)
+
+
+def _did_not(given: Hibernated, report: Report, refused: int) -> list[str]:
+    lost = [*given.on, *given.lost]
+    for number, tab in enumerate(given.tabs):
+        lost += [f"{what} of tab {number}" for what in tab.lost]
+    lost += report.lost
+    if refused:
+        lost.append(_count(refused, "cookie"))
+    if any(len(tab.history) > 1 for tab in given.tabs):
+        lost.append("back and forward (going back loads the pages again)")
+    return [*lost, ALWAYS_LOST] if given.tabs else lost
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _short(url: str) -> str:
+    """An address without its query, which may hold what only the page should know."""
+    return url.partition("#")[0].partition("?")[0][:200]
+
+
+def _first_line(error: Exception) -> str:
+    first = (str(error).splitlines() or [""])[0]
+    return first.partition(": ")[2][:200].partition("?")[0] or first[:200]
+
+
+__all__ = ["Report", "Resumed", "SleepingTab", "restored"]

@@ -1,0 +1,140 @@
+"""Running code of the caller's: in the page, or outside of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Annotated, Final, TypeAlias
+
+import anyio
+from pydantic import Field
+
+from ..call import Call
+from ..definition import Arguments, BrowserTool, Element, Filename, Target, tool
+from ..process.node import run_code
+from ..session.answer import as_json
+from ..session.failures import ToolFailed
+from ..session.tab import Tab
+from ..snapshot.world import WorldError
+
+Script: TypeAlias = Callable[[], Awaitable[object]]
+
+HELD_SECONDS: Final = 5.0
+"""How long fields are put back once more when their page sets them to what they were, as page/fields.js does it."""
+TELL_SECONDS: Final = 1.0
+LATE: Final = 2000
+"""How many characters are shown of what a script returned after a dialog had held it up."""
+_CAUSES: Final = re.compile(
+    r"click|submit|location|history|dispatch|fetch|reload|navigat|open\(|set(?:Timeout|Interval)|await"
+)
+"""What a script says that causes something beyond its own run, which is waited for then; most only read, and fast."""
+
+
+class Evaluate(Arguments):
+    function: Annotated[
+        str, Field(description="() => value, or (element) => value when a target is given")
+    ]
+    element: Element = None
+    target: Target | None = None
+    filename: Filename = None
+
+
+@tool("browser_evaluate", title="Evaluate JavaScript", patience="script")
+async def evaluate(call: Call, given: Evaluate) -> None:
+    """Run a JavaScript function in the page, or on one element, and return what it returns."""
+    quiet = _CAUSES.search(given.function) is not None
+    tab = await call.tab()
+    if given.target is None:
+        code = "page"
+        script: Script = partial(tab.page.evaluate, given.function)
+    else:
+        locator = await call.locate(given.target, given.element)
+        code = call.answer_code
+        script = partial(locator.evaluate, given.function, timeout=call.timeout)
+    values, left = list[object](), False
+
+    async def run() -> None:
+        async with _meant(call, tab):
+            values.append(await script())
+        if left:
+            text = as_json(values[0])
+            more = "" if len(text) <= LATE else f"... ({len(text)} characters)"
+            tab.news.append(f"The script that had waited returned {text[:LATE]}{more}")
+
+    await call.act(run, quiet=quiet, snapshot=False)
+    call.answer.code(f"await {code}.evaluate({given.function!r})")
+    if values:
+        await call.put(as_json(values[0]), given.filename, label="Evaluation result")
+    else:
+        left = True
+        tab.news.append("The script has not returned yet: it goes on when the page was answered.")
+
+
+@asynccontextmanager
+async def _meant(call: Call, tab: Tab) -> AsyncGenerator[None]:
+    """Let what a script changes stay so, also in fields that were put back just now and would be once more."""
+    from playwright.async_api import Error
+
+    filled = call.session.origins.filled.get(tab.page)
+    if filled is None or anyio.current_time() > filled + HELD_SECONDS:
+        yield
+        return
+
+    async def tell(begins: bool) -> None:
+        with anyio.move_on_after(TELL_SECONDS), suppress(Error, WorldError):
+            await (await call.session.watch.world(tab.page)).run("acting", begins)
+
+    await tell(True)
+    try:
+        yield
+    finally:
+        await tell(False)
+
+
+class RunCode(Arguments):
+    code: Annotated[
+        str | None,
+        Field(description="async (page) => { ... }, in Playwright's JavaScript"),
+    ] = None
+    filename: Annotated[
+        str | None, Field(description="A file of the session that holds the code instead")
+    ] = None
+
+
+@tool(
+    "browser_run_code_unsafe",
+    title="Run Playwright code (unsafe)",
+    cap="unsafe",
+    kind="destroy",
+    patience="script",
+)
+async def run_code_unsafe(call: Call, given: RunCode) -> None:
+    """Run JavaScript with Playwright's page object on the machine of the server.
+
+    Unsafe: the code can do there whatever the server can, and reach the browsers of other sessions.
+    """
+    code = given.code
+    if given.filename is not None:
+        code = await _of_file(call, given.filename)
+    if code is None:
+        raise ToolFailed("Give the code, or the filename of a file of the session that holds it.")
+    call.answer.language = "js"
+    call.answer.code(code)
+    page = (await call.tab()).page
+    found = await call.act(lambda: run_code(page, code, seconds=call.config.script_seconds))
+    if found:
+        call.answer.result(found)
+
+
+async def _of_file(call: Call, name: str) -> str:
+    files = call.session.files
+    try:
+        data, _ = await files.read(files.uri(files.name_of(name)))
+        return data.decode()
+    except (FileNotFoundError, UnicodeDecodeError):
+        raise ToolFailed(f"The session has no text file {name[:200]!r}.") from None
+
+
+TOOLS: list[BrowserTool] = [evaluate, run_code_unsafe]

@@ -1,0 +1,174 @@
+"""What a page said and asked for: its console and its requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import anyio
+from pydantic import Field
+
+from ..call import Call
+from ..definition import Arguments, BrowserTool, Filename, tool
+from ..process.node import matching
+from ..session.failures import ToolFailed, in_words
+from ..session.tab import LEVELS, Level, Tab
+
+if TYPE_CHECKING:
+    from playwright.async_api import Request, Response
+
+_FEEDING: Final = frozenset({"xhr", "fetch", "websocket", "eventsource", "ping"})
+"""Kinds of requests that a page makes for its data; others are static when they went well."""
+
+
+class ConsoleMessages(Arguments):
+    level: Annotated[Level, Field(description="This level and what is more severe")] = "info"
+    all: Annotated[bool | None, Field(description="Also of pages before this one in the tab")] = (
+        None
+    )
+    filename: Filename = None
+
+
+@tool("browser_console_messages", title="Get console messages", kind="read")
+async def console_messages(call: Call, given: ConsoleMessages) -> None:
+    """Return what the page wrote to its console, and the errors that nobody caught."""
+    tab = await call.tab()
+    of_page = tab.console_of_page()
+    wanted = LEVELS[: LEVELS.index(given.level) + 1]
+    shown = [line for line in (tab.console if given.all else of_page) if line.level in wanted]
+    errors, warnings = tab.troubles()
+    head = f"Total messages: {len(of_page)} (Errors: {errors}, Warnings: {warnings})"
+    if len(shown) != len(of_page):
+        head += f"\n{len(shown)} of level {given.level} and above:"
+    text = "\n".join([head, "", *map(str, shown)])
+    await call.put(text, given.filename, label="Console")
+
+
+class NetworkRequests(Arguments):
+    static: Annotated[
+        bool, Field(description="Also pages, scripts, styles, fonts and pictures that went well")
+    ] = False
+    filter: Annotated[str | None, Field(description="A regular expression that URLs match")] = None
+    filename: Filename = None
+
+
+@tool("browser_network_requests", title="List network requests", kind="read")
+async def network_requests(call: Call, given: NetworkRequests) -> None:
+    """List the requests since the page was loaded, each with the number that browser_network_request takes."""
+    tab = await call.tab()
+    listed = tab.numbered_requests()
+    if given.filter is not None:
+        found = await matching(given.filter, "", [request.url for _, request in listed])
+        listed = [listed[place] for place in found]
+    shown = [(n, r) for n, r in listed if given.static or not _is_static(r)]
+    lines = [_line(tab, number, request) for number, request in shown]
+    hidden = len(listed) - len(shown)
+    if hidden:
+        lines.append(f"({hidden} static requests are listed with static: true)")
+    await call.put("\n".join(lines) or "No requests.", given.filename, label="Network")
+
+
+def _is_static(request: Request) -> bool:
+    response = request.existing_response
+    if request.resource_type in _FEEDING or request.failure is not None or response is None:
+        return False
+    return response.status < 400
+
+
+def _line(tab: Tab, number: int, request: Request) -> str:
+    line = f"{number}. [{request.method}] {request.url[:2000]}"
+    response = request.existing_response
+    if request.failure is not None:
+        return f"{line} => [FAILED] {request.failure}"
+    if response is not None:
+        return f"{line} => {_status(response)}"
+    return line
+
+
+def _status(response: Response) -> str:
+    return f"[{response.status}] {response.status_text}".rstrip()
+
+
+class NetworkRequest(Arguments):
+    index: Annotated[int, Field(ge=1, description="The number in browser_network_requests")]
+    part: Literal["request-headers", "request-body", "response-headers", "response-body"] | None = (
+        None
+    )
+    filename: Filename = None
+
+
+@tool("browser_network_request", title="Show network request details", kind="read")
+async def network_request(call: Call, given: NetworkRequest) -> None:
+    """Return one request and its response with their headers, or only one part of them, such as a body."""
+    from playwright.async_api import Error
+
+    tab = await call.tab()
+    request = dict(tab.numbered_requests()).get(given.index)
+    if request is None:
+        raise ToolFailed(f"There is no request {given.index}; browser_network_requests lists them.")
+    try:
+        with anyio.fail_after(call.config.action_seconds):
+            found = (
+                await _part(request, given.part)
+                if given.part
+                else await _whole(given.index, request)
+            )
+    except TimeoutError:
+        raise ToolFailed("It is not there yet: the response has not ended.") from None
+    except Error as error:
+        raise ToolFailed(f"It cannot be had: {in_words(error)}") from None
+    name = given.filename
+    if isinstance(found, str):
+        await call.put(found, name, label="Request")
+    elif name is not None:
+        await call.keep(name, found, label="Request")
+    else:
+        call.answer.result(_readable(found))
+
+
+def _readable(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return f"{len(body)} bytes that are no text; give a filename to get them as a file."
+
+
+async def _part(request: Request, part: str) -> str | bytes:
+    if part == "request-headers":
+        return _headers(await request.all_headers())
+    if part == "request-body":
+        return request.post_data_buffer or "The request has no body."
+    response = request.existing_response
+    if response is None:
+        raise ToolFailed(
+            f"There is no response{f': {request.failure}' if request.failure else ' yet'}."
+        )
+    if part == "response-headers":
+        return _headers(await response.all_headers())
+    return await response.body()
+
+
+async def _whole(number: int, request: Request) -> str:
+    response = request.existing_response
+    facts = {"type": request.resource_type}
+    if response is not None:
+        facts = {"status": _status(response), **facts}
+        took = request.timing["responseEnd"]
+        if took >= 0:
+            facts["duration"] = f"{took:.0f} ms"
+    if request.failure is not None:
+        facts["failed"] = request.failure
+    parts = [f"#{number} [{request.method}] {request.url}", f"General\n{_headers(facts)}"]
+    parts += [f"Request headers\n{_headers(await request.all_headers())}"]
+    if request.post_data_buffer:
+        parts += [f"Request body: {len(request.post_data_buffer)} bytes, in part request-body"]
+    if response is not None:
+        parts += [f"Response headers\n{_headers(await response.all_headers())}"]
+        parts += ["The body is in part response-body."]
+    return "\n\n".join(parts)
+
+
+def _headers(headers: dict[str, str]) -> str:
+    return "\n".join(f"{name}: {value}" for name, value in headers.items())
+
+
+TOOLS: list[BrowserTool] = [console_messages, network_requests, network_request]

@@ -1,0 +1,94 @@
+"""Answering what a page asks: dialogs and file choosers."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final
+
+import anyio
+from pydantic import Field
+
+from ..call import Call
+from ..definition import Arguments, BrowserTool, tool
+from ..session.failures import ToolFailed, in_words
+from ..session.uploads import allowed_folder, allowed_paths
+
+if TYPE_CHECKING:
+    from playwright.async_api import FileChooser
+
+ANSWER_SECONDS: Final = 1.0
+
+
+class HandleDialog(Arguments):
+    may_be_empty = ("prompt_text",)
+
+    accept: Annotated[bool, Field(description="As with OK; false as with Cancel")]
+    prompt_text: Annotated[
+        str | None, Field(alias="promptText", description="What to enter into a prompt")
+    ] = None
+
+
+@tool("browser_handle_dialog", title="Handle a dialog", answers="dialog")
+async def handle_dialog(call: Call, given: HandleDialog) -> None:
+    """Accept or dismiss the dialog that the page opened; what waited for it goes on."""
+    tab = await call.tab()
+    dialog = tab.dialog
+    if dialog is None:
+        raise ToolFailed("No dialog is open.")
+    # Only a prompt takes a text.
+    text = given.prompt_text if dialog.type == "prompt" else None
+    answer = partial(dialog.accept, text) if given.accept else dialog.dismiss
+    await call.act(answer, snapshot=False, edits=False, answers=True)
+    call.shows_page = True
+
+
+class FileUpload(Arguments):
+    paths: Annotated[
+        list[str] | None,
+        Field(
+            description="Files of the session (by name or URI), or from the upload folders; or one folder of those"
+        ),
+    ] = None
+
+
+@tool("browser_file_upload", title="Upload files", answers="chooser")
+async def file_upload(call: Call, given: FileUpload) -> None:
+    """Give files to the file chooser that the page opened; without paths, cancel it."""
+    from playwright.async_api import Error
+
+    tab = await call.tab()
+    chooser = tab.chooser
+    if chooser is None:
+        raise ToolFailed("No file chooser is open; first click on what opens it.")
+    wanted = given.paths or []
+    folder = await allowed_folder(call.session, wanted)
+    paths = await allowed_paths(call.session, wanted) if folder is None else folder
+    if len(wanted) > 1 and not chooser.is_multiple():
+        raise ToolFailed("This file chooser takes one file.")
+    tab.settle_modal()
+    if not wanted:
+        await call.act(_nothing, at_once=True)
+    else:
+        try:
+            await call.act(lambda: chooser.set_files(paths, timeout=call.timeout))
+        except (Error, ToolFailed) as error:
+            if await _still_asks(chooser):
+                tab.ask_again(chooser)
+            raise ToolFailed(f"The files were not taken: {in_words(error)}") from None
+    call.answer.code(f"await file_chooser.set_files({wanted!r})")
+
+
+async def _still_asks(chooser: FileChooser) -> bool:
+    """Whether the document that asked for files is still there."""
+    with suppress(Exception), anyio.move_on_after(ANSWER_SECONDS):
+        await chooser.element.evaluate("1")
+        return True
+    return False
+
+
+async def _nothing() -> None:
+    """A chooser that nobody answers is closed for the page."""
+
+
+TOOLS: list[BrowserTool] = [handle_dialog, file_upload]

@@ -1,0 +1,297 @@
+"""Filling in: typing, choosing, whole forms, and single keys."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext, suppress
+from itertools import takewhile
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import anyio
+from pydantic import Field
+
+from ..call import Call
+from ..definition import Arguments, BrowserTool, Element, Target, tool
+from ..session.clipboard import uses_clipboard
+from ..session.failures import ToolFailed, in_words
+from ..session.naming import role_of
+
+if TYPE_CHECKING:
+    from playwright.async_api import Locator
+
+OPTIONS_SHOWN = 30
+
+SCROLLING: Final = frozenset({"End", "Home", "PageDown", "PageUp", "Space"})
+SCROLLED: Final = """() => new Promise(done => {
+  requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)));
+  setTimeout(done, 100);
+})"""
+"""Resolves when a page has drawn what a key scrolled to, which is when it asks for more."""
+
+_TO_END: Final = """e => {
+  e.focus();
+  if (e.getRootNode().activeElement === e) getSelection().modify("move", "forward", "documentboundary");
+}"""
+"""Moves the caret behind what a field holds; a number's field takes no range."""
+
+_REFUSED: Final = 'The specified value "'
+"""How the browser begins to tell of a text that is no date, time, number or color, for which it clears the field."""
+
+_IS_REFUSED: Final = "(e, text) => e.type === 'color' ? !CSS.supports('color', text) : !e.value"
+"""The browser complains of every color that is not six digits, and takes it."""
+
+_RANGE: Final = """(found, text) => {
+  const [e] = [found].flat(), field = e?.control ?? e, number = text.trim() !== '' && isFinite(text);
+  if (field?.type !== 'range' || number && Number(text) === Number(field.value)) return null;
+  return [field.value, number, field.min || '0', field.max || '100'];
+}"""
+"""What a slider made of a text where that is something else."""
+
+_SINGLE = "e => e.closest('select')?.multiple === false"
+
+_OPTIONS = "e => { const s = e.closest('select'); return s && [...s.options].map(o => o.label); }"
+
+
+class Type(Arguments):
+    target: Target
+    text: str
+    element: Element = None
+    submit: Annotated[bool | None, Field(description="Press Enter afterwards")] = None
+    slowly: Annotated[
+        bool | None, Field(description="Key by key, for pages that listen to keys")
+    ] = None
+
+
+@tool("browser_type", title="Type text", secret=["text"])
+async def type_text(call: Call, given: Type) -> None:
+    """Put a text into a field in place of what it holds; with slowly, type it after that."""
+    locator = await call.locate(given.target, given.element)
+    code = call.answer_code
+    if given.slowly:
+
+        async def press() -> None:
+            await call.look_at_field(locator, given.text)
+            await locator.evaluate(_TO_END, timeout=call.timeout)
+            await locator.press_sequentially(given.text, timeout=_typing(call, given))
+
+        await call.act(press)
+        call.answer.code(f"await {code}.press_sequentially({call.shown(given.text)!r})")
+        await _check_range(call, locator, given.target, given.text)
+    else:
+        await _put(call, locator, given.target, given.text)
+        call.answer.code(f"await {code}.fill({call.shown(given.text)!r})")
+    if given.submit and not await _asks(call, "Enter was not pressed"):
+        call.answer.code(f"await {code}.press('Enter')")
+        await call.act(lambda: locator.press("Enter", timeout=call.timeout))
+
+
+async def _asks(call: Call, undone: str) -> bool:
+    """Whether the page asks something, so that it can only be told what was not done."""
+    tab = await call.tab()
+    if tab.modal_text is None:
+        return False
+    tab.news.append(f"{undone}, because the page asks something first.")
+    return True
+
+
+async def _put(
+    call: Call, locator: Locator, target: str, text: str, *, name: str = "The field"
+) -> None:
+    """Put a text into a field, and tell what a slider made of it.
+
+    Raises:
+        ToolFailed: it is none that the field takes.
+    """
+    tab = await call.tab()
+    last = tab.console[-1] if tab.console else None
+
+    async def fill() -> None:
+        await call.look_at_field(locator, text)
+        await locator.fill(text, timeout=call.timeout)
+
+    await call.act(fill, snapshot=False)
+    # To ask every field would cost a message more.
+    given = text.strip()
+    for line in takewhile(lambda line: line is not last, reversed(list(tab.console))):
+        told = given and line.text.startswith(f"{_REFUSED}{given[:100]}")
+        if told and await locator.evaluate(_IS_REFUSED, given, timeout=call.timeout):
+            raise ToolFailed(f"The field did not take it: {line.text}")
+    await _check_range(call, locator, target, text, name=name)
+
+
+async def _check_range(
+    call: Call, locator: Locator, target: str, text: str, *, name: str = "The field"
+) -> None:
+    """Tell what a slider made of a text.
+
+    Raises:
+        ToolFailed: it is no number.
+    """
+    from playwright.async_api import Error
+
+    tab = await call.tab()
+    # What a ref of the last snapshot is, nobody has to be asked.
+    role = role_of(tab.seen or "", target)
+    if tab.modal_text is not None or role not in (None, "slider"):
+        return
+    found: list[Any] | None = None
+    # The page may be another one by now, and what is not there any more is waited for; but all of them include no ref.
+    with suppress(Error), anyio.move_on_after(call.config.action_seconds):
+        ask = locator.evaluate if role else locator.evaluate_all
+        found = await ask(_RANGE, text)
+    if found is None:
+        return
+    made, is_number, least, most = found
+    if not is_number:
+        raise ToolFailed(
+            f"The field takes a number from {least} to {most}, not {text!r}; it is at {made} now."
+        )
+    tab.news.append(f"{name} made {made} of {text}.")
+
+
+def _typing(call: Call, given: Type) -> float:
+    """Return the bound of typing a text key by key, which takes a while where it is long."""
+    return call.timeout + len(given.text) * 20
+
+
+class PressKey(Arguments):
+    key: Annotated[str, Field(description="Such as Enter, ArrowLeft, a, Control+a")]
+
+
+@tool("browser_press_key", title="Press a key", patience="script")
+async def press_key(call: Call, given: PressKey) -> None:
+    """Press a key, or keys together, where the focus is."""
+    from playwright.async_api import Error
+
+    tab = await call.tab()
+    # Enter is what submits and follows; other keys seldom change what there is to see.
+    entering = given.key in ("Enter", "NumpadEnter")
+    keyboard = tab.page.keyboard
+
+    clipboard = call.session.clipboard if uses_clipboard(given.key) else None
+
+    async def press() -> None:
+        async with clipboard.turn() if clipboard is not None else nullcontext():
+            try:
+                await keyboard.press(given.key)
+            except Error as error:
+                # The others are held down before the last one is looked up.
+                for held in given.key.split("+")[:-1]:
+                    with suppress(Error):
+                        await keyboard.up(held)
+                if "Unknown key" not in error.message:
+                    raise
+                raise ToolFailed(
+                    f"{in_words(error)}. Keys are named such as Enter, ArrowLeft, a or Control+a; for text there is "
+                    "browser_type."
+                ) from None
+        if given.key.rpartition("+")[2] in SCROLLING:
+            # The key may as well lead elsewhere.
+            with suppress(Error):
+                await tab.page.evaluate(SCROLLED)
+
+    await call.act(press, snapshot=entering)
+    call.answer.code(f"await page.keyboard.press({given.key!r})")
+
+
+class SelectOption(Arguments):
+    target: Target
+    values: Annotated[list[str], Field(description="Values or labels; several where it allows")]
+    element: Element = None
+
+
+@tool("browser_select_option", title="Select option")
+async def select_option(call: Call, given: SelectOption) -> None:
+    """Choose options of a dropdown or list, in place of those that are chosen."""
+    locator = await call.locate(given.target, given.element)
+    await _choose(call, locator, given.values)
+    chosen = given.values[0] if len(given.values) == 1 else given.values
+    call.answer.code(f"await {call.answer_code}.select_option({chosen!r})")
+
+
+async def _choose(
+    call: Call, locator: Locator, values: list[str], *, snapshot: bool = True
+) -> None:
+    from playwright.async_api import Error
+
+    if len(values) > 1 and await locator.evaluate(_SINGLE, timeout=call.timeout):
+        raise ToolFailed(f"It takes one option only, not {values!r}.")
+    try:
+        await call.act(
+            lambda: locator.select_option(values, timeout=call.timeout), snapshot=snapshot
+        )
+    except Error as error:
+        select = locator.locator("xpath=ancestor::select")
+        if "resolved to <option" in str(error) and await select.count() == 1:
+            call.answer_code = f"page.{await select.normalize()}"
+            await _choose(call, select, values, snapshot=snapshot)
+            return
+        if "not a <select> element" in str(error):
+            raise ToolFailed(
+                "It is no <select> element; click on it, and then on the option that it shows."
+            ) from None
+        if "option being selected is not enabled" in str(error):
+            raise ToolFailed(f"Not all of {values!r} can be chosen: one is disabled.") from None
+        if "did not find some options" not in str(error):
+            raise
+        known: list[str] = await locator.evaluate(_OPTIONS, timeout=call.timeout) or []
+        more = f" and {len(known) - OPTIONS_SHOWN} more" if len(known) > OPTIONS_SHOWN else ""
+        listed = ", ".join(map(repr, known[:OPTIONS_SHOWN])) or "none"
+        raise ToolFailed(f"Not all of {values!r} are options; there are: {listed}{more}.") from None
+
+
+class FormField(Arguments):
+    target: Target
+    name: Annotated[str, Field(description="What the field is, in words")]
+    type: Literal["textbox", "checkbox", "radio", "combobox", "slider"]
+    value: Annotated[
+        str, Field(description="The text; true or false of a checkbox; the option of a combobox")
+    ]
+    element: Element = None
+
+
+class FillForm(Arguments):
+    fields: Annotated[list[FormField], Field(min_length=1)]
+
+
+@tool("browser_fill_form", title="Fill form", patience="wait", secret=["value"])
+async def fill_form(call: Call, given: FillForm) -> None:
+    """Fill in several fields of a form, in order. It stops at the first that cannot be, and says which were."""
+    from playwright.async_api import Error
+
+    for number, field in enumerate(given.fields):
+        try:
+            await _fill(call, field)
+        except (Error, ToolFailed) as error:
+            call.shows_snapshot = True
+            done = ", ".join(field.name for field in given.fields[:number])
+            raise ToolFailed(
+                f"{field.name}: {in_words(error).rstrip('.')}. Filled in before it: {done or 'nothing'}."
+            ) from None
+        left = ", ".join(field.name for field in given.fields[number + 1 :])
+        if left and await _asks(call, f"Not filled in: {left}"):
+            break
+
+
+async def _fill(call: Call, field: FormField) -> None:
+    locator = await call.locate(field.target, field.element or field.name)
+    code, value = call.answer_code, field.value
+    if field.type in ("checkbox", "radio"):
+        if value not in ("true", "false"):
+            raise ToolFailed("Its value has to be true or false.")
+        checked = value == "true"
+        if not checked and field.type == "radio":
+            raise ToolFailed("A radio button goes out only when another one is chosen.")
+        await call.act(lambda: locator.set_checked(checked, timeout=call.timeout), snapshot=False)
+        call.answer.code(f"await {code}.{'check' if checked else 'uncheck'}()")
+    elif (
+        field.type == "combobox"
+        and await locator.evaluate(_OPTIONS, timeout=call.timeout) is not None
+    ):
+        await _choose(call, locator, [value], snapshot=False)
+        call.answer.code(f"await {call.answer_code}.select_option({value!r})")
+    else:
+        await _put(call, locator, field.target, value, name=f"{field.name}: the field")
+        call.answer.code(f"await {code}.fill({call.shown(value)!r})")
+
+
+TOOLS: list[BrowserTool] = [type_text, press_key, select_option, fill_form]

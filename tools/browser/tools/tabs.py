@@ -1,0 +1,133 @@
+"""The tabs of a session, and how its pages are shown."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from ..call import Call
+from ..definition import Arguments, BrowserTool, NoArguments, Whole, tool
+from ..session.failures import ToolFailed
+from ..session.tabs import Entry
+from .navigation import address, go_to
+
+LARGEST = 10_000
+NO_TABS = "No open tabs. The next call opens an empty one."
+
+
+class Tabs(Arguments):
+    action: Literal["list", "new", "close", "select"]
+    index: Annotated[
+        Whole | None,
+        Field(description="Which tab to close or select, by its number in the list"),
+    ] = None
+    url: Annotated[str | None, Field(description="What a new tab opens")] = None
+
+
+@tool("browser_tabs", title="Manage tabs", patience="navigation")
+async def tabs(call: Call, given: Tabs) -> None:
+    """List the tabs, open a new one, close one (the current one without an index), or select the one to work in."""
+    found = call.session.tabs
+    if given.action == "list":
+        await call.tab()
+    elif given.action == "new":
+        await _new(call, given.url)
+    elif given.action == "close":
+        if found.current is not None or given.index is not None:
+            await found.close(_numbered(call, given.index))
+    else:
+        if given.index is None:
+            raise ToolFailed("Give the index of the tab to select.")
+        await found.select(_numbered(call, given.index))
+    call.answer.result("\n".join(await call.session.tab_lines()) or NO_TABS)
+
+
+async def _new(call: Call, url: str | None) -> None:
+    if url is not None:
+        address(url)
+    try:
+        await call.session.tabs.open()
+    except IndexError as error:
+        raise ToolFailed(f"No new tab: {error}.") from None
+    if url is not None:
+        await go_to(call, url)
+
+
+def _numbered(call: Call, index: int | None) -> Entry:
+    found = call.session.tabs
+    if index is None and found.current is not None:
+        return found.current
+    if index is None or not 0 <= index < len(found):
+        raise ToolFailed(f"There is no tab {index}; there are {len(found)}, counted from 0.")
+    return found[index]
+
+
+@tool("browser_close", title="Close browser", kind="destroy")
+async def close(call: Call, given: NoArguments) -> None:
+    """Close all tabs. The session stays, with its logins; the next call opens an empty tab."""
+    for tab in call.session.tabs.entries:
+        await call.session.tabs.close(tab)
+    call.session.tabs.take_news()
+    call.answer.code("await page.close()")
+    call.answer.result(NO_TABS)
+
+
+Side = Annotated[Whole, Field(ge=1, le=LARGEST)]
+
+
+class Resize(Arguments):
+    width: Side
+    height: Side
+
+
+@tool("browser_resize", title="Resize browser window")
+async def resize(call: Call, given: Resize) -> None:
+    """Give the page a viewport of this size, in CSS pixels."""
+    tab = await call.tab()
+    size: Any = {"width": given.width, "height": given.height}
+    await call.act(lambda: tab.page.set_viewport_size(size), snapshot=False, edits=False)
+    call.answer.code(f"await page.set_viewport_size({size!r})")
+
+
+def _null() -> None:
+    """The default of what is left as it is when it is not given, but reset when it is null."""
+
+
+class EmulateMedia(Arguments):
+    color_scheme: Literal["light", "dark"] | None = Field(
+        default_factory=_null, alias="colorScheme", description="prefers-color-scheme"
+    )
+    reduced_motion: Literal["reduce", "no-preference"] | None = Field(
+        default_factory=_null, alias="reducedMotion", description="prefers-reduced-motion"
+    )
+    forced_colors: Literal["active", "none"] | None = Field(
+        default_factory=_null, alias="forcedColors", description="forced-colors"
+    )
+    contrast: Literal["more", "no-preference"] | None = Field(
+        default_factory=_null, description="prefers-contrast"
+    )
+    media: Literal["screen", "print"] | None = Field(
+        default_factory=_null, description="As on a screen, or as it is printed"
+    )
+
+
+@tool("browser_emulate_media", title="Emulate media features")
+async def emulate_media(call: Call, given: EmulateMedia) -> None:
+    """Show the page as with this color scheme, motion, contrast or medium.
+
+    What is left out stays as it is; null ends the emulation of it.
+    """
+    names = [name for name in type(given).model_fields if name in given.model_fields_set]
+    if not names:
+        raise ToolFailed("Name at least one media feature.")
+    options: Any = {name: getattr(given, name) or "null" for name in names}
+    tab = await call.tab()
+    await call.act(lambda: tab.page.emulate_media(**options), snapshot=False, edits=False)
+    now = call.session.watch.media.get(tab.page, {}) | options
+    call.session.watch.media[tab.page] = {k: v for k, v in now.items() if v != "null"}
+    written = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    call.answer.code(f"await page.emulate_media({written})")
+
+
+TOOLS: list[BrowserTool] = [tabs, close, resize, emulate_media]

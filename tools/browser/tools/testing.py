@@ -1,0 +1,169 @@
+"""Checking what a page shows, and how a test would name its elements."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from ..call import Call
+from ..definition import Arguments, BrowserTool, Element, Target, tool
+from ..session.failures import ToolFailed, in_words
+from ..session.frames import shown_as
+
+if TYPE_CHECKING:
+    from playwright.async_api import Frame, Locator
+
+_VALUE = """element => {
+  const name = ['aria-valuetext', 'aria-valuenow'].find(each => element.hasAttribute(each));
+  if (name) return [name, element.getAttribute(name)];
+  const roles = ['combobox', 'searchbox', 'spinbutton', 'textbox'];
+  const holds = element.isContentEditable || roles.includes(element.getAttribute('role'));
+  return holds ? ['', element.textContent.trim()] : null;
+}"""
+"""What an element that is no input of HTML says its value is, and in which attribute; null of one that has none."""
+
+_CHOSEN = "e => e.tagName === 'SELECT' ? [...e.selectedOptions].map(o => o.label) : []"
+
+
+class GenerateLocator(Arguments):
+    target: Target
+    element: Element = None
+
+
+@tool("browser_generate_locator", title="Create locator for element", cap="testing", kind="read")
+async def generate_locator(call: Call, given: GenerateLocator) -> None:
+    """Return the Playwright locator that a test would use for an element, in Python."""
+    from playwright.async_api import Error
+
+    locator = await call.locate(given.target, given.element)
+    try:
+        call.answer.result(str(await locator.normalize()))
+    except Error as error:
+        raise ToolFailed(f"There is no locator for it: {in_words(error)}") from None
+
+
+class VerifyElement(Arguments):
+    role: Annotated[
+        str,
+        Field(
+            pattern=r"^[A-Za-z]+$", description='As in the snapshot: `- button "Send"` has button'
+        ),
+    ]
+    accessible_name: Annotated[
+        str,
+        Field(alias="accessibleName", description='As in the snapshot: `- button "Send"` has Send'),
+    ]
+
+
+@tool("browser_verify_element_visible", title="Verify element visible", cap="testing", kind="read")
+async def verify_element_visible(call: Call, given: VerifyElement) -> None:
+    """Check that an element of a role and a name can be seen, in the page or in a frame of it."""
+    role, name = given.role.lower(), given.accessible_name
+
+    def wanted(frame: Frame) -> Locator:
+        return frame.get_by_role(role, name=name)  # pyright: ignore[reportArgumentType]
+
+    code = f"page.get_by_role({role!r}, name={name!r})"
+    await _visible(call, wanted, code, f'Element with role "{role}" and accessible name "{name}"')
+
+
+class VerifyText(Arguments):
+    text: Annotated[str, Field(description="A part of it is enough; case does not matter")]
+
+
+@tool("browser_verify_text_visible", title="Verify text visible", cap="testing", kind="read")
+async def verify_text_visible(call: Call, given: VerifyText) -> None:
+    """Check that a text can be seen, in the page or in a frame of it."""
+    code = f"page.get_by_text({given.text!r})"
+    await _visible(call, lambda frame: frame.get_by_text(given.text), code, "Text")
+
+
+async def _visible(call: Call, wanted: Callable[[Frame], Locator], code: str, what: str) -> None:
+    found = await shown_as((await call.arrived()).page, wanted, code)
+    if found is None:
+        raise ToolFailed(f"{what} not found")
+    call.answer.result("Done")
+    call.answer.code(f"await expect({found}).to_be_visible()")
+
+
+class VerifyList(Arguments):
+    element: Annotated[str, Field(description="What the list is, in words")]
+    target: Target
+    items: list[str]
+
+
+@tool("browser_verify_list_visible", title="Verify list visible", cap="testing", kind="read")
+async def verify_list_visible(call: Call, given: VerifyList) -> None:
+    """Check that a list shows all of the given texts."""
+    locator = await call.locate(given.target, given.element)
+    code = call.answer_code
+    lines = ["- list:"]
+    for item in given.items:
+        found = locator.get_by_text(item).filter(visible=True)
+        if await found.count() == 0:
+            raise ToolFailed(f'Item "{item}" not found')
+        text = " ".join((await found.first.inner_text(timeout=call.timeout)).split())
+        lines.append(f"  - listitem: {json.dumps(text, ensure_ascii=False)}")
+    call.answer.result("Done")
+    call.answer.code(f"await expect({code}).to_match_aria_snapshot({chr(10).join(lines)!r})")
+
+
+class VerifyValue(Arguments):
+    type: Literal["textbox", "checkbox", "radio", "combobox", "slider"]
+    element: Annotated[str, Field(description="What the element is, in words")]
+    target: Target
+    value: Annotated[str, Field(description="For a checkbox or radio, true or false")]
+
+
+@tool("browser_verify_value", title="Verify value", cap="testing", kind="read")
+async def verify_value(call: Call, given: VerifyValue) -> None:
+    """Check the value of a field: its text, its choice, or whether it is checked."""
+    locator = await call.locate(given.target, given.element)
+    code = f"await expect({call.answer_code})"
+    if given.type in ("checkbox", "radio"):
+        values = [json.dumps(await locator.is_checked(timeout=call.timeout))]
+        code += ".to_be_checked()" if values == ["true"] else ".not_to_be_checked()"
+    else:
+        values, expected = await _values(call, locator)
+        code += expected
+    if given.value not in values:
+        raise ToolFailed(f'Expected value "{given.value}", but got "{values[-1]}"')
+    call.answer.result("Done")
+    call.answer.code(code)
+
+
+async def _values(call: Call, locator: Locator) -> tuple[list[str], str]:
+    """Return the value of a field, and the text that it shows for it where that is another; and what a test would expect.
+
+    Raises:
+        ToolFailed: it is none.
+    """
+    from playwright.async_api import Error, TimeoutError
+
+    try:
+        value = await locator.input_value(timeout=call.timeout)
+        chosen = await locator.evaluate(_CHOSEN, timeout=call.timeout)
+        return [value, *chosen], f".to_have_value({value!r})"
+    except TimeoutError:
+        raise
+    except Error:
+        found = await locator.evaluate(_VALUE, timeout=call.timeout)
+    if found is None:
+        raise ToolFailed(
+            "It is no field, and has no value; browser_verify_text_visible is for texts."
+        )
+    attribute, value = found
+    expected = f"attribute({attribute!r}, {value!r})" if attribute else f"text({value!r})"
+    return [value], f".to_have_{expected}"
+
+
+TOOLS: list[BrowserTool] = [
+    generate_locator,
+    verify_element_visible,
+    verify_text_visible,
+    verify_list_visible,
+    verify_value,
+]

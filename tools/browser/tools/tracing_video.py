@@ -1,0 +1,132 @@
+"""Recording what happens in the browser: as a trace, and as a video."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from ..call import Call, named
+from ..definition import Arguments, BrowserTool, Filename, NoArguments, Whole, tool
+
+
+@tool("browser_start_tracing", title="Start tracing", cap="devtools")
+async def start_tracing(call: Call, given: NoArguments) -> None:
+    """Begin to record a trace of the session, with snapshots and requests of each action, until browser_stop_tracing."""
+    await call.session.trace.start()
+    call.answer.result("Trace recording started")
+    call.answer.code("await page.context.tracing.start(screenshots=True, snapshots=True)")
+
+
+@tool("browser_stop_tracing", title="Stop tracing", cap="devtools", patience="navigation")
+async def stop_tracing(call: Call, given: NoArguments) -> None:
+    """End the trace and give it as a file, which `playwright show-trace` opens. It may hold passwords."""
+    name, size = await call.session.trace.stop()
+    call.answer.result("Trace recording stopped.")
+    await call.link(name, size, label="Trace")
+    call.answer.code(f"await page.context.tracing.stop(path={name!r})")
+
+
+Side = Annotated[Whole, Field(ge=16, le=4096)]
+
+
+class Size(Arguments):
+    width: Side
+    height: Side
+
+
+class StartVideo(Arguments):
+    filename: Filename = None
+    size: Annotated[Size | None, Field(description="Fits into 800x800 when left out")] = None
+    fps: Annotated[Whole | None, Field(ge=1, le=60, description="Frames per second, or 25")] = None
+    cursor: Annotated[
+        bool | None,
+        Field(description="Show a mouse that travels to each action, which takes 800 ms of each"),
+    ] = None
+
+
+@tool("browser_start_video", title="Start video", cap="devtools")
+async def start_video(call: Call, given: StartVideo) -> None:
+    """Begin to record a video of each page, until browser_stop_video."""
+    await call.tab()
+    options: dict[str, Any] = given.model_dump(include={"size", "fps"}, exclude_none=True)
+    name = named(given.filename, "video.webm")
+    await call.session.films.start(name, cursor=bool(given.cursor), **options)
+    call.answer.result("Video recording started.")
+    more = "".join(f", {key}={value!r}" for key, value in options.items())
+    call.answer.code(f"await page.screencast.start(path={name!r}{more})")
+
+
+@tool("browser_stop_video", title="Stop video", cap="devtools", patience="navigation")
+async def stop_video(call: Call, given: NoArguments) -> None:
+    """End the videos and give them as files, one for each page."""
+    found = await call.session.films.stop()
+    if not found:
+        call.answer.result("No videos were recorded.")
+        return
+    for name, size in found:
+        await call.link(name, size, label="Video")
+    call.answer.code("await page.screencast.stop()")
+
+
+class Chapter(Arguments):
+    title: Annotated[str, Field(max_length=500)]
+    description: Annotated[str | None, Field(max_length=2000)] = None
+    duration: Annotated[
+        float | None,
+        Field(ge=0, le=30_000, description="Milliseconds that it is shown; 2000 when left out"),
+    ] = None
+
+
+@tool("browser_video_chapter", title="Video chapter", cap="devtools", patience="wait")
+async def video_chapter(call: Call, given: Chapter) -> None:
+    """Show a chapter card over the page for a while, so that the video has a chapter; returns when it is gone."""
+    tab = await call.tab()
+    more = given.model_dump(exclude={"title"}, exclude_none=True)
+    await tab.page.screencast.show_chapter(given.title, **more)
+    call.answer.result(f"Chapter '{given.title}' added.")
+
+
+class Decoration(Arguments):
+    point: Annotated[str | None, Field(description="CSS of a mark at the point of action")] = None
+    highlight: Annotated[str | None, Field(description="CSS of a box over the element")] = None
+    title: Annotated[str | None, Field(description="CSS of the words")] = None
+
+
+class ShowActions(Arguments):
+    duration: Annotated[
+        float | None,
+        Field(ge=0, le=3000, description="Milliseconds of each; 500 when left out"),
+    ] = None
+    position: (
+        Literal["top-left", "top", "top-right", "bottom-left", "bottom", "bottom-right"] | None
+    ) = None
+    cursor: Literal["none", "pointer"] | None = None
+    style: Decoration | None = None
+
+
+@tool("browser_video_show_actions", title="Show action overlays", cap="devtools")
+async def video_show_actions(call: Call, given: ShowActions) -> None:
+    """Name each following action on the page while it happens, for a video."""
+    tab = await call.tab()
+    await tab.page.screencast.show_actions(**given.model_dump(exclude_none=True))
+    call.answer.result("Action annotations enabled.")
+
+
+@tool("browser_video_hide_actions", title="Hide action overlays", cap="devtools")
+async def video_hide_actions(call: Call, given: NoArguments) -> None:
+    """Name the actions on the page no longer."""
+    tab = await call.tab()
+    await tab.page.screencast.hide_actions()
+    call.answer.result("Action annotations disabled.")
+
+
+TOOLS: list[BrowserTool] = [
+    start_tracing,
+    stop_tracing,
+    start_video,
+    stop_video,
+    video_chapter,
+    video_show_actions,
+    video_hide_actions,
+]

@@ -1,0 +1,1 @@
+"""Statehold's own tools, a file per toolset."""

@@ -1,0 +1,244 @@
+"""The toolset `history`: what was done and said in a session, and a summary of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from ...sessions.errors import InvalidArgument
+from ...sessions.records import HistoryFilter, JournalKind, SessionRecord
+from ...sessions.registry import Registry
+from ...sessions.services import JSON
+from ...sessions.validation import Plain
+from ..definition import Context, Outcome, OwnTool, moment
+from .sessions import One, summary
+
+
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+Text = Annotated[Plain, Field(min_length=1, max_length=256)]
+Texts = Annotated[list[Text], BeforeValidator(_listed), Field(max_length=100)]
+Kind = Literal["call", "transition", "message", "compacted"]
+Role = Annotated[
+    Plain, Field(min_length=1, max_length=64, description="Whose words they are, such as user.")
+]
+RunId = Annotated[
+    Plain,
+    Field(min_length=1, max_length=128, description="The run it belongs to, a name of your own."),
+]
+
+
+class History(One):
+    last: Annotated[
+        int, Field(ge=0, le=1000, description="How many entries at most, the newest.")
+    ] = 50
+    kind: Annotated[
+        Annotated[list[Kind], BeforeValidator(_listed)] | None,
+        Field(description="Only these kinds of entries."),
+    ] = None
+    tool: Annotated[Texts | None, Field(description="Only calls of these tools.")] = None
+    skip_tools: Annotated[Texts | None, Field(description="No calls of these tools.")] = None
+    status: Annotated[
+        Texts | None,
+        Field(
+            description="Only entries of these statuses. Of a call: ok, error, cancelled, started, or the code of its error."
+        ),
+    ] = None
+    run: Annotated[Texts | None, Field(description="Only entries of these runs.")] = None
+    last_runs: Annotated[
+        int | None, Field(ge=0, le=100, description="Only entries of the last so many runs.")
+    ] = None
+    role: Annotated[Texts | None, Field(description="Only messages of these roles.")] = None
+    skip_roles: Annotated[Texts | None, Field(description="No messages of these roles.")] = None
+    since: Annotated[
+        str | None, Field(max_length=64, description="Not before this time, in ISO 8601.")
+    ] = None
+    until: Annotated[str | None, Field(max_length=64, description="Before this time.")] = None
+    seq: Annotated[
+        int | None, Field(ge=1, le=2**62, description="Only the entry with this number.")
+    ] = None
+    cursor: Annotated[
+        str | None,
+        Field(max_length=64, description="next_cursor of the page before: older entries."),
+    ] = None
+
+
+class Note(One):
+    role: Role
+    content: Annotated[str, Field(min_length=1, description="What was said or is to be known.")]
+    run_id: RunId | None = None
+
+
+class Summary(One):
+    text: Annotated[
+        str | None,
+        Field(min_length=1, max_length=20_000, description="Your own summary, to be kept."),
+    ] = None
+    topics: Annotated[
+        Annotated[list[Annotated[str, Field(min_length=1, max_length=100)]], Field(max_length=50)]
+        | None,
+        Field(description="What it is about; together with text."),
+    ] = None
+
+
+class Entry(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    seq: int
+    kind: Kind
+    at: str
+    service: str | None = None
+    tool: str | None = None
+    status: str | None = None
+    role: str | None = None
+    run_id: str | None = None
+    operation_id: str | None = None
+    arguments: Any = None
+    result: Any = None
+    error: str | None = None
+    duration_ms: float | None = None
+    generation: int | None = None
+    content: str | None = None
+
+
+class Page(BaseModel):
+    session_id: str
+    entries: list[Entry]
+    next_cursor: str | None
+
+
+class Noted(BaseModel):
+    session_id: str
+    entry: Entry
+
+
+class Written(BaseModel):
+    text: str
+    topics: list[str]
+    updated_at: str
+    source: Literal["host"]
+    through_seq: int
+    entries_since: int
+
+
+class Digest(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    source: Literal["digest"]
+    text: str
+    topics: list[str]
+    updated_at: str | None
+    through_seq: int
+
+
+class Summed(BaseModel):
+    session_id: str
+    summary: Written | None
+    digest: Digest
+
+
+class HistoryTools:
+    """The tools over one registry."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def tools(self, toolsets: Iterable[str]) -> list[OwnTool]:
+        """Return the tools when their toolset is among the chosen ones."""
+        if "history" not in set(toolsets):
+            return []
+        return [self._reading(), self._noting(), self._summing()]
+
+    def _reading(self) -> OwnTool:
+        return OwnTool(
+            "session_history",
+            "Read a session's history",
+            "Read what was done and said in a session, the newest last: calls with arguments, outcome and the beginning of "
+            "the result, messages, and changes of its status. Secrets are left out. Reading does not count as use.",
+            History,
+            Page,
+            self._history,
+            read_only=True,
+            toolset="history",
+        )
+
+    def _noting(self) -> OwnTool:
+        return OwnTool(
+            "session_note",
+            "Add a message to a session's history",
+            "Add a message to the history of a session: what a user or you said, or what should be known later. It is kept "
+            "when this returns. A paused session stays paused.",
+            Note,
+            Noted,
+            self._note,
+            toolset="history",
+        )
+
+    def _summing(self) -> OwnTool:
+        return OwnTool(
+            "session_summary",
+            "Sum up a session",
+            "Read the summary of a session: the one that was written last, and a digest of what the history holds (calls by "
+            "tool, the last ones, errors, open pages, state, topics). With text: keep your own summary.",
+            Summary,
+            Summed,
+            self._summary,
+            idempotent=True,
+            toolset="history",
+        )
+
+    async def _history(self, context: Context, args: History) -> Outcome:
+        history, namespace = self._registry.history, context.namespace
+        if args.seq is not None:
+            record, entry = await history.entry(
+                context.principal, args.session_id, args.seq, namespace=namespace
+            )
+            return await self._outcome(context, record, entries=[entry], next_cursor=None)
+        wanted = HistoryFilter(
+            kinds=None if args.kind is None else [JournalKind(kind) for kind in args.kind],
+            tools=args.tool,
+            skip_tools=args.skip_tools,
+            statuses=args.status,
+            runs=args.run,
+            last_runs=args.last_runs,
+            roles=args.role,
+            skip_roles=args.skip_roles,
+            since=moment(args.since, "since"),
+            until=moment(args.until, "until"),
+            limit=args.last,
+        )
+        record, entries, cursor = await history.page(
+            context.principal, args.session_id, wanted, namespace=namespace, cursor=args.cursor
+        )
+        return await self._outcome(context, record, entries=entries, next_cursor=cursor)
+
+    async def _note(self, context: Context, args: Note) -> Outcome:
+        session, entry = await self._registry.history.note(
+            context.principal, args.session_id, args.role, args.content, args.run_id
+        )
+        return Outcome({"session_id": session.id, "entry": entry}, session.summary())
+
+    async def _summary(self, context: Context, args: Summary) -> Outcome:
+        history = self._registry.history
+        if args.text is not None:
+            await history.write_summary(
+                context.principal, args.session_id, args.text, args.topics or []
+            )
+        elif args.topics is not None:
+            raise InvalidArgument("topics: go together with text.")
+        record, found = await history.summary(
+            context.principal, args.session_id, namespace=context.namespace
+        )
+        return await self._outcome(context, record, **found)
+
+    async def _outcome(self, context: Context, record: SessionRecord, **content: Any) -> Outcome:
+        info = await self._registry.info(context.principal, record.id)
+        found: JSON = {"session_id": record.id, **content}
+        return Outcome(found, summary(info))
+
+
+__all__ = ["HistoryTools"]

@@ -1,0 +1,1 @@
+"""Child processes: starting them, finding them, and ending them with us."""

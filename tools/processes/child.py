@@ -1,0 +1,306 @@
+"""A child process that speaks JSON-RPC on its pipes, and the promise that nothing of it stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+from ..upstream.transports.framing import Incoming, Outgoing, Tail
+from . import procfs
+from .launch import inherited_environment, launch
+from .ledger import Ledger
+from .pipes import PipeEnd
+
+logger = logging.getLogger("statehold.upstream")
+
+LAST_OUTPUT: Final = 0.5
+"""Seconds that are left for reading what a child wrote before it ended or closed its stdin."""
+
+ORDERLY_SECONDS: Final = 0.3
+"""How long what a child started may take to end after it, before that is said to be left behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLimits:
+    """The bounds of one child: its memory with us in bytes, and the steps of its end in seconds."""
+
+    line_bytes: int = 64 * 2**20
+    """The longest line on stdout; a longer one ends the connection."""
+    stderr_bytes: int = 64 * 1024
+    """How much of stderr is kept."""
+    eof_grace: float = 1.0
+    """How long it may take to leave by itself after its stdin was closed."""
+    term_grace: float = 2.0
+    """How long its group may take after SIGTERM."""
+    kill_grace: float = 1.0
+    """How long the system may take to end its group after SIGKILL."""
+
+
+class ChildProcess:
+    """A running child in a process group of its own. It lives until aclose(), which ends the whole group.
+
+    `read` and `write` are the SDK's streams over its stdout and stdin. `fault` is what it did that ended the connection,
+    if it did anything.
+    """
+
+    def __init__(
+        self,
+        popen: subprocess.Popen[bytes],
+        *,
+        service: str,
+        mark: str,
+        limits: ProcessLimits,
+        ledger: Ledger | None,
+        on_stderr: Callable[[str], None] | None = None,
+    ) -> None:
+        self._popen = popen
+        self._service = service
+        self._mark = mark
+        self._limits = limits
+        self._ledger = ledger
+        self._stderr = Tail(limits.stderr_bytes, on_stderr)
+        self._closing: anyio.Event | None = None
+        self._members: list[int] = []
+        self.pid = popen.pid
+        self.exited = anyio.Event()
+        self._deaf = False
+        self.fault: str | None = None
+        self.read = Incoming(limits.line_bytes, self._at_fault)
+        self.write = Outgoing(self._stdin_ended)
+
+    def __repr__(self) -> str:
+        return f"<ChildProcess pid={self.pid} returncode={self.returncode}>"
+
+    @classmethod
+    async def start(
+        cls,
+        command: Sequence[str],
+        *,
+        service: str,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        limits: ProcessLimits | None = None,
+        ledger: Ledger | None = None,
+        on_stderr: Callable[[str], None] | None = None,
+    ) -> ChildProcess:
+        """Start a program. A cancelled start leaves nothing behind. `on_stderr` gets each line of stderr, unescaped.
+
+        Raises:
+            OSError, ValueError: it cannot be started.
+        """
+        mark = ledger.mark() if ledger is not None else f"none:{os.getpid()}-{id(command)}"
+        variables = {**inherited_environment(), **(env or {}), procfs.MARK: mark}
+        popen = launch(command, env=variables, cwd=cwd)
+        limits = limits or ProcessLimits()
+        child = cls(
+            popen, service=service, mark=mark, limits=limits, ledger=ledger, on_stderr=on_stderr
+        )
+        if ledger is not None:
+            ledger.add(popen.pid, mark, service)
+        try:
+            await child._connect()
+            await anyio.lowlevel.checkpoint_if_cancelled()
+        except BaseException:
+            child.kill_nowait()
+            await child.aclose()
+            raise
+        return child
+
+    async def _connect(self) -> None:
+        self._watch()
+        loop = asyncio.get_running_loop()
+        popen = self._popen
+        assert popen.stdin is not None
+        assert popen.stdout is not None
+        assert popen.stderr is not None
+        # Shielded because uvloop closes a pipe whose connecting is cancelled; it is over within an iteration of the loop.
+        with anyio.CancelScope(shield=True):
+            await loop.connect_read_pipe(lambda: self._stderr, PipeEnd.of(popen.stderr))
+            await loop.connect_read_pipe(lambda: self.read, PipeEnd.of(popen.stdout))
+            await loop.connect_write_pipe(lambda: self.write, PipeEnd.of(popen.stdin))
+
+    # The end of the process.
+
+    def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            handle = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):
+            waiting = threading.Thread(target=self._wait_in_thread, args=(loop,), daemon=True)
+            waiting.start()
+        else:
+            loop.add_reader(handle, self._readable, loop, handle)
+
+    def _readable(self, loop: asyncio.AbstractEventLoop, handle: int) -> None:
+        loop.remove_reader(handle)
+        os.close(handle)
+        self._note_exit()
+
+    def _wait_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._popen.wait()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._note_exit)
+
+    def _note_exit(self) -> None:
+        self._popen.poll()
+        self.exited.set()
+        self._end_soon()
+
+    def _stdin_ended(self) -> None:
+        self._deaf = True
+        self._end_soon()
+
+    def _end_soon(self) -> None:
+        # A grandchild may hold stdout open for good; what the child itself wrote is there within this time.
+        if self._closing is None:
+            asyncio.get_running_loop().call_later(LAST_OUTPUT, self.read.abort)
+
+    def _at_fault(self, fault: str) -> None:
+        self.fault = fault
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, minus the number of the signal that killed it, or None while it runs."""
+        return self._popen.returncode
+
+    @property
+    def stderr(self) -> str:
+        """The last of what it wrote to stderr."""
+        return self._stderr.text
+
+    def ending(self) -> str:
+        """Say in a few words how it ended."""
+        if self.fault is not None:
+            return self.fault
+        if self.returncode is None:
+            return f"closed its {'stdin' if self._deaf else 'stdout'} but still runs"
+        if self.returncode >= 0:
+            return f"exited with code {self.returncode}"
+        try:
+            return f"was killed by {signal.Signals(-self.returncode).name}"
+        except ValueError:
+            return f"was killed by signal {-self.returncode}"
+
+    def last_words(self) -> str:
+        """Return the last of stderr, or of what it wrote to stdout that was no message."""
+        words = self.stderr.strip()
+        if not words and self.read.noise:
+            words = "\n".join(self.read.noise_tail)
+        return words
+
+    async def settle(self, seconds: float) -> None:
+        """Wait a moment for its exit code and the end of its stderr, which follow the end of stdout."""
+        with anyio.move_on_after(seconds):
+            await self.exited.wait()
+            await self._stderr.ended.wait()
+
+    def kill_nowait(self) -> None:
+        """Kill its whole group now; aclose() is still needed."""
+        if self._alive():
+            procfs.signal_group(self.pid, signal.SIGKILL)
+
+    async def aclose(self) -> None:
+        """Close its stdin and wait, then SIGTERM, then SIGKILL to its whole group, each within its bound.
+
+        What left the group is found by its mark and killed, on Linux. May be called twice; the second call waits for the
+        first. A cancelled caller does not stop it.
+        """
+        if self._closing is not None:
+            with anyio.CancelScope(shield=True):
+                await self._closing.wait()
+            return
+        self._closing = anyio.Event()
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._stop()
+        except BaseException:
+            # Only a task that is cancelled behind anyio's back gets here.
+            self.kill_nowait()
+            raise
+        finally:
+            self._finish()
+            self._closing.set()
+
+    async def _stop(self) -> None:
+        family = self.returncode is None and procfs.has_children(self.pid)
+        self.read.discard()
+        self.write.close()
+        limits = self._limits
+        if self._alive():
+            # One that was stopped would take the whole of every bound.
+            procfs.signal_group(self.pid, signal.SIGCONT)
+        if self.fault is None:
+            await self._wait(self.exited.is_set, limits.eof_grace)
+        if family and self.returncode is not None:
+            await self._note_left()
+        clean = self.returncode == 0 and not family
+        if self._alive():
+            clean = False
+            procfs.signal_group(self.pid, signal.SIGTERM)
+            await self._wait(self._gone, limits.term_grace)
+        if self._alive():
+            procfs.signal_group(self.pid, signal.SIGKILL)
+            await self._wait(self._gone, limits.kill_grace)
+        if procfs.LINUX and not clean:
+            await anyio.to_thread.run_sync(procfs.kill_marked, [self._mark])
+
+    async def _note_left(self) -> None:
+        """Say what a child that ended by itself left running; it is killed after this."""
+        left: dict[int, str] = {}
+        with anyio.move_on_after(ORDERLY_SECONDS):
+            while left := await self._remaining():  # noqa: ASYNC110 - nothing tells
+                await anyio.sleep(0.03)
+        if not left:
+            return
+        if self._ledger is not None:
+            self._ledger.note_left(self._service, left)
+        names = ", ".join(f"{name} ({pid})" for pid, name in sorted(left.items()))
+        logger.warning("%s left processes behind when it ended: %s", self._service, names)
+
+    async def _remaining(self) -> dict[int, str]:
+        """The names of the programs that still run of an ended child, by pid."""
+        marked = await anyio.to_thread.run_sync(procfs.marked, self._mark.__eq__)
+        members = self._members if self._alive() else ()
+        return {pid: procfs.program(pid) for pid in {*marked, *members} if procfs.start_time(pid)}
+
+    def _alive(self) -> bool:
+        # While the leader is not reaped its group is there; reaping the group's orphans before would take its exit code.
+        if self.returncode is None:
+            return True
+        if not (procfs.LINUX and any(procfs.start_time(member) for member in self._members)):
+            self._members = procfs.group_members(self.pid)
+        return bool(self._members)
+
+    def _gone(self) -> bool:
+        return not self._alive()
+
+    async def _wait(self, over: Callable[[], bool], seconds: float) -> None:
+        with anyio.move_on_after(seconds):
+            await self.exited.wait()
+            pause = 0.002
+            while not over():
+                await anyio.sleep(pause)
+                pause = min(pause * 2, 0.05)
+
+    def _finish(self) -> None:
+        # A pipe belongs to its transport, which closes it.
+        for stream in (self.read, self.write, self._stderr):
+            stream.abort()
+        if self.returncode is None:
+            logger.warning("child %d does not end; the next start will look for it", self.pid)
+        elif self._ledger is not None:
+            self._ledger.remove(self.pid)
+
+
+__all__ = ["ChildProcess", "ProcessLimits"]

@@ -1,0 +1,233 @@
+"""The ledger of children: which processes this Statehold started, written down so that none outlives it unnoticed.
+
+One small file per child below `<data>/children/<node>/`. A process that dies leaves its files; the next start sweeps them:
+it kills what is left of those children, and never a process that merely got the same number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import logging
+import os
+import re
+import secrets
+import signal
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import anyio.to_thread
+
+from . import procfs
+from .watchdog import Watchdog
+from .workdir import private_folder
+
+logger = logging.getLogger("statehold.upstream")
+
+FOREIGN_SECONDS: Final = 7 * 86_400.0
+"""After which a file from another container on the same folder is taken for forgotten."""
+
+SWEEP_SECONDS: Final = 2.0
+NOTED: Final = 100
+"""How many times of processes left behind are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """One line of the ledger."""
+
+    pid: int
+    """Of the leader; also the number of its process group."""
+    started: str | None
+    mark: str
+    service: str
+    owner_pid: int
+    owner_started: str | None
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """A child of a dead process that was still there, and the processes that were killed for it."""
+
+    service: str
+    pid: int
+    killed: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a child that ended by itself had left running, and we then killed: names of programs by pid."""
+
+    service: str
+    processes: Mapping[int, str]
+
+
+class Ledger:
+    """The children of this process. It lives as long as the process; aclose() when all connections are closed.
+
+    `folder` is the data folder, None to keep no files. With `watchdog`, a small shell kills the children should this
+    process be killed.
+    """
+
+    def __init__(self, folder: Path | None, *, node: str = "local", watchdog: bool = True) -> None:
+        self._root = None if folder is None else folder / "children"
+        self._folder = None if self._root is None else self._root / _safe(node)
+        self._instance = f"{_safe(node)}:{secrets.token_hex(8)}-"
+        self._numbers = itertools.count(1)
+        self._children: dict[int, Child] = {}
+        self.left: deque[Left] = deque(maxlen=NOTED)
+        """What ended children had left running, the last of it."""
+        self._watchdog = Watchdog(self._instance) if watchdog else None
+        self._pid = os.getpid()
+        self._machine = procfs.machine()
+        self._started: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<Ledger children={len(self._children)}>"
+
+    @property
+    def children(self) -> tuple[Child, ...]:
+        return tuple(self._children.values())
+
+    @property
+    def watchdog_pid(self) -> int | None:
+        return self._watchdog.pid if self._watchdog is not None else None
+
+    def mark(self) -> str:
+        """Return a new mark for the environment of a child that is about to be started."""
+        return f"{self._instance}{next(self._numbers)}"
+
+    def add(self, pid: int, mark: str, service: str) -> None:
+        """Write a child down. It blocks for some 100 microseconds, so that no await stands between start and ledger."""
+        if self._watchdog is not None:
+            self._watchdog.add(pid)
+        if self._started is None:
+            self._started = procfs.start_time(self._pid)
+        child = Child(
+            pid=pid,
+            started=procfs.start_time(pid),
+            mark=mark,
+            service=service,
+            owner_pid=self._pid,
+            owner_started=self._started,
+            machine=self._machine,
+        )
+        self._children[pid] = child
+        if self._folder is not None:
+            _write(self._folder, child)
+
+    def remove(self, pid: int) -> None:
+        """Strike out a child whose whole group is gone."""
+        if self._children.pop(pid, None) is None:
+            return
+        if self._watchdog is not None:
+            self._watchdog.remove(pid)
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                (self._folder / f"{pid}.json").unlink()
+
+    def note_left(self, service: str, processes: Mapping[int, str]) -> None:
+        self.left.append(Left(service, processes))
+
+    async def sweep(self) -> list[Swept]:
+        """Kill what is left of the children of dead processes and forget them. Called at the start, once."""
+        if self._root is None:
+            return []
+        return await anyio.to_thread.run_sync(self._sweep, self._root)
+
+    def _sweep(self, root: Path) -> list[Swept]:
+        swept: list[Swept] = []
+        for file in sorted(root.glob("*/*.json")):
+            child = _read(file)
+            if child is None:
+                _unlink(file)
+            elif child.machine != self._machine:
+                if not _same_boot(child.machine, self._machine) or _age(file) > FOREIGN_SECONDS:
+                    _unlink(file)
+            elif not _lives(child.owner_pid, child.owner_started):
+                if killed := _kill(child):
+                    swept.append(Swept(child.service, child.pid, killed))
+                    logger.warning(
+                        "killed %d left-over processes of %s", len(killed), child.service
+                    )
+                _unlink(file)
+        return swept
+
+    async def aclose(self) -> None:
+        """End the watchdog, which kills what should still be there. May be called twice."""
+        if self._watchdog is not None:
+            await self._watchdog.aclose()
+        for pid in list(self._children):
+            self._children.pop(pid)
+            if self._folder is not None:
+                _unlink(self._folder / f"{pid}.json")
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                self._folder.rmdir()
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", name).lstrip(".") or "_"
+
+
+def _write(folder: Path, child: Child) -> None:
+    target = folder / f"{child.pid}.json"
+    draft = target.with_suffix(".new")
+    try:
+        private_folder(folder)
+        opened = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(opened, "w") as out:
+            json.dump(asdict(child), out)
+        draft.replace(target)
+    except OSError as error:
+        # The watchdog and the parent-death signal remain.
+        logger.warning("child %d is not in the ledger: %s", child.pid, error.strerror)
+
+
+def _read(file: Path) -> Child | None:
+    try:
+        return Child(**json.loads(file.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _unlink(file: Path) -> None:
+    with contextlib.suppress(OSError):
+        file.unlink()
+
+
+def _age(file: Path) -> float:
+    try:
+        return time.time() - file.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _same_boot(one: str, other: str) -> bool:
+    return one.split(" ")[0] == other.split(" ")[0]
+
+
+def _lives(pid: int, started: str | None) -> bool:
+    return started is not None and procfs.start_time(pid) == started
+
+
+def _kill(child: Child) -> tuple[int, ...]:
+    """Kill the group of a child when its leader is still the one written down, and whatever carries its mark."""
+    killed: set[int] = set()
+    if _lives(child.pid, child.started) and child.pid != os.getpgrp():
+        killed.update(procfs.group_members(child.pid))
+        procfs.signal_group(child.pid, signal.SIGKILL)
+        deadline = time.monotonic() + SWEEP_SECONDS
+        while _lives(child.pid, child.started) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    killed.update(procfs.kill_marked([child.mark]))
+    return tuple(sorted(killed))
+
+
+__all__ = ["Child", "Left", "Ledger", "Swept"]

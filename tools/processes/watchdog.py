@@ -1,0 +1,126 @@
+"""The watchdog: a tiny shell that kills our children when we are killed without a chance to do it ourselves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from typing import Final
+
+import anyio
+
+from . import procfs
+
+# Reads "+pgid" and "-pgid" lines. The end of its input means that Statehold is gone, however that happened: what is still
+# listed dies. On Linux so does what left its group but carries our mark.
+_SCRIPT: Final = r"""
+groups=' '
+while read -r line; do
+  case $line in
+    +*) groups="$groups${line#+} " ;;
+    -*) case $groups in
+          *" ${line#-} "*) groups="${groups%%" ${line#-} "*} ${groups#*" ${line#-} "}" ;;
+        esac ;;
+  esac
+done
+for group in $groups; do kill -KILL "-$group" 2>/dev/null; done
+if [ -d /proc/self ]; then
+  for found in $(grep -l -a -F "$1" /proc/[0-9]*/environ 2>/dev/null); do
+    found=${found#/proc/}
+    kill -KILL "${found%/environ}" 2>/dev/null
+  done
+fi
+"""
+
+_STOPPING: Final = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}
+CLOSE_BOUND: Final = 3.0
+
+
+class Watchdog:
+    """One `/bin/sh` for all children of this process. It is started with the first child and ends with us.
+
+    It holds no file but its pipe. Should it die, it is started again with the next change.
+    """
+
+    def __init__(self, mark: str) -> None:
+        self._mark = f"{procfs.MARK}={mark}"
+        self._shell: subprocess.Popen[bytes] | None = None
+        self._groups: set[int] = set()
+
+    @property
+    def pid(self) -> int | None:
+        return self._shell.pid if self._shell is not None else None
+
+    def add(self, pgid: int) -> None:
+        self._groups.add(pgid)
+        self._tell(f"+{pgid}\n".encode())
+
+    def remove(self, pgid: int) -> None:
+        self._groups.discard(pgid)
+        if self._shell is not None:
+            self._tell(f"-{pgid}\n".encode())
+
+    def _tell(self, line: bytes) -> None:
+        if self._shell is not None and self._write(line):
+            return
+        self._end()
+        self._start()
+        self._write("".join(f"+{group}\n" for group in sorted(self._groups)).encode())
+
+    def _start(self) -> None:
+        # It inherits these as blocked, from its first moment: its end is the end of its input and nothing else.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+        try:
+            self._shell = self._shell_started()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        assert self._shell.stdin is not None
+        os.set_blocking(self._shell.stdin.fileno(), False)
+
+    def _shell_started(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", _SCRIPT, "statehold-watchdog", self._mark],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            cwd="/",
+            env={"PATH": os.defpath},
+            start_new_session=True,
+        )
+
+    def _write(self, lines: bytes) -> bool:
+        shell = self._shell
+        if shell is None or shell.stdin is None:
+            return False
+        try:
+            return os.write(shell.stdin.fileno(), lines) == len(lines)
+        except OSError:
+            return False
+
+    def _end(self) -> None:
+        shell, self._shell = self._shell, None
+        if shell is None:
+            return
+        # Killed before its input ends: at that end it would kill what it still lists.
+        shell.kill()
+        shell.wait()
+        if shell.stdin is not None:
+            shell.stdin.close()
+
+    async def aclose(self) -> None:
+        """End it, after it killed what is still listed. Bounded; may be called twice."""
+        shell, self._shell = self._shell, None
+        if shell is None or shell.stdin is None:
+            return
+        shell.stdin.close()
+        with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(CLOSE_BOUND):
+                while shell.poll() is None:  # noqa: ASYNC110 - nothing tells of it but asking
+                    await anyio.sleep(0.005)
+            if shell.poll() is None:
+                shell.kill()
+                shell.wait()
+
+
+__all__ = ["Watchdog"]

@@ -1,0 +1,111 @@
+"""Hearing of changed lists from a 2026-07-28 upstream, which tells them only to those who asked (`subscriptions/listen`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, cast
+
+import anyio
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
+
+from ...sessions.services import JSON
+from .negotiation import Peer
+
+logger = logging.getLogger("statehold.upstream")
+
+LISTEN: Final = "subscriptions/listen"
+ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
+
+PAUSES: Final = (1.0, 5.0, 30.0)
+"""Seconds before each new try after a stream that ended; after as many in a row it is given up."""
+
+LASTING_SECONDS: Final = 30.0
+"""A stream that was open so long was no failure: proxies end what is silent for a while."""
+
+_KINDS: Final[Mapping[str, str]] = {
+    "tools": "toolsListChanged",
+    "prompts": "promptsListChanged",
+    "resources": "resourcesListChanged",
+}
+_WORTH_ANOTHER_TRY: Final = (CONNECTION_CLOSED, INTERNAL_ERROR)
+
+Send = Callable[[JSON], Awaitable[None]]
+"""Sends the request of that `notifications` filter and returns when its stream was ended. Raises MCPError."""
+
+
+def wanted(peer: Peer) -> JSON:
+    """Return the filter for every change of a list that a peer declares; empty for one that tells unasked, or nothing."""
+    found: JSON = {}
+    for kind, name in _KINDS.items():
+        declared: object = peer.capabilities.get(kind)
+        if isinstance(declared, dict) and cast("JSON", declared).get("listChanged") is True:
+            found[name] = True
+    return found if peer.modern else {}
+
+
+class Listener:
+    """The subscription of one connection, for as long as run() is not cancelled.
+
+    `changed` is told which lists may have changed while nothing was heard; what is heard comes as any notification.
+    """
+
+    def __init__(
+        self, service: str, wanted: JSON, send: Send, changed: Callable[[str], None]
+    ) -> None:
+        self._service = service
+        self._wanted = wanted
+        self._send = send
+        self._changed = changed
+        self._since: float | None = None
+        self._heard_before = False
+
+    async def run(self, turn: anyio.Lock | None = None) -> None:
+        """Listen, and again when a stream ends, until it is given up. Of those that share a `turn` one listens at a time."""
+        try:
+            if turn is None:
+                await self._follow()
+            else:
+                async with turn:
+                    await self._follow()
+        except Exception:
+            logger.exception("the changes of %s are not heard any more", self._service)
+
+    def acknowledged(self, params: JSON, *, late: bool) -> None:
+        """Take the beginning of a stream: what it will tell. `late`: changes may have come before it."""
+        self._since = anyio.current_time()
+        honored: object = params.get("notifications")
+        granted = cast("JSON", honored) if isinstance(honored, dict) else {}
+        if late or self._heard_before:
+            for kind, name in _KINDS.items():
+                if granted.get(name) is True:
+                    self._changed(f"notifications/{kind}/list_changed")
+        self._heard_before = True
+
+    async def _follow(self) -> None:
+        tries = 0
+        while True:
+            self._since = None
+            try:
+                await self._send(self._wanted)
+                said = "it was ended"
+            except MCPError as error:
+                said = error.message
+                if error.code not in _WORTH_ANOTHER_TRY:
+                    break
+            if self._lasted():
+                tries = 0
+            if tries == len(PAUSES):
+                break
+            logger.debug("%s tells no changes for the moment: %s", self._service, said)
+            await anyio.sleep(PAUSES[tries])
+            tries += 1
+        logger.debug("%s tells no changes: %s", self._service, said)
+
+    def _lasted(self) -> bool:
+        since = self._since
+        return since is not None and anyio.current_time() >= since + LASTING_SECONDS
+
+
+__all__ = ["ACKNOWLEDGED", "LISTEN", "Listener", "wanted"]

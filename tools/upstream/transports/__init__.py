@@ -1,0 +1,1 @@
+"""The transports to an upstream: stdio, HTTP+SSE and Streamable HTTP."""

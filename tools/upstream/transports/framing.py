@@ -1,0 +1,354 @@
+"""The two pipes of a child process as the SDK's streams: one JSON-RPC message per line, in both directions.
+
+Both are protocols of event-loop transports, so that a message costs no thread and no task of its own. Memory is bounded: a
+line has a longest length, and a pipe is not read while too much of it waits to be consumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+import anyio
+import anyio.lowlevel
+import orjson
+from mcp.client._transport import ReadStream
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
+
+from ....sessions.members import members
+
+QUEUED_BYTES: Final = 4 * 2**20
+"""How much may wait to be consumed before the pipe is left alone."""
+
+NOISE_KEPT: Final = 8
+NOISE_LENGTH: Final = 200
+BURST: Final = 64
+"""Messages taken in a row before other tasks get a turn, so that a flood does not own the loop."""
+
+
+def encode(message: JSONRPCMessage) -> bytes:
+    """Return the line of a message. Every JSON value is written exactly, integers beyond 64 bits too."""
+    fields: dict[str, Any] = {"jsonrpc": "2.0"}
+    match message:
+        case JSONRPCRequest(id=number, method=method, params=params):
+            fields |= {"id": number, "method": method}
+            if params is not None:
+                fields["params"] = params
+        case JSONRPCNotification(method=method, params=params):
+            fields["method"] = method
+            if params is not None:
+                fields["params"] = params
+        case JSONRPCResponse(id=number, result=result):
+            fields |= {"id": number, "result": result}
+        case JSONRPCError(id=number, error=error):
+            fields |= {"id": number, "error": error.model_dump(exclude_none=True)}
+    try:
+        return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:
+        return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> JSONRPCMessage | None:
+    """Return the message of a line, None when it is none.
+
+    An answer that is not a valid one becomes an error answer, so that its caller learns of it instead of waiting. A half
+    surrogate pair, which JavaScript servers produce when they cut a text, becomes a replacement character.
+    """
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        return _salvaged(line)
+
+
+def _salvaged(line: bytes) -> JSONRPCMessage | None:
+    text = line.decode("utf-8", "replace")
+    try:
+        found: object = json.loads(text)
+        clean = json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
+        return jsonrpc_message_adapter.validate_json(clean, by_name=False)
+    except (ValueError, RecursionError):
+        found = members(text)
+    if "method" in found:
+        return None
+    number = found.get("id")
+    if isinstance(number, bool) or not isinstance(number, int | str):
+        return None
+    fault = ErrorData(code=INTERNAL_ERROR, message="The server sent an answer that is no JSON-RPC.")
+    return JSONRPCError(jsonrpc="2.0", id=number, error=fault)
+
+
+class Incoming(asyncio.Protocol):
+    """What the child writes, as the SDK's read stream. It ends when the pipe does, or when a line is too long."""
+
+    def __init__(self, line_bytes: int, on_fault: Callable[[str], None]) -> None:
+        self._line_bytes = line_bytes
+        self._on_fault = on_fault
+        self._transport: asyncio.ReadTransport | None = None
+        self._partial: list[bytes] = []
+        self._partial_size = 0
+        self._queue: deque[bytes] = deque()
+        self._queued = 0
+        self._paused = False
+        self._taken = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._discarding = False
+        self.ended = False
+        self.noise = 0
+        """How many lines were no JSON-RPC."""
+        self.noise_tail: deque[str] = deque(maxlen=NOISE_KEPT)
+
+    # The side of the pipe.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.ReadTransport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._discarding:
+            return
+        head, *lines = data.split(b"\n")
+        if not lines:
+            self._hold(head)
+            return
+        self._line(b"".join((*self._partial, head)) if self._partial else head)
+        self._partial, self._partial_size = [], 0
+        last = lines.pop()
+        for line in lines:
+            self._line(line)
+        if last:
+            self._hold(last)
+        if self._queued > QUEUED_BYTES and not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def _hold(self, data: bytes) -> None:
+        self._partial_size += len(data)
+        if self._partial_size <= self._line_bytes:
+            self._partial.append(data)
+            return
+        self._partial = []
+        self._on_fault(
+            f"wrote a line of more than {self._line_bytes} bytes without a newline to stdout"
+        )
+        self.discard()
+        self._end()
+
+    def _line(self, line: bytes) -> None:
+        if line[:1] == b"{" or line.lstrip()[:1] == b"{":
+            self._queue.append(line)
+            self._queued += len(line)
+        elif line.strip():
+            self._noise(line)
+
+    def _noise(self, line: bytes) -> None:
+        self.noise += 1
+        self.noise_tail.append(line[:NOISE_LENGTH].decode("utf-8", "replace").strip())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._end()
+
+    def _end(self) -> None:
+        self.ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def discard(self) -> None:
+        """Throw away what still comes, so that a child that is blocked on writing can leave."""
+        self._discarding = True
+        self._partial, self._partial_size = [], 0
+        self._queue.clear()
+        self._queued = 0
+        self._resume()
+
+    def _resume(self) -> None:
+        if self._paused and self._transport is not None:
+            self._paused = False
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def abort(self) -> None:
+        """Close the pipe now."""
+        if self._transport is not None:
+            self._transport.close()
+        self._end()
+
+    # The side of the SDK: one consumer.
+
+    async def receive(self) -> SessionMessage | Exception:
+        while True:
+            if self._taken >= BURST:
+                self._taken = 0
+                await anyio.lowlevel.checkpoint()
+            while self._queue:
+                line = self._queue.popleft()
+                self._queued -= len(line)
+                if self._queued <= QUEUED_BYTES // 2:
+                    self._resume()
+                self._taken += 1
+                message = decode(line)
+                if message is not None:
+                    return SessionMessage(message)
+                self._noise(line)
+            if self.ended:
+                raise anyio.EndOfStream
+            self._taken = 0
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def aclose(self) -> None:
+        self.discard()
+        self._end()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        await self.aclose()
+        return None
+
+
+class Outgoing(asyncio.BaseProtocol):
+    """What the child reads, as the SDK's write stream. Closing it is the end of the child's stdin."""
+
+    def __init__(self, on_end: Callable[[], None]) -> None:
+        self._on_end = on_end
+        self._transport: asyncio.WriteTransport | None = None
+        self._room: asyncio.Event = asyncio.Event()
+        self._room.set()
+        self.ended = False
+        self.refused: set[int | str] = set()
+        """The ids of requests that were not written any more."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.WriteTransport, transport)
+
+    def pause_writing(self) -> None:
+        self._room.clear()
+
+    def resume_writing(self) -> None:
+        self._room.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.ended = True
+        self._room.set()
+        self._on_end()
+
+    async def send(self, item: SessionMessage) -> None:
+        # Only requests wait for room: a cancellation that waits behind a child that reads nothing would hold up its caller.
+        if not self._room.is_set() and isinstance(item.message, JSONRPCRequest):
+            await self._room.wait()
+        if self.ended or self._transport is None or self._transport.is_closing():
+            if isinstance(item.message, JSONRPCRequest):
+                self.refused.add(item.message.id)
+            raise anyio.BrokenResourceError
+        self._transport.write(encode(item.message))
+
+    def close(self) -> None:
+        """Close the pipe once what was accepted is written."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close the pipe now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def aclose(self) -> None:
+        """Accept nothing more. The pipe itself is closed by the process, which knows when."""
+        self.ended = True
+        self._room.set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        await self.aclose()
+        return None
+
+
+LINE_BYTES: Final = 8192
+"""The longest piece of stderr that is logged as one line."""
+
+
+class Tail(asyncio.Protocol):
+    """Reads a pipe to its end and keeps the last bytes only. `on_line` gets every line as the program wrote it."""
+
+    def __init__(self, size: int, on_line: Callable[[str], None] | None = None) -> None:
+        self._size = size
+        self._on_line = on_line
+        self._line = b""
+        self._kept = bytearray()
+        self._transport: asyncio.BaseTransport | None = None
+        self.ended = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._kept += data
+        if len(self._kept) > 2 * self._size:
+            del self._kept[: -self._size]
+        if self._on_line is not None:
+            *lines, self._line = (self._line + data).split(b"\n")
+            if len(self._line) > LINE_BYTES:
+                lines, self._line = [*lines, self._line], b""
+            for line in lines:
+                if line.strip():
+                    self._on_line(line[:LINE_BYTES].decode("utf-8", "replace").rstrip("\r"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.ended.set()
+
+    def abort(self) -> None:
+        """Close the pipe now."""
+        if self._transport is not None:
+            self._transport.close()
+
+    @property
+    def text(self) -> str:
+        return bytes(self._kept[-self._size :]).decode("utf-8", "replace")
+
+
+__all__ = ["Incoming", "Outgoing", "Tail", "decode", "encode"]

@@ -1,0 +1,190 @@
+"""Streamable HTTP as a channel, through the SDK's client."""
+
+from __future__ import annotations
+
+import functools
+import socket
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import anyio
+import httpx2
+import orjson
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
+from mcp.shared.inbound import MCP_METHOD_HEADER
+
+from ..list_changes import LISTEN
+from .base import Channel
+
+RESULT_BYTES: Final = 64 * 2**20
+"""The longest message taken from an upstream, as an event or as a JSON body."""
+
+CONNECT_SECONDS: Final = 15.0
+WRITE_SECONDS: Final = 60.0
+DRAIN_SECONDS: Final = 0.25
+
+_KEEPALIVE: Final = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+        if hasattr(socket, name)
+    ),
+]
+
+
+@functools.cache
+def ssl_context() -> ssl.SSLContext:
+    """Return the one context of this process: each of its own would cost 20 ms and most of a megabyte."""
+    return httpx2.create_ssl_context()
+
+
+class Client(httpx2.AsyncClient):
+    """The HTTP client of one connection. It remembers what its requests met, and takes no message that is too long."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        # Reading has no limit here: a call may be silent for as long as its caller lets it.
+        super().__init__(
+            headers={"accept-encoding": "identity", **headers},
+            verify=ssl_context(),
+            timeout=httpx2.Timeout(CONNECT_SECONDS, read=None, write=WRITE_SECONDS, pool=None),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=4),
+        )
+        self.unsent: set[int] = set()
+        self.refused: int | None = None
+        """The last status that refused a request."""
+        self.forgotten = False
+        """Whether the server said that it does not know our session."""
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        listening = request.headers.get(MCP_METHOD_HEADER) == LISTEN
+        try:
+            response = await super().send(request, **options)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            if listening:
+                return _unreachable(request)
+            self._note_unsent(request)
+            url = request.url
+            port = f":{url.port}" if url.port is not None else ""
+            place = f"{url.scheme}://{url.host}{port}"
+            cause = str(error).rstrip(".") or "no answer"
+            raise type(error)(f"{cause} at {place}", request=request) from error
+        except httpx2.TransportError:
+            if listening:
+                return _unreachable(request)
+            raise
+        if response.status_code >= 400 and not listening:
+            self.refused = response.status_code
+            if response.status_code == 404 and MCP_SESSION_ID in request.headers:
+                self.forgotten = self.forgotten or request.method == "POST"
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            response.stream = _Bounded(response.stream)
+        elif request.method == "POST":
+            response.stream = _Drained(response.stream)
+        return response
+
+    def _note_unsent(self, request: httpx2.Request) -> None:
+        if request.method == "POST":
+            number = orjson.loads(request.content).get("id")
+            if isinstance(number, int):
+                self.unsent.add(number)
+
+
+def _unreachable(request: httpx2.Request) -> httpx2.Response:
+    """The answer to a subscription that met a network error, which would end the whole channel as an exception."""
+    return httpx2.Response(503, request=request)
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body that is given up when it becomes too long."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._inner:
+            size += len(chunk)
+            if size > RESULT_BYTES:
+                raise httpx2.StreamError(f"the answer has more than {RESULT_BYTES} bytes")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _Drained(httpx2.AsyncByteStream):
+    """The event stream of one answer, read to its end when closed, so that its TCP connection serves the next request.
+
+    The SDK (2.3) closes it right after the answer, before the end that follows at once.
+    """
+
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+        self._chunks: AsyncIterator[bytes] | None = None
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        self._chunks = aiter(self._inner)
+        async for chunk in self._chunks:
+            yield chunk
+        self._chunks = None
+
+    async def aclose(self) -> None:
+        chunks, self._chunks = self._chunks, None
+        try:
+            if chunks is not None:
+                with anyio.move_on_after(DRAIN_SECONDS):
+                    async for _ in chunks:
+                        pass
+        except httpx2.HTTPError:
+            pass  # Closed below, whatever state it is in.
+        finally:
+            await self._inner.aclose()
+
+
+class HttpChannel:
+    """The SDK's streams over one HTTP client."""
+
+    http = True
+
+    def __init__(self, client: Client, read: Any, write: Any) -> None:
+        self._client = client
+        self.read = read
+        self.write = write
+
+    def never_sent(self, number: int) -> bool:
+        return number in self._client.unsent
+
+    def gone(self) -> str | None:
+        return "the server no longer knows this session" if self._client.forgotten else None
+
+    def words(self) -> str:
+        return ""
+
+    def hint(self) -> str:
+        return "" if self._client.refused is None else f" (HTTP {self._client.refused})"
+
+    async def farewell(self) -> tuple[str, str]:
+        return "the server ended the connection", ""
+
+
+@asynccontextmanager
+async def http_channel(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Channel]:
+    """Connect to a Streamable HTTP endpoint; leaving ends its session.
+
+    A request that meets a network error ends the whole channel, in the task that entered it.
+    """
+    async with (
+        Client(headers) as client,
+        streamable_http_client(url, http_client=client, max_sse_event_size=RESULT_BYTES) as (
+            read,
+            write,
+        ),
+    ):
+        yield HttpChannel(client, read, write)
+
+
+__all__ = ["RESULT_BYTES", "Client", "HttpChannel", "http_channel", "ssl_context"]

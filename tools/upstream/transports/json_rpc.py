@@ -1,0 +1,468 @@
+"""One open transport with the SDK's dispatcher on it, and the task that owns both.
+
+Above: the connection, which knows MCP. Below: a channel. Requests go out and come back as the JSON they are: nothing is
+parsed into models, so unknown fields and large numbers survive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import itertools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, cast
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+from mcp.client._transport import ReadStream
+from mcp.shared.dispatcher import CallOptions, DispatchContext
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.message import SessionMessage
+from mcp.shared.transport_context import TransportContext
+from mcp_types import CONNECTION_CLOSED
+
+from ....sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
+from ....sessions.one_line import escaped
+from ....sessions.services import JSON
+from ..errors import UpstreamMisbehaved, UpstreamRefused
+from ..negotiation import Era, Peer, negotiate
+from ..redaction import Secrets
+from .base import Channel, OpenChannel
+from .pipe_requests import Lane
+
+logger = logging.getLogger("statehold.upstream")
+
+EXPLAIN_SECONDS: Final = 0.8
+"""How long a call whose connection died waits to learn why."""
+
+STDERR_TAIL: Final = 8192
+"""Characters of stderr that an operator is shown of one connection."""
+
+LEAVE_SECONDS: Final = 2.0
+"""How long a polite end over the network may take; a child process has bounds of its own."""
+
+CLOSE_SECONDS: Final = 8.0
+
+_CLOSED: Final = "Connection closed"
+_STREAM: Final = "SSE stream"
+
+
+class Handler(Protocol):
+    """What comes from the upstream without being an answer."""
+
+    async def on_request(self, method: str, params: JSON) -> JSON:
+        """Answer a request of the upstream. Raises MCPError to refuse it."""
+        ...
+
+    def on_notify(self, method: str, params: JSON) -> None:
+        """Take a notification, in the order of arrival. Must not block."""
+        ...
+
+    def on_lost(self, reason: str) -> None:
+        """Learn that the far side is gone, and why. Not called when it was closed by us."""
+        ...
+
+
+class Died(ServiceUnavailable):
+    """Raised when the upstream was gone before it had introduced itself."""
+
+
+class Wire:
+    """A live transport to one upstream. It lives from open() until aclose() or until the far side is gone.
+
+    All its scopes are entered and left in one task of its own, so that open() and aclose() may be called in any task and
+    inside any scope, and a transport that fails cancels nobody but itself.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], OpenChannel],
+        handler: Handler,
+        *,
+        service: str,
+        secrets: Secrets,
+    ) -> None:
+        self._connect = connect
+        self._handler = handler
+        self._service = service
+        self._secrets = secrets
+        self._scope = anyio.CancelScope()
+        self._over = anyio.Event()
+        self._settled = anyio.Event()
+        self._told = anyio.Event()
+        self._closed = anyio.Event()
+        self._numbers = itertools.count(1)
+        self._channel: Channel | None = None
+        self._dispatcher: JSONRPCDispatcher | None = None
+        self._lane: Lane | None = None
+        self._tasks: TaskGroup | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._peer: Peer | None = None
+        self._failure: Exception | None = None
+        self._cause: tuple[str, str] | None = None
+        self._streams: dict[anyio.CancelScope, anyio.Event] = {}
+        self._stopping = False
+        self._ended = False
+        self._lost = False
+        self.brief = "the connection ended"
+        """Why it ended, without the far side's own words: fit for a caller."""
+
+    @property
+    def peer(self) -> Peer:
+        assert self._peer is not None, "the wire is not open"
+        return self._peer
+
+    @property
+    def http(self) -> bool:
+        return self._channel is not None and self._channel.http
+
+    @property
+    def usable(self) -> bool:
+        return self._peer is not None and not self._ended and not self._stopping
+
+    def words(self) -> str:
+        """The last words of the far side, without secrets, bounded."""
+        words = self._channel.words() if self._channel is not None else ""
+        return self._secrets.story("", words).removeprefix("; ")
+
+    # Its life.
+
+    def stderr_tail(self) -> str:
+        """The last lines that the far side wrote beside the protocol, without secrets; control characters are escaped."""
+        words = self._channel.words() if self._channel is not None else ""
+        lines = self._secrets.redact(words).splitlines()
+        return "\n".join(map(escaped, lines))[-STDERR_TAIL:]
+
+    async def open(self, eras: Sequence[Era]) -> None:
+        """Connect and introduce ourselves. When it fails or is cancelled, nothing is left behind.
+
+        Raises:
+            Died: the far side ended before it had answered.
+            ServiceUnavailable: any other failure, with the far side's last words where it has any.
+        """
+        # A task of its own instead of a task group: a scope entered here would be left open inside the caller's scopes.
+        # The context is empty, so that the opener's token and trace do not live as long as the connection.
+        loop = asyncio.get_running_loop()
+        self._task = contextvars.Context().run(loop.create_task, self._own(eras))
+        try:
+            await self._settled.wait()
+        except BaseException:
+            await self.aclose()
+            raise
+        if self._peer is None:
+            await self.aclose()
+            raise self._open_error()
+
+    def _open_error(self) -> SessionError:
+        failure = self._failure
+        if isinstance(failure, SessionError) and not isinstance(failure, UpstreamRefused):
+            return failure
+        said = _described(failure) if failure is not None else "it was closed meanwhile"
+        hint = self._channel.hint() if self._channel is not None else ""
+        return ServiceUnavailable(
+            f"{self._service} could not be opened: {self._secrets.story(said + hint)}."
+        )
+
+    async def aclose(self) -> None:
+        """End it within a bound, whatever the far side does. May be called twice, and while requests are in flight."""
+        self._stopping = True
+        self._over.set()
+        if self._task is None:
+            return
+        if self._peer is None:
+            self._scope.cancel()
+        else:
+            self._scope.deadline = min(self._scope.deadline, anyio.current_time() + LEAVE_SECONDS)
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True) as bound:
+            await self._closed.wait()
+        if bound.cancelled_caught:
+            logger.error("%s does not close", self._service)
+
+    async def _own(self, eras: Sequence[Era]) -> None:
+        try:
+            with self._scope:
+                async with self._connect() as channel:
+                    self._channel = channel
+                    await self._serve(channel, eras)
+        except Exception as error:
+            self._failure = _flat(error)
+        finally:
+            self._ended = True
+            if self._lane is not None:
+                self._lane.close()
+            self._conclude()
+            self._told.set()
+            self._settled.set()
+            self._closed.set()
+
+    async def _serve(self, channel: Channel, eras: Sequence[Era]) -> None:
+        self._lane = None if channel.http else Lane(channel.write)
+        watched = _Watched(channel.read, self._lane, self._at_end)
+        dispatcher = JSONRPCDispatcher[TransportContext](watched, channel.write)
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            self._dispatcher = dispatcher
+            await tasks.start(dispatcher.run, self._on_request, _unexpected, self._on_notify)
+            try:
+                await self._introduce(eras)
+                await self._over.wait()
+                if self._stopping:
+                    await self._hang_up(channel)
+                else:
+                    await self._note_loss(channel)
+            except SessionError as error:
+                self._failure = await self._first_words(channel, error)
+            self._ended = True
+            tasks.cancel_scope.cancel()
+
+    async def _introduce(self, eras: Sequence[Era]) -> None:
+        peer = await negotiate(self._ask, eras, service=self._service)
+        if not peer.modern:
+            headers = peer.headers("", {})
+            assert self._dispatcher is not None
+            await self._dispatcher.notify("notifications/initialized", None, {"headers": headers})
+        self._peer = peer
+        self._settled.set()
+
+    async def _ask(self, method: str, params: JSON, headers: dict[str, str]) -> JSON:
+        return await self._send(
+            method, params, {"headers": headers, "cancel_on_abandon": False}, next(self._numbers)
+        )
+
+    async def _hang_up(self, channel: Channel) -> None:
+        """End the streams of HTTP, which would report as a fault what comes once nobody reads it. A pipe just ends."""
+        for scope, ended in list(self._streams.items()) if channel.http else ():
+            scope.cancel()
+            await ended.wait()
+            # The transport was told; it lets go of the stream in its next steps.
+            for _ in range(3):
+                await anyio.lowlevel.checkpoint()
+
+    async def _first_words(self, channel: Channel, error: SessionError) -> SessionError:
+        """Turn the end of a connection that was not open yet into the story of its end."""
+        if not isinstance(error, ConnectionLost | OutcomeUnknown):
+            return error
+        cause, words = self._cause or await channel.farewell()
+        told = self._secrets.story(cause, words)
+        return Died(f"{self._service} ended before it was ready: {told}.")
+
+    # Its end.
+
+    def _at_end(self) -> None:
+        self._ended = True
+        self._over.set()
+        if self._lane is not None:
+            self._lane.close()
+
+    def _lose(self, cause: str) -> None:
+        self._cause = self._cause or (cause, "")
+        self._at_end()
+
+    async def _note_loss(self, channel: Channel) -> None:
+        cause, words = self._cause or await channel.farewell()
+        if not self._stopping:
+            self._tell(cause, words)
+
+    def _conclude(self) -> None:
+        """A transport that failed by itself took the task with it; its failure is the reason."""
+        if self._peer is not None and not self._stopping and not self._lost:
+            self._tell(*(self._cause or (_described(self._failure), "")))
+
+    def _tell(self, cause: str, words: str) -> None:
+        self.brief = self._secrets.story(cause)[:300]
+        self._ended = True
+        self._lost = True
+        self._told.set()
+        self._handler.on_lost(self._secrets.story(cause, words))
+
+    # Traffic.
+
+    def spawn(self, context: contextvars.Context, run: Callable[[], Any]) -> bool:
+        """Run something in the background for as long as the wire lives, with a caller's context. False: too late."""
+        if self._tasks is None or self._ended:
+            return False
+        context.run(self._tasks.start_soon, run)
+        return True
+
+    def number(self) -> int:
+        """Return an id for the next request."""
+        return next(self._numbers)
+
+    async def request(
+        self, method: str, params: JSON, *, number: int, headers: dict[str, str] | None = None
+    ) -> JSON:
+        """Send a request and return its result. Cancelling it cancels it upstream.
+
+        Raises:
+            OutcomeUnknown: the connection died after it was sent.
+            ConnectionLost: the connection was dead before.
+            UpstreamRefused: it was answered with an error.
+        """
+        if not self.usable:
+            raise ConnectionLost(f"The connection to {self._service} is gone: {self.brief}.")
+        return await self._send(method, params, {"headers": headers} if headers else {}, number)
+
+    async def _send(self, method: str, params: JSON, options: CallOptions, number: int) -> JSON:
+        assert self._dispatcher is not None
+        options["request_id"] = number
+        lane = self._lane if options.get("cancel_on_abandon", True) else None
+        try:
+            if lane is not None and lane.usable():
+                return await lane.request(method, params, number)
+            return await self._dispatcher.send_raw_request(method, params, options)
+        except MCPError as error:
+            raise await self._explained(error, number) from error
+
+    async def _explained(self, error: MCPError, number: int) -> SessionError:
+        """Tell an answer of the server from the end of the connection, and wait a moment for the reason of that."""
+        refused = UpstreamRefused(error.code, error.message, error.error.data)
+        channel = self._channel
+        if channel is None:
+            return refused
+        if (gone := channel.gone()) is not None:
+            self._lose(gone)
+            return ConnectionLost(f"The connection to {self._service} is gone: {gone}.")
+        if error.code != CONNECTION_CLOSED:
+            return refused
+        if channel.http and error.message.startswith(_STREAM):
+            if "failed" in error.message:
+                return UpstreamMisbehaved(self._service, self._secrets.redact(error.message))
+            self._lose("the server ended the response without an answer")
+        elif not self._ended and error.message != _CLOSED:
+            return refused
+        if self._peer is not None:
+            with anyio.move_on_after(EXPLAIN_SECONDS):
+                await self._told.wait()
+            if not self._ended:
+                return refused
+        return self._cut(channel.never_sent(number))
+
+    def _cut(self, unsent: bool) -> SessionError:
+        if unsent:
+            return ConnectionLost(f"The call did not reach {self._service}: {self.brief}.")
+        if self._stopping and not self._lost:
+            return OutcomeUnknown(f"The connection to {self._service} was closed during the call.")
+        return OutcomeUnknown(
+            f"The connection to {self._service} was lost during the call: {self.brief}."
+        )
+
+    async def listen(
+        self, method: str, params: JSON, *, number: int, headers: dict[str, str] | None
+    ) -> None:
+        """Send a request that lasts until its stream ends. Its end says nothing of the connection.
+
+        Raises:
+            MCPError: it was refused, or the stream broke.
+        """
+        assert self._dispatcher is not None
+        # Abandoned only together with the connection: over a pipe a word more would only delay the end.
+        options: CallOptions = {"request_id": number, "cancel_on_abandon": self.http}
+        if headers:
+            options["headers"] = headers
+        scope = anyio.CancelScope()
+        ended = self._streams[scope] = anyio.Event()
+        try:
+            with scope:
+                await self._dispatcher.send_raw_request(method, params, options)
+        finally:
+            del self._streams[scope]
+            ended.set()
+
+    async def notify(self, method: str, params: JSON | None) -> None:
+        """Send a notification; dropped when the connection is gone."""
+        if self._dispatcher is not None and self._peer is not None:
+            headers = self._peer.headers(method, params or {})
+            await self._dispatcher.notify(method, params, {"headers": headers})
+
+    async def _on_request(
+        self,
+        context: DispatchContext[TransportContext],
+        method: str,
+        params: Mapping[str, Any] | None,
+    ) -> JSON:
+        return await self._handler.on_request(method, dict(params or {}))
+
+    def _on_notify(self, method: str, params: Mapping[str, Any] | None) -> bool:
+        self._handler.on_notify(method, dict(params or {}))
+        return True
+
+
+async def _unexpected(
+    context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+) -> None:
+    """Every notification is taken before this, in the order of arrival."""
+
+
+class _Watched:
+    """A read stream that tells at once when it ends, before anybody who waits for an answer learns of it.
+
+    What a lane waits for goes there, in its turn.
+    """
+
+    def __init__(
+        self,
+        inner: ReadStream[SessionMessage | Exception],
+        lane: Lane | None,
+        on_end: Callable[[], None],
+    ) -> None:
+        self._inner = inner
+        self._lane = lane
+        self._on_end = on_end
+
+    async def receive(self) -> SessionMessage | Exception:
+        try:
+            item = await self._inner.receive()
+            while self._lane is not None and self._lane.take(item):
+                item = await self._inner.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            self._on_end()
+            raise
+        return item
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
+
+
+def _flat(error: Exception) -> Exception:
+    """Return the first cause in a group of a task group, or the error itself."""
+    if isinstance(error, ExceptionGroup):
+        group = cast("ExceptionGroup[Exception]", error)
+        return _flat(group.exceptions[0])
+    return error
+
+
+def _described(error: Exception | None) -> str:
+    if error is None:
+        return "the connection ended"
+    said = str(error).strip().rstrip(".") or "no further detail"
+    if isinstance(error, SessionError):
+        return said
+    return f"{type(error).__name__}: {said}"
+
+
+__all__ = ["Died", "Handler", "Wire"]

@@ -1,0 +1,135 @@
+"""Requests over a pipe without the SDK's dispatcher, which spends more on a request than the pipe does.
+
+The dispatcher still reads the pipe and keeps everything else: the answers to requests made here are taken out of what it
+reads, in the order of arrival, so that a notification never comes after the answer it belongs before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+import anyio
+import anyio.lowlevel
+from mcp.client._transport import WriteStream
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    CONNECTION_CLOSED,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
+from opentelemetry.propagate import inject
+from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
+
+from ....sessions.services import JSON
+
+CANCEL_SECONDS: Final = 5.0
+"""How long telling the far side that its answer is not wanted any more may take, as in the SDK."""
+
+
+class Lane:
+    """The requests in flight over one pipe. It lives as long as the wire; close() ends those that wait."""
+
+    def __init__(self, write: WriteStream[SessionMessage]) -> None:
+        self._write = write
+        self._waiting: dict[int, asyncio.Future[JSON]] = {}
+        self._closed = False
+
+    @staticmethod
+    def usable() -> bool:
+        """Whether nobody collects traces; the dispatcher makes the spans for whoever does."""
+        return isinstance(get_tracer_provider(), ProxyTracerProvider)
+
+    async def request(self, method: str, params: JSON, number: int) -> JSON:
+        """Send a request and return its result. Cancelling it cancels it at the far side.
+
+        Raises:
+            MCPError: it was answered with an error, or the connection is closed.
+        """
+        if self._closed:
+            raise _closed()
+        message = JSONRPCRequest(
+            jsonrpc="2.0", id=number, method=method, params=_traced(params) or None
+        )
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            await self._send(message)
+            return await answer
+        except anyio.get_cancelled_exc_class():
+            await self._cancel(number)
+            raise
+        finally:
+            self._waiting.pop(number, None)
+            if answer.done() and not answer.cancelled():
+                # Looked at here, or a failure that nobody waits for any more would be reported by the loop.
+                answer.exception()
+
+    async def _send(self, message: JSONRPCRequest | JSONRPCNotification) -> None:
+        try:
+            await self._write.send(SessionMessage(message))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            raise _closed() from None
+
+    async def _cancel(self, number: int) -> None:
+        params = {"requestId": number, "reason": "caller cancelled"}
+        message = JSONRPCNotification(
+            jsonrpc="2.0", method="notifications/cancelled", params=params
+        )
+        with anyio.move_on_after(CANCEL_SECONDS, shield=True):
+            try:
+                await self._send(message)
+            except MCPError:
+                return
+
+    def take(self, item: SessionMessage | Exception) -> bool:
+        """Take an answer to a request of ours. False: it is somebody else's."""
+        if isinstance(item, Exception):
+            return False
+        message = item.message
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+            return False
+        answer = self._waiting.get(_number(message.id))
+        if answer is None:
+            return False
+        if not answer.done():
+            if isinstance(message, JSONRPCResponse):
+                answer.set_result(message.result)
+            else:
+                answer.set_exception(MCPError.from_error_data(message.error))
+        return True
+
+    def close(self) -> None:
+        """Fail what waits: nothing can be answered any more."""
+        self._closed = True
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(_closed())
+
+
+def _number(given: str | int | None) -> int:
+    """Return the number of a request from the id of its answer, which some servers send back as text."""
+    if isinstance(given, int):
+        return given
+    return int(given) if given is not None and given.isascii() and given.isdigit() else -1
+
+
+def _traced(params: JSON) -> JSON:
+    """Add the caller's trace context to `_meta` (SEP-414)."""
+    carrier: dict[str, str] = {}
+    inject(carrier)
+    if not carrier:
+        return params
+    meta: Mapping[str, Any] = params.get("_meta") or {}
+    return {**params, "_meta": {**meta, **carrier}}
+
+
+def _closed() -> MCPError:
+    return MCPError(code=CONNECTION_CLOSED, message="Connection closed")
+
+
+__all__ = ["Lane"]

@@ -1,0 +1,169 @@
+"""HTTP+SSE as a channel.
+
+Not the SDK's sse_client (2.3): there an event above 1 MiB ends the connection, and a message that the server refuses leaves
+its caller waiting for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from types import TracebackType
+from typing import cast
+from urllib.parse import urljoin, urlsplit
+
+import anyio
+import httpx2
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared._httpx_utils import request_within_origin, sse_within_origin
+from mcp.shared.message import SessionMessage
+from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCRequest
+
+from .base import Channel
+from .framing import decode, encode
+from .http import RESULT_BYTES, Client
+
+Received = SessionMessage | Exception
+
+
+class SseChannel:
+    """The event stream of a server as the read stream, and one POST per message as the write stream."""
+
+    http = False
+
+    def __init__(
+        self,
+        client: Client,
+        endpoint: str,
+        answers: MemoryObjectSendStream[Received],
+        read: MemoryObjectReceiveStream[Received],
+    ) -> None:
+        self._client = client
+        self._endpoint = endpoint
+        self._answers = answers
+        self._gone: str | None = None
+        self.end = "the server ended its event stream"
+        self.read = read
+        self.write = self
+
+    async def send(self, item: SessionMessage) -> None:
+        message = item.message
+        try:
+            response = await request_within_origin(
+                self._client,
+                "POST",
+                self._endpoint,
+                content=encode(message),
+                headers={"content-type": "application/json"},
+            )
+        except httpx2.TransportError as error:
+            self._give_up(f"a message could not be sent ({type(error).__name__})")
+            raise anyio.BrokenResourceError from error
+        if response.status_code < 400:
+            return
+        if response.status_code in (404, 410) or response.status_code >= 500:
+            self._gone = f"the server refused a message (HTTP {response.status_code})"
+            if isinstance(message, JSONRPCRequest) and isinstance(message.id, int):
+                self._client.unsent.add(message.id)
+            self._give_up(self._gone)
+            raise anyio.BrokenResourceError
+        if isinstance(message, JSONRPCRequest):
+            # Refused, so it did not run: its caller learns that, and nobody else is disturbed.
+            refusal = ErrorData(
+                code=INVALID_REQUEST,
+                message=f"The server refused the message (HTTP {response.status_code})",
+            )
+            answer = JSONRPCError(jsonrpc="2.0", id=message.id, error=refusal)
+            await self._answers.send(SessionMessage(answer))
+
+    def _give_up(self, end: str) -> None:
+        self.end = end
+        self._answers.close()
+
+    async def aclose(self) -> None:
+        return
+
+    async def __aenter__(self) -> SseChannel:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        return None
+
+    def never_sent(self, number: int) -> bool:
+        return number in self._client.unsent
+
+    def gone(self) -> str | None:
+        return self._gone
+
+    def words(self) -> str:
+        return ""
+
+    def hint(self) -> str:
+        return "" if self._client.refused is None else f" (HTTP {self._client.refused})"
+
+    async def farewell(self) -> tuple[str, str]:
+        return self.end, ""
+
+
+@asynccontextmanager
+async def sse_channel(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Channel]:
+    """Connect to an HTTP+SSE endpoint. A failure after that ends the read stream and cancels nobody.
+
+    Raises:
+        httpx2.HTTPError: there is no event stream at that address.
+    """
+    async with (
+        Client(headers) as client,
+        sse_within_origin(client, url, max_event_size=RESULT_BYTES) as source,
+    ):
+        source.response.raise_for_status()
+        sending, receiving = anyio.create_memory_object_stream[Received](0)
+        async with (
+            # A generator, which has to be left before the response it reads from.
+            aclosing(cast(AsyncGenerator[httpx2.ServerSentEvent], aiter(source))) as events,
+            sending,
+            receiving,
+            anyio.create_task_group() as tasks,
+        ):
+            channel = SseChannel(client, await _endpoint(events, url), sending, receiving)
+            tasks.start_soon(_relay, events, channel, sending)
+            yield channel
+            tasks.cancel_scope.cancel()
+
+
+async def _endpoint(events: AsyncGenerator[httpx2.ServerSentEvent], url: str) -> str:
+    """Wait for the address that messages are posted to. It has to be on the same server."""
+    async for event in events:
+        if event.event == "endpoint":
+            endpoint = urljoin(url, event.data)
+            if urlsplit(endpoint)[:2] != urlsplit(url)[:2]:
+                raise httpx2.RemoteProtocolError("the server names an endpoint of another server")
+            return endpoint
+    raise httpx2.RemoteProtocolError("the server ended its event stream without an endpoint")
+
+
+async def _relay(
+    events: AsyncGenerator[httpx2.ServerSentEvent],
+    channel: SseChannel,
+    sending: MemoryObjectSendStream[Received],
+) -> None:
+    try:
+        async for event in events:
+            if event.event == "message" and event.data:
+                message = decode(event.data.encode("utf-8", "replace"))
+                if message is not None:
+                    await sending.send(SessionMessage(message))
+    except (httpx2.HTTPError, httpx2.StreamError) as error:
+        channel.end = f"the event stream failed ({type(error).__name__}: {error})"
+    except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+        pass  # The channel was given up, or nobody reads any more.
+    finally:
+        sending.close()
+
+
+__all__ = ["SseChannel", "sse_channel"]

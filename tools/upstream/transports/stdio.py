@@ -1,0 +1,95 @@
+"""A child process as a channel."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from ....sessions.errors import ServiceUnavailable
+from ...processes.child import ChildProcess, ProcessLimits
+from ...processes.ledger import Ledger
+from .base import Channel
+
+EXIT_CODE_SECONDS: Final = 0.3
+"""How long the exit code may come after the end of stdout, before a caller is told without it."""
+
+
+class StdioChannel:
+    """The streams of one child process."""
+
+    http = False
+
+    def __init__(self, child: ChildProcess) -> None:
+        self.child = child
+        self.read = child.read
+        self.write = child.write
+
+    def never_sent(self, number: int) -> bool:
+        return number in self.write.refused
+
+    def gone(self) -> str | None:
+        return None
+
+    def words(self) -> str:
+        return self.child.last_words()
+
+    def hint(self) -> str:
+        return ""
+
+    async def farewell(self) -> tuple[str, str]:
+        await self.child.settle(EXIT_CODE_SECONDS)
+        return f"the process {self.child.ending()}", self.child.last_words()
+
+
+@asynccontextmanager
+async def stdio_channel(
+    command: str,
+    args: Sequence[str],
+    *,
+    service: str,
+    env: Mapping[str, str],
+    cwd: str | None,
+    limits: ProcessLimits | None = None,
+    ledger: Ledger | None = None,
+    on_stderr: Callable[[str], None] | None = None,
+) -> AsyncGenerator[Channel]:
+    """Start a child and end it, with all that belongs to it, when left.
+
+    Raises:
+        ServiceUnavailable: it cannot be started.
+    """
+    try:
+        child = await ChildProcess.start(
+            [command, *args],
+            service=service,
+            env=env,
+            cwd=cwd,
+            limits=limits,
+            ledger=ledger,
+            on_stderr=on_stderr,
+        )
+    except (OSError, ValueError) as error:
+        raise ServiceUnavailable(
+            f"{service} could not be started: {_problem(command, cwd, error)}."
+        ) from error
+    try:
+        yield StdioChannel(child)
+    finally:
+        await child.aclose()
+
+
+def _problem(command: str, cwd: str | None, error: OSError | ValueError) -> str:
+    name = os.path.basename(command)
+    if not isinstance(error, OSError):
+        return f"the command, its arguments or its environment are not valid ({error})"
+    if cwd is not None and error.filename == cwd:
+        return f"its working folder cannot be used ({error.strerror})"
+    if error.errno == errno.ENOENT:
+        return f"there is no program {name!r} on this machine; install it or correct `command`"
+    return f"the program {name!r} cannot be run ({error.strerror})"
+
+
+__all__ = ["StdioChannel", "stdio_channel"]
