@@ -12,7 +12,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from statehold.sessions.calls.router import Request, Router
+from statehold.sessions.calls.request import Request
+from statehold.sessions.calls.router import Router
 from statehold.sessions.clock import SystemClock
 from statehold.sessions.node import Node
 from statehold.sessions.policy import Policy

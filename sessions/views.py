@@ -6,7 +6,6 @@ import datetime
 from typing import Any
 
 from .lifecycle import Status
-from .live.connection import LiveConnection
 from .records import LABELS, BindingRecord, BindingStatus, SessionRecord
 
 
@@ -60,14 +59,12 @@ def describe(record: SessionRecord, status: Status, idle_since: float) -> dict[s
     }
 
 
-def describe_binding(record: BindingRecord, live: LiveConnection | None = None) -> dict[str, Any]:
-    """Return one binding as a caller sees it."""
+def describe_binding(record: BindingRecord, *, opening: bool = False) -> dict[str, Any]:
+    """Return one binding as a caller sees it; `opening` while its connection is being opened."""
     status = record.status
-    if live is not None and live.phase == "opening":
-        return {**describe_binding(record), "status": "opening"}
     return {
         "service": record.service,
-        "status": status.value,
+        "status": "opening" if opening else status.value,
         "connected": status in (BindingStatus.OPEN, BindingStatus.KEPT),
         "generation": record.generation,
         "last_error": record.last_error,

@@ -9,8 +9,7 @@ from ...sessions.errors import StoreUnavailable
 from ...sessions.store.backup import back_up
 from ..config.model import Config, ConfigError
 from ..gateway.stores import is_remote, store_of
-from .main import complain
-from .output import say, say_json
+from .output import complain, say, say_json
 from .parser import FAILURE, OK
 
 _TOOLS = {

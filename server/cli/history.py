@@ -102,7 +102,7 @@ async def summary(
     store: SQLStore, record: SessionRecord, config: Config, arguments: Namespace
 ) -> int:
     """Print the summary of a session."""
-    found = await summed(store, record, redactor_of(config))
+    found = await summed(store, record, redactor_of(config.policy()))
     if arguments.json:
         say_json({"session_id": record.id, **found})
         return OK

@@ -6,8 +6,9 @@ import gc
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from .output import complain
 from .parser import FAILURE, INTERRUPTED, OK, USAGE, parse
 
 if TYPE_CHECKING:
@@ -47,10 +48,11 @@ def _run(arguments: Namespace) -> int:
 
 def _run_configured(arguments: Namespace) -> int:
     from ...sessions.errors import StoreUnavailable
+    from ..config.load import load_for
     from ..config.model import ConfigError
 
     try:
-        config = settings(arguments)
+        config = load_for(arguments)
         match arguments.command:
             case "sessions":
                 from .sessions import run as run_sessions
@@ -107,32 +109,3 @@ def _version() -> int:
 
     sys.stdout.write(f"statehold {version('statehold')}\n")
     return OK
-
-
-def complain(message: str, code: int = FAILURE) -> int:
-    """Print one line to stderr and return the exit code."""
-    sys.stderr.write(f"statehold: {message}\n")
-    return code
-
-
-def settings(arguments: Namespace) -> Config:
-    """Load the settings that a command line asks for.
-
-    Raises:
-        ConfigError: when one is wrong.
-    """
-    from ..config.load import load
-    from ..config.messages import FLAGS
-
-    flags: dict[str, Any] = {}
-    for key, flag in FLAGS.items():
-        value = getattr(arguments, flag.removeprefix("--").replace("-", "_"), None)
-        if value is not None:
-            *section, name = key.split(".")
-            into = flags.setdefault(section[0], {}) if section else flags
-            into[name] = value
-    return load(
-        config=getattr(arguments, "config", None),
-        services=getattr(arguments, "services", None),
-        flags=flags,
-    )

@@ -7,6 +7,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from .parser import FAILURE
+
+
+def complain(message: str, code: int = FAILURE) -> int:
+    """Print one line to stderr and return the exit code."""
+    sys.stderr.write(f"statehold: {message}\n")
+    return code
+
 
 def say(text: str) -> None:
     """Print a line to stdout, whatever its encoding can show."""

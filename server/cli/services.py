@@ -12,8 +12,7 @@ import anyio
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.redaction import Secrets
 from ..config.model import Config, ConfigError, ServiceConfig
-from .main import complain
-from .output import say, say_json, table
+from .output import complain, say, say_json, table
 from .parser import FAILURE, OK
 
 if TYPE_CHECKING:

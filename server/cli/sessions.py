@@ -21,9 +21,8 @@ from ..config.model import Config, ConfigError
 from ..gateway.stores import is_made, store_of
 from .changes import Changer, Refused
 from .filters import chosen
-from .main import complain
 from .nodes import LiveNodes
-from .output import ago, pairs, plain, plural, say, say_json, span, table, until
+from .output import ago, complain, pairs, plain, plural, say, say_json, span, table, until
 from .parser import FAILURE, OK, USAGE
 
 JSON = dict[str, Any]

@@ -176,7 +176,7 @@ async def export(changer: Changer, record: SessionRecord, arguments: Namespace) 
         changer.store,
         await changer.store.get(record.id) or record,
         now=SystemClock().now(),
-        redactor=redactor_of(config),
+        redactor=redactor_of(config.policy()),
         secrets=bool(arguments.secrets),
     )
     text = await anyio.to_thread.run_sync(written, document)
@@ -221,7 +221,7 @@ async def bring_in(changer: Changer, owner: str, arguments: Namespace) -> int:
         clock=SystemClock(),
         policy=config.policy(),
         services=services_of(config, ledger, alone=True),
-        redactor=redactor_of(config),
+        redactor=redactor_of(config.policy()),
         mint=new_id,
     )
     try:

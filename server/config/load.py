@@ -9,6 +9,7 @@ import json
 import os
 import re
 import tomllib
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +22,7 @@ from ...tools.browser.config import BrowserConfig
 from ...tools.processes.procfs import MARK
 from ...tools.upstream.config import UpstreamConfig
 from .client_files import expand, read_services, read_text, transport_name
-from .messages import Layer, describe, nearest
+from .messages import FLAGS, Layer, describe, nearest
 from .model import Config, ConfigError
 
 JSON = dict[str, Any]
@@ -88,6 +89,26 @@ def load(
         path = Path(services).expanduser().absolute()
         layers.append(Layer(str(services), path.parent, {"services": read_services(path)}))
     return _validated(_merged(layers, environ), layers)
+
+
+def load_for(arguments: Namespace) -> Config:
+    """Load the settings that a command line asks for.
+
+    Raises:
+        ConfigError: when one is wrong.
+    """
+    flags: dict[str, Any] = {}
+    for key, flag in FLAGS.items():
+        value = getattr(arguments, flag.removeprefix("--").replace("-", "_"), None)
+        if value is not None:
+            *section, name = key.split(".")
+            into = flags.setdefault(section[0], {}) if section else flags
+            into[name] = value
+    return load(
+        config=getattr(arguments, "config", None),
+        services=getattr(arguments, "services", None),
+        flags=flags,
+    )
 
 
 def _validated(values: JSON, layers: list[Layer]) -> Config:

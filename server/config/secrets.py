@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...sessions.journal.redaction import Redactor
+from ...sessions.policy import Policy
 from ...tools.processes.launch import inherited_environment
 from ...tools.upstream.config import UpstreamConfig
 from ...tools.upstream.redaction import named_secrets
-
-if TYPE_CHECKING:
-    from .model import Config
 
 SHORTEST: Final = 6
 """Shorter values are found in ordinary texts."""
@@ -35,9 +33,8 @@ def secrets_of(services: Iterable[object], inherit_env: Iterable[str]) -> tuple[
     return tuple(sorted(text for text in found if len(text) >= SHORTEST))
 
 
-def redactor_of(config: Config) -> Redactor:
+def redactor_of(policy: Policy) -> Redactor:
     """Return the redactor of a command that reads the store without a server."""
-    policy = config.policy()
     return Redactor(policy.redact, policy.redact_patterns, policy.secrets)
 
 

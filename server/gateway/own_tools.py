@@ -10,7 +10,7 @@ from functools import partial
 
 from ...sessions.calls.claims import Claim
 from ...sessions.calls.receipts import Receipts
-from ...sessions.calls.router import Request
+from ...sessions.calls.request import Request
 from ...sessions.errors import InvalidArgument, SessionError
 from ...sessions.registry import Registry
 from ...sessions.services import JSON, CallResult

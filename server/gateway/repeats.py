@@ -14,7 +14,7 @@ import anyio
 
 from ...sessions.calls.attempts import REMEMBERED
 from ...sessions.calls.operations import ANOTHER, checked, digest_of, same
-from ...sessions.calls.router import Request
+from ...sessions.calls.request import Request
 from ...sessions.clock import Clock
 from ...sessions.errors import ConnectionLost, OutcomeUnknown
 from ...tools.definition import Outcome

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import mcp_types as types
+from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from ...sessions.services import JSON
 from ..sdk.access import RequestContext
-
-if TYPE_CHECKING:
-    from .resources import Resources
+from .resources import Resources, result_of, session_argument, translated
 
 
 class Completion:
@@ -23,14 +22,16 @@ class Completion:
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
 
-    async def answer(self, ctx: RequestContext, params: types.CompleteRequestParams) -> Any:
+    def register(self, server: Server[Any]) -> None:
+        method, params = "completion/complete", types.CompleteRequestParams
+        server.add_request_handler(method, params, self._answer)
+
+    async def _answer(self, ctx: RequestContext, params: types.CompleteRequestParams) -> Any:
         """Return the service's completion, an empty one where there is nothing to complete.
 
         Raises:
             MCPError: the prompt or the address is unknown, or the session refuses the request.
         """
-        from .resources import result_of, translated
-
         await self._resources.gateway.catalog("explicit")
         given = dict(ctx.params or {})
         with translated():
@@ -49,8 +50,6 @@ class Completion:
         self, ctx: RequestContext, name: str, given: JSON
     ) -> tuple[str, str, JSON] | None:
         """Return session, service and params; None without a session."""
-        from .resources import session_argument
-
         resources = self._resources
         known = resources.known_prompts().get(name)
         if known is None:

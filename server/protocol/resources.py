@@ -19,7 +19,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
-from ...sessions.calls.router import Request
+from ...sessions.calls.request import Request
 from ...sessions.errors import (
     CallTimedOut,
     ConnectionLost,
@@ -40,7 +40,6 @@ from ..gateway.gateway import Gateway
 from ..http.response import encode
 from ..sdk.access import RequestContext, is_modern
 from ..sdk.caller import Caller
-from .completion import Completion
 from .input_required import Work
 from .request_checks import refuse_unsound
 from .results import asking, store_down
@@ -96,10 +95,6 @@ class Resources:
         server.add_request_handler("resources/list", page, self._list)
         server.add_request_handler("resources/templates/list", page, self._templates)
         server.add_request_handler("resources/read", types.ReadResourceRequestParams, self._read)
-        completion = Completion(self)
-        server.add_request_handler(
-            "completion/complete", types.CompleteRequestParams, completion.answer
-        )
         server.add_request_handler("prompts/list", page, self._prompts)
         server.add_request_handler("prompts/get", types.GetPromptRequestParams, self._prompt)
 

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from ...sessions.calls.notices import NOTICE_MEMBER, NOTICE_META
-from ...sessions.calls.router import Answer
+from ...sessions.calls.request import Answer
 from ...sessions.errors import ServiceUnavailable, SessionError
 from ...sessions.services import JSON
 from ...tools.app_pages import with_app_page

@@ -28,7 +28,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from ...sessions.calls.deadline import Waiting
-from ...sessions.calls.router import Request
+from ...sessions.calls.request import Request
 from ...sessions.errors import (
     InvalidArgument,
     RequestRefused,
@@ -48,6 +48,7 @@ from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext, connection_of, is_modern
 from ..sdk.caller import DELIVERY_SCOPE, LOG_LEVEL, Caller, may_ask
 from . import results
+from .completion import Completion
 from .input_required import STATE, Parking, Work
 from .introduction import introduced
 from .listening import Listening
@@ -96,6 +97,7 @@ class Face(Server[dict[str, Any]]):
         self._info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
         self._resources = Resources(gateway, self.principal, self.pin, self.attended)
         self._resources.register(self)
+        Completion(self._resources).register(self)
         self.followers = Followers(gateway, self._bus, self._tell)
         self.subscriptions = Subscriptions(gateway, self._bus, self._tell)
         self._listening = Listening(

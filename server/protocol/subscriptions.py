@@ -15,7 +15,7 @@ import mcp_types as types
 from mcp.server.connection import Connection
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 
-from ...sessions.calls.router import Request
+from ...sessions.calls.request import Request
 from ...sessions.errors import RequestRefused, SessionError, StoreUnavailable
 from ...sessions.records import Principal
 from ...sessions.services import JSON

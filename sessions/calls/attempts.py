@@ -13,7 +13,7 @@ caller must not repeat a call later than that.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..clock import Clock
 from ..errors import OutcomeUnknown, SessionLimit
@@ -33,9 +33,7 @@ from .operations import (
     settled,
     started,
 )
-
-if TYPE_CHECKING:
-    from .router import Request
+from .request import Request
 
 RESULTS_BYTES: Final = 4 << 20
 """What the remembered results of one session take together at most; of the oldest only the ids are remembered then."""

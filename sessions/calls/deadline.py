@@ -9,16 +9,15 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import anyio
 
 from ..concurrency import Overtaken, beside
 from ..errors import OutcomeUnknown, SessionBusy, SessionClosed, SessionError
+from ..live.questions import OpenQuestions
+from ..live.session import Session
 from ..services import JSON, CallContext
-
-if TYPE_CHECKING:
-    from ..live.session import Session
 
 T = TypeVar("T")
 
@@ -28,34 +27,6 @@ STARTING_SECONDS: Final = 5.0
 """How often a caller is told that its call waits for a service to start, which may take minutes."""
 PARKED_SECONDS: Final = 3.0
 """How long a call that cannot be told anything waits behind unanswered questions before it is refused."""
-
-
-class OpenQuestions:
-    """The calls of one connection that wait for their callers to answer. It lives as long as the connection."""
-
-    def __init__(self) -> None:
-        self._calls: dict[Timed, tuple[Session, str, float]] = {}
-
-    def __len__(self) -> int:
-        return len(self._calls)
-
-    def of(self, session: Session) -> list[Timed]:
-        """Return the waiting calls of one session."""
-        return [call for call, (found, _, _) in self._calls.items() if found is session]
-
-    def open(self, call: Timed, session: Session, tool: str) -> None:
-        self._calls[call] = (session, tool, anyio.current_time())
-
-    def close(self, call: Timed) -> None:
-        self._calls.pop(call, None)
-
-    def describe(self, session: Session) -> str:
-        """Return which call waits and for how long, without the names of another session's tools."""
-        found, tool, since = next(iter(self._calls.values()))
-        which = tool if found is session else "a call of another session"
-        return (
-            f"{which} has waited {anyio.current_time() - since:.0f} seconds for its caller's answer"
-        )
 
 
 class Waiting:
@@ -205,7 +176,7 @@ class Timed:
             self._scope.deadline = math.inf
             if self._questions is not None:
                 questions, session, tool = self._questions
-                questions.open(self, session, tool)
+                questions.open(self, session.id, tool)
         self._asking += 1
         try:
             return await self._ctx.ask(method, params)
@@ -268,4 +239,4 @@ async def until_closed(session: Session, work: Coroutine[Any, Any, T]) -> T:
     raise SessionClosed("The session was closed during the call.", session_id=session.id)
 
 
-__all__ = ["OpenQuestions", "Timed", "Waiting", "limited", "until_closed"]
+__all__ = ["Timed", "Waiting", "limited", "until_closed"]

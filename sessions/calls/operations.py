@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import orjson
 
@@ -34,9 +34,7 @@ from ..store.base import Store
 from ..validation import label
 from .deadline import until_closed
 from .notices import with_notice, without_notice
-
-if TYPE_CHECKING:
-    from .router import Request
+from .request import Request
 
 logger = logging.getLogger("statehold.sessions")
 

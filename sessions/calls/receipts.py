@@ -34,7 +34,7 @@ from ..services import CallResult
 from ..store.base import Store
 from .claims import Claim, Repeated, making
 from .operations import checked, digest_of, replayed, same, settled
-from .router import Request
+from .request import Request
 
 logger = logging.getLogger("statehold.sessions")
 

@@ -6,10 +6,8 @@ The way of a call that finds its session idle and connected does no I/O but the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import anyio
 
@@ -28,7 +26,6 @@ from ..errors import (
 from ..journal.entries import CallEntry, excerpt
 from ..live.connection import LiveConnection
 from ..live.session import Binding, Session
-from ..records import Principal
 from ..registry import Registry
 from ..services import JSON, Answering, CallContext, CallResult
 from ..store.base import Store
@@ -37,50 +34,9 @@ from .deadline import Waiting, limited, until_closed
 from .deliveries import Delivery, take
 from .notices import accepts_notice
 from .operations import Operations
+from .request import Answer, Request
 
 logger = logging.getLogger("statehold.sessions")
-
-
-@dataclass(slots=True)
-class Answer:
-    """What a caller gets: the result, the session's summary after the call, and what has to be said first."""
-
-    payload: JSON
-    session: dict[str, Any]
-    notice: str | None = None
-    accepts_notice: bool = True
-    """Whether structured content may repeat the notice; see notices.py."""
-
-
-@dataclass(slots=True)
-class Request:
-    """One call as it comes in."""
-
-    principal: Principal
-    session: str
-    """An id, or a name of the principal's."""
-    service: str
-    tool: str
-    arguments: Mapping[str, Any]
-    operation_id: str | None = None
-    """At most one call of this id is run in the session; a repeat gets its result."""
-    epoch: int | None = None
-    """The session's epoch as the caller knew it when it made the id; then the id is one of attempts.py."""
-    repeated: bool = False
-    """Whether the caller has sent this id before."""
-    settled: Sequence[str] = ()
-    """Earlier operations of the session whose results the caller has, and will not ask for again."""
-    run: str | None = None
-    """What the caller groups its calls by, for the journal."""
-    namespace: str | None = None
-    waited: float = 0.0
-    """How far its caller was told of what it waited for before; see Waiting."""
-    sent: bool = False
-    """Whether it may have reached the far side."""
-    ended_at: float | None = None
-    """When the far side was done with it, None when it was not sent: what is saved from then on has what it did."""
-    delivery: Delivery | None = None
-    """The notice that its answer, or its refusal, carries; for Router.return_notice()."""
 
 
 RECORD_SECONDS: Final = 1.0
@@ -376,7 +332,7 @@ class Router:
         except anyio.WouldBlock:
             try:
                 await waiting.behind(
-                    lambda: live.questions.describe(session) if live.parked else None, acquire
+                    lambda: live.questions.describe(session.id) if live.parked else None, acquire
                 )
             except BaseException:
                 if has_one:
@@ -390,4 +346,4 @@ class Router:
         )
 
 
-__all__ = ["Answer", "Request", "Router"]
+__all__ = ["Router"]

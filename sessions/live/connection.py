@@ -13,9 +13,9 @@ from typing import Literal
 
 import anyio
 
-from ..calls.deadline import OpenQuestions
 from ..errors import ServiceUnavailable, SessionError
 from ..services import Connection, Diagnosing, Service, SessionView, Snapshot
+from .questions import OpenQuestions
 
 logger = logging.getLogger("statehold.connections")
 

@@ -449,7 +449,10 @@ class Session:
         found["in_flight"] = self.in_flight
         found["generation"] = self.generation
         found["state_version"] = self.state.version
-        found["services"] = [describe_binding(b.record, b.live) for b in self.bindings.values()]
+        found["services"] = [
+            describe_binding(b.record, opening=b.live is not None and b.live.phase == "opening")
+            for b in self.bindings.values()
+        ]
         return found
 
 

@@ -356,7 +356,7 @@ def cancel_calls(session: Session) -> None:
 async def end_questions(session: Session) -> None:
     """End the calls that wait for an answer of their caller, when nothing else is running in the session."""
     lives = [b.live for b in session.bindings.values() if b.live is not None]
-    asked = [call for live in lives for call in live.questions.of(session)]
+    asked = [call for live in lives for call in live.questions.of(session.id)]
     behind = sum(live.slots.statistics().tasks_waiting for live in lives if live.parked)
     if not asked or session.in_flight > len(asked) + behind:
         return
@@ -401,7 +401,7 @@ def busy(session: Session) -> SessionBusy:
             recovery="Try again in a moment, or restart the session.",
         )
     calls = f"{count} call{'s' if count != 1 else ''} in flight"
-    asked = sum(len(b.live.questions.of(session)) for b in session.bindings.values() if b.live)
+    asked = sum(len(b.live.questions.of(session.id)) for b in session.bindings.values() if b.live)
     if asked:
         return SessionBusy(
             f"The session has {calls}, {asked} of them waiting for an answer of the caller.",

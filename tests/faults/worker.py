@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from counting import Nobody
 
-from statehold.sessions.calls.router import Request, Router
+from statehold.sessions.calls.request import Request
+from statehold.sessions.calls.router import Router
 from statehold.sessions.clock import SystemClock
 from statehold.sessions.errors import SessionError
 from statehold.sessions.node import Node

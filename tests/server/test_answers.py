@@ -15,7 +15,7 @@ from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.response import encode
 from statehold.server.protocol.results import forwarded
 from statehold.server.protocol.server import Face
-from statehold.sessions.calls.router import Answer
+from statehold.sessions.calls.request import Answer
 
 
 def wire(payload: JSON, *, modern: bool) -> JSON:

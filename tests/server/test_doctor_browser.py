@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from statehold.server.cli.doctor.browser import check_browser
-from statehold.server.cli.doctor.run import Finding
+from statehold.server.cli.doctor.finding import Finding
 from statehold.server.config.model import Config
 from statehold.tools.browser.process.executables import Machine, ffmpeg_path
 

@@ -13,7 +13,7 @@ from statehold.server.gateway import repeats as module
 from statehold.server.gateway.repeats import AnotherProcess, Repeats
 from statehold.server.sdk.caller import Caller
 from statehold.sessions.calls.attempts import REMEMBERED
-from statehold.sessions.calls.router import Request
+from statehold.sessions.calls.request import Request
 from statehold.sessions.clock import ManualClock
 from statehold.sessions.errors import InvalidArgument, NameTaken, OutcomeUnknown
 from statehold.sessions.records import LOCAL, Principal

@@ -11,7 +11,7 @@ from counting import Counter, Nobody
 from house import Build, House
 
 from statehold.sessions.calls import attempts
-from statehold.sessions.calls.router import Answer, Request
+from statehold.sessions.calls.request import Answer, Request
 from statehold.sessions.errors import (
     InvalidArgument,
     OutcomeUnknown,

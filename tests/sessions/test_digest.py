@@ -12,7 +12,7 @@ from counting import Counting, Nobody
 from house import Build
 
 from statehold.sessions.actions.history import PAGE_BYTES
-from statehold.sessions.calls.router import Request
+from statehold.sessions.calls.request import Request
 from statehold.sessions.errors import InvalidArgument
 from statehold.sessions.journal.digest import Material, digest, pages_of, topics_of
 from statehold.sessions.journal.redaction import Redactor

@@ -14,7 +14,7 @@ from later import Later
 
 from statehold.sessions.calls import deadline
 from statehold.sessions.calls.deadline import limited
-from statehold.sessions.calls.router import Request
+from statehold.sessions.calls.request import Request
 from statehold.sessions.errors import OutcomeUnknown
 from statehold.sessions.live.session import Session
 from statehold.sessions.policy import Policy

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from statehold.sessions.actions.document import Document, read, text_of
 from statehold.sessions.actions.import_ import IMPORTED_FROM
-from statehold.sessions.calls.router import Request
+from statehold.sessions.calls.request import Request
 from statehold.sessions.errors import (
     InvalidArgument,
     NameTaken,

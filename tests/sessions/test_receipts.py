@@ -13,7 +13,7 @@ from house import Build, House
 
 from statehold.sessions.calls.claims import Claim
 from statehold.sessions.calls.receipts import Receipts
-from statehold.sessions.calls.router import Request
+from statehold.sessions.calls.request import Request
 from statehold.sessions.errors import (
     InvalidArgument,
     OutcomeUnknown,

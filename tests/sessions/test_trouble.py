@@ -13,7 +13,7 @@ import pytest
 from counting import Counter, Counting, Nobody
 from house import Build, House
 
-from statehold.sessions.calls.router import Request
+from statehold.sessions.calls.request import Request
 from statehold.sessions.clock import ManualClock
 from statehold.sessions.errors import (
     ServiceNotBound,

@@ -13,7 +13,7 @@ from counting import Counter, Nobody, refuse
 from house import Build, House
 
 from statehold.sessions.calls.deliveries import take
-from statehold.sessions.calls.router import Answer, Request
+from statehold.sessions.calls.request import Answer, Request
 from statehold.sessions.errors import InvalidArgument, ServiceUnavailable, StoreUnavailable
 from statehold.sessions.live import connector
 from statehold.sessions.live import snapshots as kept

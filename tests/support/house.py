@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 from counting import Counting, Nobody
 
-from statehold.sessions.calls.router import Answer, Request, Router
+from statehold.sessions.calls.request import Answer, Request
+from statehold.sessions.calls.router import Router
 from statehold.sessions.clock import ManualClock
 from statehold.sessions.live.session import Session
 from statehold.sessions.node import Node

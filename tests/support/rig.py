@@ -12,7 +12,8 @@ import anyio
 import anyio.lowlevel
 from counting import Nobody
 
-from statehold.sessions.calls.router import Answer, Request, Router
+from statehold.sessions.calls.request import Answer, Request
+from statehold.sessions.calls.router import Router
 from statehold.sessions.clock import SystemClock
 from statehold.sessions.node import Node
 from statehold.sessions.policy import Policy

@@ -15,7 +15,6 @@ import anyio
 from anyio.abc import Process
 
 from ....tools.processes import procfs
-from .run import DemoFailed
 
 START_SECONDS = 30.0
 STOP_SECONDS = 20.0
@@ -39,6 +38,10 @@ tool = "set_notes"
 arguments = {{ notes = "{{notes}}" }}
 """
 """That of examples/notebook.toml, with the interpreter that runs the demo."""
+
+
+class DemoFailed(Exception):
+    """Raised when a step did not show what it should. Its text names the step and says what was found instead."""
 
 
 class DemoServer:
@@ -133,4 +136,4 @@ async def gone(pids: Iterable[int], *, within: float = 5.0) -> float:
     return anyio.current_time() - begun
 
 
-__all__ = ["CONFIG", "DemoServer", "gone"]
+__all__ = ["CONFIG", "DemoFailed", "DemoServer", "gone"]

@@ -7,19 +7,12 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
 
 import anyio
 from anyio.abc import TaskStatus
 
-from ..main import complain
+from ..output import complain
 from ..parser import FAILURE, INTERRUPTED, OK
-
-Say = Callable[[str], None]
-
-
-class DemoFailed(Exception):
-    """Raised when a step did not show what it should. Its text names the step and says what was found instead."""
 
 
 def demo() -> int:
@@ -30,6 +23,7 @@ def demo() -> int:
 
 
 async def _demo(outcome: list[int]) -> None:
+    from .process import DemoFailed
     from .tour import Tour
 
     failed: DemoFailed | None = None
@@ -58,4 +52,4 @@ async def _until_signal(
             return
 
 
-__all__ = ["DemoFailed", "demo"]
+__all__ = ["demo"]

@@ -22,8 +22,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 
 from ..output import say
-from .process import DemoServer, gone
-from .run import DemoFailed
+from .process import DemoFailed, DemoServer, gone
 
 STEP_SECONDS = 40.0
 READING_SECONDS = 1.2

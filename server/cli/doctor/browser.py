@@ -22,7 +22,7 @@ from ....tools.browser.process.install import (
 )
 from ....tools.browser.process.sandbox import sandbox, turned_off
 from ...config.model import Config
-from .run import Finding
+from .finding import Finding
 
 
 def check_browser(config: Config) -> Iterator[Finding]:

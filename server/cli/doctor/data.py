@@ -23,7 +23,7 @@ from ...config.model import Config, ConfigError
 from ...gateway.stores import is_made, is_remote, store_of
 from ..nodes import LiveNodes
 from ..output import plural
-from .run import Finding
+from .finding import Finding
 
 _LITTLE_SPACE = 200 * 1024 * 1024
 _SHOWN = 5

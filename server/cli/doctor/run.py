@@ -7,25 +7,14 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
 
+from ...config.load import load_for
 from ...config.model import Config, ConfigError
-from ..main import settings
 from ..output import say, say_json, table
 from ..parser import FAILURE, OK
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at. `warn` may stay as it is, `fail` may not."""
-
-    name: str
-    status: Literal["ok", "warn", "fail"]
-    detail: str
-    remedy: str = ""
-
+from .finding import Finding
 
 Check = Callable[[Config], Iterator[Finding]]
 
@@ -72,7 +61,7 @@ def _guarded(check: Check, config: Config) -> list[Finding]:
 
 def _configuration(arguments: Namespace) -> tuple[Config, Finding]:
     try:
-        config = settings(arguments)
+        config = load_for(arguments)
     except ConfigError as error:
         problem, _, remedy = str(error).rpartition("; ")
         data = getattr(arguments, "data", None)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...config.model import Config
 from ...open_files import allowed
-from .run import Finding
+from .finding import Finding
 
 CHROMIUM = (
     "chromium",
