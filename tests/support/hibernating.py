@@ -12,7 +12,8 @@ import anyio
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from statehold.sessions.services import Snapshot
-from statehold.tools.browser.snapshot.capture import Hibernated, saved
+from statehold.tools.browser.snapshot.capture import saved
+from statehold.tools.browser.snapshot.model import ContextSnapshot
 from statehold.tools.browser.snapshot.restore import Resumed, SleepingTab, restored
 from statehold.tools.browser.snapshot.storage import Origins
 
@@ -30,7 +31,7 @@ async def launched(shell: str) -> AsyncGenerator[Browser]:
 
 async def save(
     resumed: Resumed, *pages: Page | SleepingTab, current: int = 0, light: bool = False
-) -> Hibernated:
+) -> ContextSnapshot:
     """Save and read back, as a stored snapshot would be."""
     with anyio.fail_after(20):
         found = await saved(
@@ -42,13 +43,13 @@ async def save(
             origins=resumed.origins,
         )
     snapshot = found.snapshot()
-    return Hibernated.of(Snapshot(json.loads(json.dumps(snapshot.data)), snapshot.blobs))
+    return ContextSnapshot.of(Snapshot(json.loads(json.dumps(snapshot.data)), snapshot.blobs))
 
 
 @asynccontextmanager
 async def resumed(
     browser: Browser,
-    given: Hibernated | None = None,
+    given: ContextSnapshot | None = None,
     *,
     prepare: Callable[[BrowserContext, Origins], Awaitable[None]] | None = None,
     seen: list[Page] | None = None,

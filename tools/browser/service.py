@@ -31,8 +31,8 @@ from .process.launch import Launcher
 from .process.pool import BrowserDied, BrowserProcess, Pool
 from .session.clipboard import owns_browser
 from .session.files import Files
-from .snapshot.capture import Hibernated
 from .snapshot.encryption import Seal
+from .snapshot.model import ContextSnapshot
 from .snapshot.opening import Opening
 from .tools import toolset
 
@@ -195,7 +195,7 @@ class BrowserService:
             ServiceUnavailable: no browser can be had, or the snapshot cannot be decrypted.
         """
         seal = await self._seal()
-        hibernated = None if snapshot is None else Hibernated.of(snapshot, seal)
+        hibernated = None if snapshot is None else ContextSnapshot.of(snapshot, seal)
         try:
             return await self._opened(session, hibernated, seal)
         except BrowserDied as error:
@@ -203,7 +203,7 @@ class BrowserService:
         return await self._opened(session, hibernated, seal)
 
     async def _opened(
-        self, session: SessionView, hibernated: Hibernated | None, seal: Seal | None
+        self, session: SessionView, hibernated: ContextSnapshot | None, seal: Seal | None
     ) -> BrowserConnection:
         if self._pool is None or self._outlet is None:
             raise ServiceUnavailable("The browser service is not running.")

@@ -12,7 +12,7 @@ from changing import Changing
 
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.snapshot import opening, restore
-from statehold.tools.browser.snapshot.capture import Hibernated, SavedTab
+from statehold.tools.browser.snapshot.model import ContextSnapshot, SavedTab
 
 pytestmark = pytest.mark.anyio
 
@@ -356,7 +356,9 @@ async def test_fields_come_back_from_what_was_saved_without_numbers_and_original
     ]
     page = json.dumps({"fields": fields, "scrolled": []})
     tab = SavedTab(site.url + "/", page=page, entry='{"session":[],"state":"{\\"at\\":1}"}')
-    async with opened(service, new_view(generation=2), Hibernated(tabs=[tab]).snapshot()) as browse:
+    async with opened(
+        service, new_view(generation=2), ContextSnapshot(tabs=[tab]).snapshot()
+    ) as browse:
         found = await browse.value("[one.value, typed.value, newer.value, history.state.at]")
         assert found == ["c", "mine", "b", 1]
         assert "1 form field of tab 0 (the site has something newer there)" in lost(browse)

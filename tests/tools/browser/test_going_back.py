@@ -15,7 +15,7 @@ from playwright.async_api import CDPSession, Error
 from statehold.sessions.services import JSON, Snapshot
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.snapshot import capture, world
-from statehold.tools.browser.snapshot.capture import Hibernated
+from statehold.tools.browser.snapshot.model import ContextSnapshot
 from statehold.tools.browser.snapshot.world import asked
 
 pytestmark = pytest.mark.peer
@@ -26,10 +26,10 @@ NONE_BEFORE = "There is no earlier page in the history of this tab."
 Resume = Callable[[Browse], Awaitable[Browse]]
 
 
-async def saved(browse: Browse) -> Hibernated:
+async def saved(browse: Browse) -> ContextSnapshot:
     found = await browse.connection.snapshot()
     assert found is not None
-    return Hibernated.of(Snapshot(json.loads(json.dumps(found.data)), found.blobs))
+    return ContextSnapshot.of(Snapshot(json.loads(json.dumps(found.data)), found.blobs))
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ async def test_a_page_that_does_not_load_in_time_is_said_and_the_one_before_it_s
 
 
 async def resume_with(
-    resume: Resume, browse: Browse, given: Hibernated, monkeypatch: pytest.MonkeyPatch
+    resume: Resume, browse: Browse, given: ContextSnapshot, monkeypatch: pytest.MonkeyPatch
 ) -> Browse:
     """Resume a session with something else than what is saved of it."""
 

@@ -20,8 +20,8 @@ from keeping import Keeping
 from playwright.async_api import Browser, Page
 
 from statehold.tools.browser.snapshot import capture
-from statehold.tools.browser.snapshot.capture import Hibernated
 from statehold.tools.browser.snapshot.encryption import Seal
+from statehold.tools.browser.snapshot.model import ContextSnapshot
 
 EVERYTHING = """() => ({
   text: text.value, mirrored: mirrored.value, deep: document.querySelector("x-shadow").shadowRoot.firstChild.value,
@@ -270,7 +270,7 @@ async def test_a_sealed_snapshot_shows_nothing_and_comes_back_whole(
     snapshot = given.snapshot(seal)
     assert snapshot.data == {"version": 1, "sealed": True}
     assert b"somebody" not in snapshot.blobs["sealed"]
-    assert Hibernated.of(snapshot, seal) == given
+    assert ContextSnapshot.of(snapshot, seal) == given
 
 
 @pytest.mark.parametrize("goes_on", [False, True])

@@ -26,8 +26,8 @@ from playwright.async_api import Browser, BrowserContext, Error, Page, Route, as
 
 from statehold.sessions.errors import ConnectionLost
 from statehold.sessions.services import Snapshot
-from statehold.tools.browser.snapshot.capture import Hibernated
 from statehold.tools.browser.snapshot.gate import Gate
+from statehold.tools.browser.snapshot.model import ContextSnapshot
 from statehold.tools.browser.snapshot.restore import Resumed, restored
 from statehold.tools.browser.snapshot.storage import Origins
 from statehold.tools.browser.snapshot.world import asked
@@ -157,7 +157,7 @@ async def test_a_site_without_a_tab_is_back_before_its_first_document_however_it
 async def test_two_sessions_of_one_browser_wake_only_their_own_sites(
     browser: Browser, site: Keeping
 ) -> None:
-    given: list[Hibernated] = []
+    given: list[ContextSnapshot] = []
     for name in ("one", "two"):
         async with resumed(browser) as before:
             page = await before.context.new_page()
@@ -299,7 +299,7 @@ async def test_a_page_whose_site_is_away_keeps_its_fields_for_the_next_time(
             assert back.hits
 
 
-def given_lost(given: Hibernated) -> str:
+def given_lost(given: ContextSnapshot) -> str:
     return ", ".join(
         [f"{what} of tab 0" for what in given.tabs[0].lost]
         + ["what the scripts of the pages held in memory"]
@@ -390,7 +390,7 @@ async def test_a_cancelled_resume_leaves_no_context(browser: Browser, site: Keep
 async def test_what_cannot_be_read_brings_nothing_back_and_says_so(
     browser: Browser, snapshot: Snapshot
 ) -> None:
-    given = Hibernated.of(snapshot)
+    given = ContextSnapshot.of(snapshot)
     async with resumed(browser, given) as after:
         assert after.context.pages == []
         assert after.report.restored == ""
@@ -461,7 +461,7 @@ async def test_all_sites_can_be_woken_at_leisure(browser: Browser, site: Keeping
 async def test_saving_and_resuming_again_and_again_leaves_nothing_behind(
     browser: Browser, site: Keeping, leaks: Any
 ) -> None:
-    given: Hibernated | None = None
+    given: ContextSnapshot | None = None
     open_before = len(browser.contexts)
     for _ in range(5):
         async with resumed(browser, given) as found:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from statehold.sessions.services import Snapshot
-from statehold.tools.browser.snapshot.capture import Hibernated
 from statehold.tools.browser.snapshot.encryption import Seal, SealBroken, opened
+from statehold.tools.browser.snapshot.model import ContextSnapshot
 
 KEY = "a key of sufficient length"
 
@@ -39,18 +39,18 @@ def test_a_cut_one_is_noticed(length: int) -> None:
 
 
 def test_without_a_key_nothing_is_brought_back() -> None:
-    snapshot = Hibernated(lost=["x"]).snapshot(Seal(KEY))
+    snapshot = ContextSnapshot(lost=["x"]).snapshot(Seal(KEY))
     with pytest.raises(SealBroken, match="no key is configured"):
-        Hibernated.of(snapshot)
+        ContextSnapshot.of(snapshot)
     with pytest.raises(SealBroken):
         opened(None, b"")
     assert not SealBroken("x").retryable
 
 
 def test_a_snapshot_from_before_there_was_a_key_is_still_read() -> None:
-    given = Hibernated(lost=["x"])
-    assert Hibernated.of(given.snapshot(), Seal(KEY)) == given
-    assert Hibernated.of(Snapshot({"version": 2}), Seal(KEY)).lost != []
+    given = ContextSnapshot(lost=["x"])
+    assert ContextSnapshot.of(given.snapshot(), Seal(KEY)) == given
+    assert ContextSnapshot.of(Snapshot({"version": 2}), Seal(KEY)).lost != []
 
 
 def test_a_short_key_is_refused_with_the_remedy() -> None:

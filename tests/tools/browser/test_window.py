@@ -14,8 +14,8 @@ from browsing import Browse, new_view, opened, running
 from statehold.sessions.services import Snapshot
 from statehold.tools.browser.process.window import Window
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.snapshot.capture import Hibernated
 from statehold.tools.browser.snapshot.encryption import Seal
+from statehold.tools.browser.snapshot.model import ContextSnapshot
 
 KEY = "a key of a test, long enough"
 
@@ -24,12 +24,12 @@ class Kept:
     """What a window made durable."""
 
     def __init__(self, seal: Seal | None = None) -> None:
-        self.saved: list[Hibernated] = []
+        self.saved: list[ContextSnapshot] = []
         self._seal = seal
         self._more = anyio.Event()
 
     async def __call__(self, snapshot: Snapshot) -> None:
-        self.saved.append(Hibernated.of(snapshot, self._seal))
+        self.saved.append(ContextSnapshot.of(snapshot, self._seal))
         self._more.set()
         self._more = anyio.Event()
 
@@ -40,7 +40,7 @@ class Kept:
                 await self._more.wait()
 
 
-def addresses(hibernated: Hibernated) -> list[str]:
+def addresses(hibernated: ContextSnapshot) -> list[str]:
     return [tab.url for tab in hibernated.tabs]
 
 
@@ -74,7 +74,7 @@ async def test_tabs_are_kept_as_they_were_before_the_window_closed(
                 await each.close()
         snapshot = await window.saved()
     assert snapshot is not None
-    found = Hibernated.of(snapshot)
+    found = ContextSnapshot.of(snapshot)
     assert addresses(found) == [f"{lab}/form", f"{lab}/keys"]
     assert "late" in [cookie["name"] for cookie in found.cookies]
     async with opened(service, new_view(generation=2, id=view.id), snapshot) as again:
@@ -94,7 +94,7 @@ async def test_tab_that_was_closed_alone_stays_closed(browse: Browse, lab: str) 
         await context.pages[0].close()
     snapshot = await window.saved()
     assert snapshot is not None
-    assert addresses(Hibernated.of(snapshot)) == [f"{lab}/form"]
+    assert addresses(ContextSnapshot.of(snapshot)) == [f"{lab}/form"]
 
 
 async def test_sleeping_tabs_are_awake_in_a_window(service: BrowserService, lab: str) -> None:
@@ -135,4 +135,4 @@ async def test_of_a_browser_that_died_the_last_look_is_kept(
             os.kill(process.pid, signal.SIGKILL)
         snapshot = await window.saved()
     assert snapshot is not None
-    assert addresses(Hibernated.of(snapshot, Seal(KEY))) == [f"{lab}/form"]
+    assert addresses(ContextSnapshot.of(snapshot, Seal(KEY))) == [f"{lab}/form"]

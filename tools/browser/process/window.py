@@ -14,7 +14,7 @@ from ....sessions.errors import ConnectionLost
 from ....sessions.services import Snapshot
 from ..egress.policy import scheme_allowed
 from ..session.tab import Tab
-from ..snapshot.capture import Hibernated, SavedTab
+from ..snapshot.model import ContextSnapshot, SavedTab
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -140,12 +140,12 @@ class Window:
             return self.last
         if now is None:
             return self.last
-        fresh = Hibernated.of(now, self._seal)
+        fresh = ContextSnapshot.of(now, self._seal)
         if self.closed.is_set() and self.last is not None:
-            fresh = self._with_tabs(fresh, Hibernated.of(self.last, self._seal))
+            fresh = self._with_tabs(fresh, ContextSnapshot.of(self.last, self._seal))
         return _proper(fresh).snapshot(self._seal)
 
-    def _with_tabs(self, fresh: Hibernated, before: Hibernated) -> Hibernated:
+    def _with_tabs(self, fresh: ContextSnapshot, before: ContextSnapshot) -> ContextSnapshot:
         """Add the tabs of a window that was closed: as they were seen last, or by the addresses that they have by now."""
         pages = self._order
         known = dict(zip(self._looked_at, before.tabs, strict=False))
@@ -157,7 +157,7 @@ class Window:
         return replace(fresh, tabs=tabs, current=current)
 
 
-def _proper(hibernated: Hibernated) -> Hibernated:
+def _proper(hibernated: ContextSnapshot) -> ContextSnapshot:
     """Leave out tabs that a session cannot have, such as the browser's own pages."""
     kept = [n for n, tab in enumerate(hibernated.tabs) if scheme_allowed(tab.url)]
     current = sum(n < hibernated.current for n in kept)

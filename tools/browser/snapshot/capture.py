@@ -5,25 +5,21 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-import orjson
 
 from ....sessions.errors import ConnectionLost
-from ....sessions.services import JSON, Snapshot
+from ....sessions.services import JSON
 from .earlier import without
-from .encryption import Seal, opened
+from .model import ContextSnapshot, DormantTab, SavedTab
 from .storage import DATABASE_SECONDS, READ_SECONDS, Origins, listed
 from .world import WorldError, origin_of, without_login
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
-    from .restore import SleepingTab
-
-VERSION: Final = 1
 PROBE_SECONDS: Final = 2.0
 """A page that does not answer for so long is saved by its address alone."""
 HISTORY: Final = 50
@@ -61,83 +57,15 @@ LIGHT_STORAGE_LIMITS: Final[Mapping[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SavedTab:
-    """One tab: where it was, and what had been done on its page."""
-
-    url: str
-    title: str = ""
-    history: list[str] = field(default_factory=list[str])
-    """The addresses before and after `url`, oldest first; `place` is where `url` stands among them."""
-    place: int = 0
-    viewport: list[int] | None = None
-    media: dict[str, str] = field(default_factory=dict[str, str])
-    """The media features that it emulates."""
-    status: int = 0
-    """What its site had answered, as an HTTP status; 0 when the page did not say."""
-    posted: bool = False
-    """Whether it showed the answer to a form; loading its address shows something else."""
-    page: str | None = None
-    """Fields and scroll positions, as page/state.js wrote them."""
-    entry: str | None = None
-    """Session storage, history state and the window's name, as page/state.js wrote them."""
-    sessions: dict[str, str] = field(default_factory=dict[str, str])
-    """Session storage of other origins that it has been at, as page/state.js wrote it."""
-    lost: list[str] = field(default_factory=list[str])
-    """What of it could not be saved, in words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hibernated:
-    """What was saved of a context. Secret: it holds logins."""
-
-    cookies: list[JSON] = field(default_factory=list[JSON])
-    origins: dict[str, str] = field(default_factory=dict[str, str])
-    tabs: list[SavedTab] = field(default_factory=list[SavedTab])
-    current: int = 0
-    lost: list[str] = field(default_factory=list[str])
-    """What of the context as a whole could not be saved, in words."""
-    on: list[str] = field(default_factory=list[str])
-    """What was on and is lost with the context, in words: mocked requests, a recording."""
-
-    def snapshot(self, seal: Seal | None = None) -> Snapshot:
-        """Turn it into what a session stores, encrypted when there is a seal."""
-        data: JSON = {"version": VERSION, **asdict(self)}
-        if seal is None:
-            return Snapshot(data)
-        return Snapshot(
-            {"version": VERSION, "sealed": True}, {"sealed": seal.seal(orjson.dumps(data))}
-        )
-
-    @staticmethod
-    def of(snapshot: Snapshot, seal: Seal | None = None) -> Hibernated:
-        """Turn a snapshot back. What cannot be read is said in `lost`, and nothing else comes back then.
-
-        Raises:
-            SealBroken: it is encrypted, and the key is missing or another one.
-        """
-        data = snapshot.data
-        if data.get("version") != VERSION:
-            what = f"everything (it was saved in a form, {data.get('version')!r}, that is not known here)"
-            return Hibernated(lost=[what])
-        if data.get("sealed"):
-            data = orjson.loads(opened(seal, snapshot.blobs.get("sealed", b"")))
-        rest = {key: value for key, value in data.items() if key not in ("version", "tabs")}
-        try:
-            return Hibernated(**rest, tabs=[SavedTab(**tab) for tab in data["tabs"]])
-        except (KeyError, TypeError):
-            return Hibernated(lost=["everything (what was saved is damaged)"])
-
-
 async def saved(
     context: BrowserContext,
-    pages: Sequence[Page | SleepingTab],
+    pages: Sequence[Page | DormantTab],
     current: int,
     *,
     light: bool,
     seconds: float,
     origins: Origins,
-) -> Hibernated:
+) -> ContextSnapshot:
     """Save a context within `seconds`, leaving it as it is.
 
     A page that does not answer is saved by its address. `light` is for checkpoints: of databases it reads only small ones,
@@ -164,7 +92,7 @@ async def saved(
     origins.behind = len(unread)
     origins.watch.look_again()
     numbers = sorted(reading.tabs)
-    return Hibernated(
+    return ContextSnapshot(
         cookies=reading.cookies,
         origins=dict(origins.known),
         tabs=[reading.with_sessions(number, pages[number]) for number in numbers],
@@ -198,7 +126,7 @@ class _Reading:
         with anyio.move_on_after(self._probe), suppress(Error):
             self.cookies = [dict(cookie) for cookie in await context.cookies()]
 
-    async def take(self, number: int, page: Page | SleepingTab) -> None:
+    async def take(self, number: int, page: Page | DormantTab) -> None:
         from playwright.async_api import Error, Page
 
         if not isinstance(page, Page):
@@ -384,7 +312,7 @@ class _Reading:
             self._origins.note(found["storage"], whole=bool(self.limits["whole"]))
         self._origins.earlier.note(page, found)
 
-    def with_sessions(self, number: int, page: Page | SleepingTab) -> SavedTab:
+    def with_sessions(self, number: int, page: Page | DormantTab) -> SavedTab:
         """Return a tab with what it keeps for sites that it is not at."""
         from playwright.async_api import Page
 
@@ -415,4 +343,4 @@ def _missing(found: JSON) -> list[str]:
     return lost + found["untold"] + [f"{what} (too much)" for what in found["cut"]]
 
 
-__all__ = ["Hibernated", "SavedTab", "saved"]
+__all__ = ["ContextSnapshot", "SavedTab", "saved"]

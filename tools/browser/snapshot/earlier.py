@@ -15,7 +15,7 @@ from .world import WorldError, origin_of
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-    from .capture import SavedTab
+    from .model import SavedTab
 
 TAB_BYTES: Final = 2**20
 """How much of it is kept of one tab. What the tab was at last is kept rather than what it was at before."""

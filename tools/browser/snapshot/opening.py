@@ -22,9 +22,10 @@ from ..session.clipboard import Clipboard, owns_browser
 from ..session.failures import in_words
 from ..session.files import Files
 from ..session.session import BrowserSession
-from .capture import Hibernated, saved
+from .capture import saved
 from .encryption import Seal
 from .gate import Gate
+from .model import ContextSnapshot
 from .restore import Resumed, restored
 from .world import WorldError
 
@@ -69,7 +70,7 @@ class Opening:
         self,
         process: BrowserProcess,
         outlet: Outlet,
-        hibernated: Hibernated | None,
+        hibernated: ContextSnapshot | None,
         tools: Mapping[str, BrowserTool],
         *,
         seal: Seal | None,
@@ -131,7 +132,7 @@ class Opening:
         return connection
 
     async def _restore(
-        self, process: BrowserProcess, grant: Grant | None, hibernated: Hibernated | None
+        self, process: BrowserProcess, grant: Grant | None, hibernated: ContextSnapshot | None
     ) -> Resumed:
         """Open the context, bring back what was saved, and make sure that the browser still holds it.
 

@@ -15,9 +15,9 @@ import anyio
 
 from ....sessions.services import JSON, Restored
 from ..session.pages import new_page, unless_stopped
-from .capture import Hibernated, SavedTab
 from .doorstep import nowhere, stand
 from .earlier import without
+from .model import ContextSnapshot, SavedTab
 from .storage import Origins
 from .world import WorldError, origin_of
 
@@ -122,7 +122,7 @@ class Resumed:
 
 async def restored(
     browser: Browser,
-    hibernated: Hibernated | None,
+    hibernated: ContextSnapshot | None,
     *,
     context_options: Mapping[str, Any],
     prepare: Callable[[BrowserContext, Origins], Awaitable[None]] | None = None,
@@ -136,7 +136,7 @@ async def restored(
     Raises:
         playwright's Error: the browser is gone.
     """
-    given = hibernated or Hibernated()
+    given = hibernated or ContextSnapshot()
     context = await browser.new_context(**context_options)
     try:
         origins = Origins(context, asleep=given.origins)
@@ -150,7 +150,7 @@ async def restored(
 
 
 async def _resumed(
-    context: BrowserContext, origins: Origins, given: Hibernated, seconds: float
+    context: BrowserContext, origins: Origins, given: ContextSnapshot, seconds: float
 ) -> Resumed:
     now = time.time()
     fresh = [cookie for cookie in given.cookies if not 0 <= cookie.get("expires", -1) < now]
@@ -424,7 +424,7 @@ async def _refilled(
         report.lost.append(f"scroll positions of tab {number}")
 
 
-def _came_back(given: Hibernated, report: Report, refused: int) -> str:
+def _came_back(given: ContextSnapshot, report: Report, refused: int) -> str:
     words: list[str] = []
     if given.tabs:
         asleep = len(given.tabs) - 1
@@ -441,7 +441,7 @@ def _came_back(given: Hibernated, report: Report, refused: int) -> str:
     return ", ".join(words)
 
 
-def _did_not(given: Hibernated, report: Report, refused: int) -> list[str]:
+def _did_not(given: ContextSnapshot, report: Report, refused: int) -> list[str]:
     lost = [*given.on, *given.lost]
     for number, tab in enumerate(given.tabs):
         lost += [f"{what} of tab {number}" for what in tab.lost]

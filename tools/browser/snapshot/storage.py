@@ -20,7 +20,7 @@ from .world import WorldError
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Frame, Page
 
-    from .capture import SavedTab
+    from .model import SavedTab
 
 T = TypeVar("T")
 
