@@ -26,11 +26,12 @@ from ..processes.workdir import plain
 from ..upstream.service import Check
 from .config import BrowserConfig
 from .connection import BrowserConnection
-from .egress.service import Outlet
+from .egress.policy import NetworkPolicy
+from .egress.service import Egress
 from .process.launch import Launcher
 from .process.pool import BrowserDied, BrowserProcess, Pool
 from .session.clipboard import owns_browser
-from .session.files import Files
+from .session.files import FILES_OF_SESSION, Files
 from .snapshot.encryption import Seal
 from .snapshot.model import ContextSnapshot
 from .snapshot.opening import Opening
@@ -89,7 +90,7 @@ class BrowserService:
         self._was_on: dict[str, list[str]] = {}
         """What was on in sessions whose browser was lost, until they are opened again."""
         self._tasks: TaskGroup | None = None
-        self._outlet: Outlet | None = None
+        self._egress: Egress | None = None
         self._pool: Pool | None = None
         self._exit = AsyncExitStack()
 
@@ -104,8 +105,20 @@ class BrowserService:
             stack.callback(self._stopped)
             self._tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(self._tasks.cancel_scope.cancel)
-            self._outlet = Outlet(
-                self.config, private=self._private, tasks=self._tasks, port=self._port
+            config = self.config
+            policy = NetworkPolicy(
+                allow=config.allow,
+                block=config.block,
+                private=self._private,
+                bytes_per_second=config.bytes_per_second,
+                response_bytes=config.download_bytes * FILES_OF_SESSION,
+            )
+            self._egress = Egress(
+                policy,
+                tasks=self._tasks,
+                proxy=config.proxy,
+                remote=config.elsewhere,
+                port=self._port,
             )
             # A little less than the core allows, so that the cause is told instead of cut off.
             seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)
@@ -130,7 +143,7 @@ class BrowserService:
         await self._exit.aclose()
 
     def _stopped(self) -> None:
-        self._tasks = self._outlet = self._pool = None
+        self._tasks = self._egress = self._pool = None
 
     # What it offers.
 
@@ -205,7 +218,7 @@ class BrowserService:
     async def _opened(
         self, session: SessionView, hibernated: ContextSnapshot | None, seal: Seal | None
     ) -> BrowserConnection:
-        if self._pool is None or self._outlet is None:
+        if self._pool is None or self._egress is None:
             raise ServiceUnavailable("The browser service is not running.")
         alone = session.id if owns_browser(self.config) else ""
         process = await self._pool.acquire(session.owner, alone)
@@ -213,7 +226,7 @@ class BrowserService:
         try:
             connection = await opening.connection(
                 process,
-                self._outlet,
+                self._egress,
                 hibernated,
                 self._tools,
                 seal=seal,

@@ -1,4 +1,4 @@
-"""The way out of the contexts of one service: the filtering proxy, which is started with the first of them."""
+"""The egress of one browser service: a filtering proxy, started for its first context."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from ....sessions.errors import ServiceUnavailable
-from ..config import BrowserConfig
-from ..session.files import FILES_OF_SESSION
 from .policy import OTHER_SCHEMES, NetworkPolicy
 from .upstream import UpstreamProxy
 
@@ -20,42 +18,39 @@ if TYPE_CHECKING:
     from .proxy import FilteringProxy, Grant
 
 
-class Outlet:
-    """Lets contexts out as the configuration allows. Lives as long as the task group it is given."""
+class Egress:
+    """Connects browser contexts to the sites that a policy allows. Lives as long as its task group."""
 
     def __init__(
         self,
-        config: BrowserConfig,
+        policy: NetworkPolicy,
         *,
-        private: bool,
         tasks: TaskGroup,
+        proxy: str | None = None,
+        remote: bool = False,
         port: int | None = None,
     ) -> None:
-        """`port`: where our own callers come in, which nobody is let out to."""
-        self.policy = NetworkPolicy(
-            allow=config.allow,
-            block=config.block,
-            private=private,
-            bytes_per_second=config.bytes_per_second,
-            response_bytes=config.download_bytes * FILES_OF_SESSION,
-        )
-        self._config = config
-        self._upstream = None if config.proxy is None else UpstreamProxy.parse(config.proxy)
+        """`proxy` is the URL of the proxy of the user's network. `remote` browsers have a network of their own, without
+        our proxy. `port` is the one that our own callers use; no context reaches it.
+        """
+        self.policy = policy
+        self._remote = remote
+        self._upstream = None if proxy is None else UpstreamProxy.parse(proxy)
         self._tasks = tasks
         self._port = port
         self._starting = anyio.Lock()
         self._proxy: FilteringProxy | None = None
 
     async def admit(self, tell: Callable[[str, str], None], *, owner: str) -> Grant | None:
-        """Let a context of an owner out, None when its browser runs elsewhere, where the network is another one.
+        """Return the access of one context of an owner; None for a remote browser.
 
-        `tell` is called with each host that was refused or could not be reached, and with that in words. Revoke it when its
-        session ends, and free it when the context is closed.
+        `tell` is called with each host that was refused or not reached, and with a sentence that says so. Revoke the
+        access when its session ends, and free it when the context is closed.
 
         Raises:
-            ServiceUnavailable: there is no port left for it.
+            ServiceUnavailable: the proxy did not start, or no port is left.
         """
-        if self._config.elsewhere:
+        if self._remote:
             return None
         try:
             async with self._starting:
@@ -69,7 +64,7 @@ class Outlet:
             )
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            raise ServiceUnavailable(f"The browser has no way out: {reason}.") from error
+            raise ServiceUnavailable(f"Could not start the egress proxy: {reason}.") from error
 
     async def _serve(self, *, task_status: TaskStatus[FilteringProxy]) -> None:
         from .proxy import FilteringProxy
@@ -84,7 +79,7 @@ class Outlet:
 
 
 async def refuse_schemes(context: BrowserContext) -> None:
-    """Have a context refuse every request whose scheme the proxy does not see. All others do not pass here."""
+    """Make a context refuse the requests whose scheme the proxy does not see."""
     await context.route(OTHER_SCHEMES, _refuse)
 
 
@@ -92,4 +87,4 @@ async def _refuse(route: Route) -> None:
     await route.abort()
 
 
-__all__ = ["Outlet", "refuse_schemes"]
+__all__ = ["Egress", "refuse_schemes"]

@@ -18,8 +18,9 @@ from ..session.holds import Held
 from .steps import Seen, line_of, seen_of
 
 if TYPE_CHECKING:
-    from playwright._impl._async_base import AsyncContextManager
     from playwright.async_api import BrowserContext, Frame, Page, Request
+
+    from ..process.sdk import AsyncContextManager
 
 STEPS: Final = 2000
 """How many steps are recorded at most; the rest is left out, and that is said."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -19,7 +19,7 @@ from ...processes import procfs
 from ...processes.launch import find_setpriv
 from ...processes.ledger import Ledger
 from .scratch import Scratch
-from .sdk import Input, received
+from .sdk import attach_client, driver_command, driver_environment
 
 if TYPE_CHECKING:
     from playwright.async_api import Playwright
@@ -129,42 +129,18 @@ class Driver:
         return str(error) or f"no answer within {START_SECONDS:g} seconds"
 
     async def _connect(self) -> None:
-        """Speak to the process that was spawned, as Playwright does to one that it starts itself."""
-        from playwright._impl.out_of_process import PlaywrightClient
         from playwright.async_api import Playwright
 
-        client: Any = PlaywrightClient()
-        self._client = client
-        transport = client._transport
-        closed: asyncio.Future[None] = client._close_promise
-
-        async def connect() -> None:
-            transport._stopped_future = asyncio.get_running_loop().create_future()
-            transport._proc = self._process
-            stdin = cast("asyncio.subprocess.Process", self._process).stdin
-            transport._output = Input(cast("asyncio.StreamWriter", stdin))
-
-        transport.connect = connect
-        transport.deserialize_message = received
-        # Read, so that asyncio does not report as forgotten what `exited` says.
-        failed: asyncio.Future[None] = transport.on_error_future
-        starting: asyncio.Future[Any] = client._playwright
-        for future in (failed, starting):
-            future.add_done_callback(lambda future: future.cancelled() or future.exception())
-        closed.add_done_callback(self._over)
+        assert self._process is not None
+        self._client, starting = attach_client(self._process, self._over)
         # Cancelled it would leave a task of its own behind, which fails when the driver ends and whose error nobody reads.
         self._playwright = Playwright(await asyncio.shield(starting))
 
     async def _spawn(self) -> None:
-        from playwright._impl._driver import (
-            compute_driver_executable,
-            get_driver_env,  # pyright: ignore[reportUnknownVariableType]
-        )
-
-        node, program = compute_driver_executable()
+        node, program = driver_command()
         setpriv = find_setpriv() if procfs.LINUX else None
         prefix = [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
-        environment = _without_ours(cast("dict[str, str]", get_driver_env()))
+        environment = _without_ours(driver_environment())
         self._scratch = await anyio.to_thread.run_sync(Scratch.make, self._folder)
         environment |= {"TMPDIR": str(self._scratch.path), procfs.MARK: self._mark}
         if procfs.LINUX:
@@ -224,7 +200,7 @@ class Driver:
 
 
 def _of_driver(error: BaseException) -> bool:
-    from playwright._impl._errors import Error
+    from playwright.async_api import Error
 
     # Playwright says by an Exception without a class of its own that the process ended.
     return isinstance(error, Error | OSError | TimeoutError) or type(error) is Exception

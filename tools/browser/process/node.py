@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from ..session.failures import ToolFailed
+from .sdk import driver_command, guid_of
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
@@ -79,7 +80,7 @@ async def run_code(page: Page, code: str, *, seconds: float) -> str:
         name = f"statehold-{secrets.token_hex(4)}"
         bound: Any = await browser.bind(name, host="127.0.0.1", port=0)
         try:
-            given = {"endpoint": bound["endpoint"], "guid": page._impl_obj._guid, "code": code}  # pyright: ignore
+            given = {"endpoint": bound["endpoint"], "guid": guid_of(page), "code": code}
             found = await _node(_RUN, given | {"package": _package()}, seconds)
         finally:
             with anyio.CancelScope(shield=True):
@@ -93,9 +94,7 @@ async def run_code(page: Page, code: str, *, seconds: float) -> str:
 
 async def _node(script: str, given: object, seconds: float) -> Any:
     """Run a script that reads JSON and prints a line of JSON; return that, None when it takes too long."""
-    from playwright._impl._driver import compute_driver_executable
-
-    node, _ = compute_driver_executable()
+    node, _ = driver_command()
     # Nothing of ours is for code that callers bring.
     environment = {
         key: os.environ[key]
@@ -117,9 +116,7 @@ async def _node(script: str, given: object, seconds: float) -> Any:
 
 
 def _package() -> str:
-    from playwright._impl._driver import compute_driver_executable
-
-    _, program = compute_driver_executable()
+    _, program = driver_command()
     return os.path.dirname(program)
 
 

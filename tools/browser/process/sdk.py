@@ -1,12 +1,21 @@
-"""What Playwright and its driver tell each other, kept from what would stop everybody else."""
+"""The private parts of Playwright that Statehold uses, and the bounds on messages of its driver.
+
+tests/tools/browser/test_sdk.py has a test for each.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
+
+if TYPE_CHECKING:
+    from playwright._impl._async_base import AsyncContextManager
+    from playwright.async_api import Download, Page
+    from playwright.async_api._generated import WebStorage
 
 LARGEST: Final = 128 * 2**20
 """The largest answer, in bytes."""
@@ -50,4 +59,68 @@ def received(message: bytes) -> Any:
     return json.loads(message)
 
 
-__all__ = ["Input", "received"]
+def attach_client(
+    process: asyncio.subprocess.Process, on_closed: Callable[[object], object]
+) -> tuple[Any, asyncio.Future[Any]]:
+    """Speak to a driver process that was spawned, as Playwright does to one that it starts itself.
+
+    Returns Playwright's client, which has `stop()`, and the future of its Playwright object. `on_closed` is called when the
+    driver ends.
+    """
+    from playwright._impl.out_of_process import PlaywrightClient
+
+    client: Any = PlaywrightClient()
+    transport = client._transport
+    closed: asyncio.Future[None] = client._close_promise
+
+    async def connect() -> None:
+        transport._stopped_future = asyncio.get_running_loop().create_future()
+        transport._proc = process
+        transport._output = Input(cast("asyncio.StreamWriter", process.stdin))
+
+    transport.connect = connect
+    transport.deserialize_message = received
+    # Read, so that asyncio reports no forgotten error; `on_closed` tells of the end.
+    failed: asyncio.Future[None] = transport.on_error_future
+    starting: asyncio.Future[Any] = client._playwright
+    for future in (failed, starting):
+        future.add_done_callback(lambda future: future.cancelled() or future.exception())
+    closed.add_done_callback(on_closed)
+    return client, starting
+
+
+def driver_command() -> tuple[str, str]:
+    """Return the paths of the node that comes with Playwright, and of the driver's program."""
+    from playwright._impl._driver import compute_driver_executable
+
+    return compute_driver_executable()
+
+
+def driver_environment() -> dict[str, str]:
+    """Return the environment that Playwright gives its driver."""
+    from playwright._impl._driver import get_driver_env  # pyright: ignore[reportUnknownVariableType]
+
+    return cast("dict[str, str]", get_driver_env())
+
+
+def guid_of(page: Page) -> str:
+    """Return the id by which the driver knows a page."""
+    return page._impl_obj._guid  # pyright: ignore
+
+
+def artifact_of(download: Download) -> Any:
+    """Return the file of a download as the driver knows it."""
+    return download._impl_obj._artifact  # pyright: ignore[reportPrivateUsage]
+
+
+__all__ = [
+    "AsyncContextManager",
+    "Input",
+    "WebStorage",
+    "artifact_of",
+    "attach_client",
+    "driver_command",
+    "driver_environment",
+    "guid_of",
+    "received",
+]

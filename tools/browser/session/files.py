@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
 import anyio
@@ -21,6 +21,7 @@ import anyio.to_thread
 from ....sessions.errors import InvalidArgument
 from ....sessions.services import JSON
 from ...processes.workdir import private_folder
+from ..process.sdk import artifact_of
 from .failures import in_words
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ class Files:
             await download.save_as(path)
             return
         # save_as() would go on until all was sent: what is over in its browser cannot be cancelled.
-        stream = await _artifact_of(download).create_read_stream()
+        stream = await artifact_of(download).create_read_stream()
         try:
             async with await anyio.open_file(path, "wb") as file:
                 async for chunk in stream:
@@ -350,7 +351,7 @@ def _contents(path: Path) -> JSON:
 def _places_of(download: Download) -> tuple[Path, Path]:
     """Return where a browser here puts a download, when it is whole and while it grows."""
     # Playwright tells the path only when it is over.
-    whole = Path(_artifact_of(download)._initializer["absolutePath"])
+    whole = Path(artifact_of(download)._initializer["absolutePath"])
     return whole, whole.with_name(f"{whole.name}.crdownload")
 
 
@@ -365,10 +366,6 @@ def _ended_there(free: list[int]) -> str:
     """Say why a browser ended a download, which it does not tell."""
     left = "".join(f" ({room} bytes were left)" for room in free)
     return f"the browser ended it, as its connection ended or there was no room for temporary files{left}"
-
-
-def _artifact_of(download: Download) -> Any:
-    return download._impl_obj._artifact  # pyright: ignore[reportPrivateUsage]
 
 
 async def _deleted(download: Download) -> None:

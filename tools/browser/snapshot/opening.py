@@ -15,7 +15,7 @@ from ....sessions.services import Restored, SessionView, Snapshot
 from ..config import BrowserConfig
 from ..connection import BrowserConnection
 from ..definition import BrowserTool
-from ..egress.service import Outlet, refuse_schemes
+from ..egress.service import Egress, refuse_schemes
 from ..process.living import Gone, while_living
 from ..process.pool import BrowserDied
 from ..session.clipboard import Clipboard, owns_browser
@@ -69,7 +69,7 @@ class Opening:
     async def connection(
         self,
         process: BrowserProcess,
-        outlet: Outlet,
+        egress: Egress,
         hibernated: ContextSnapshot | None,
         tools: Mapping[str, BrowserTool],
         *,
@@ -88,7 +88,7 @@ class Opening:
 
         if hibernated is not None and was_on is not None:
             hibernated = replace(hibernated, on=list(was_on))
-        grant = await outlet.admit(self._tell, owner=self._view.owner)
+        grant = await egress.admit(self._tell, owner=self._view.owner)
         if grant is not None:
             self._files.hold = grant.bandwidth.hold
         try:

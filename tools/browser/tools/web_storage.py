@@ -14,7 +14,7 @@ from ..definition import Arguments, BrowserTool, Kind, NoArguments, tool
 from ..session.failures import ToolFailed, in_words
 
 if TYPE_CHECKING:
-    from playwright.async_api._generated import WebStorage
+    from ..process.sdk import WebStorage
 
 Run: TypeAlias = Callable[[Call, Any], Awaitable[None]]
 

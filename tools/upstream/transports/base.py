@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
-from mcp.client._transport import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
+
+from ..sdk import ReadStream, WriteStream
 
 
 class Channel(Protocol):

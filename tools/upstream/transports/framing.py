@@ -16,7 +16,6 @@ from typing import Any, Final, Self, cast
 import anyio
 import anyio.lowlevel
 import orjson
-from mcp.client._transport import ReadStream
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     INTERNAL_ERROR,
@@ -30,6 +29,7 @@ from mcp_types import (
 )
 
 from ....sessions.members import members
+from ..sdk import ReadStream
 
 QUEUED_BYTES: Final = 4 * 2**20
 """How much may wait to be consumed before the pipe is left alone."""

@@ -17,7 +17,6 @@ from typing import Any, Final, Protocol, Self, cast
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
-from mcp.client._transport import ReadStream
 from mcp.shared.dispatcher import CallOptions, DispatchContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
@@ -31,6 +30,7 @@ from ....sessions.services import JSON
 from ..errors import UpstreamMisbehaved, UpstreamRefused
 from ..negotiation import Era, Peer, negotiate
 from ..redaction import Secrets
+from ..sdk import ReadStream
 from .base import Channel, OpenChannel
 from .pipe_requests import Lane
 

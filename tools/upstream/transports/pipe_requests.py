@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
-from mcp.client._transport import WriteStream
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -26,6 +25,7 @@ from opentelemetry.propagate import inject
 from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 
 from ....sessions.services import JSON
+from ..sdk import WriteStream
 
 CANCEL_SECONDS: Final = 5.0
 """How long telling the far side that its answer is not wanted any more may take, as in the SDK."""

@@ -15,10 +15,10 @@ from urllib.parse import urljoin, urlsplit
 import anyio
 import httpx2
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.shared._httpx_utils import request_within_origin, sse_within_origin
 from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCRequest
 
+from ..sdk import request_within_origin, sse_within_origin
 from .base import Channel
 from .framing import decode, encode
 from .http import RESULT_BYTES, Client

@@ -1,0 +1,108 @@
+"""The import graph of the four packages: its layers, its circles, and the libraries that a folder may import."""
+
+from __future__ import annotations
+
+import graphlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+LAYERS = ["sessions", "tools", "server", "client"]
+"""From the lowest to the highest; a module imports from its own layer and from those below."""
+
+Graph: TypeAlias = dict[str, list[tuple[str, str]]]
+"""Per module the modules it imports, each with the line that does so."""
+
+# In a process of its own: there `statehold` is a folder with the four packages, as in an installed wheel.
+GRAPH = """
+import json, sys
+from pathlib import Path
+root, folder = map(Path, sys.argv[1:])
+package = folder / "statehold"
+package.mkdir()
+(package / "__init__.py").touch()
+for name in ("sessions", "tools", "server", "client"):
+    (package / name).symlink_to(root / name)
+sys.path.insert(0, str(folder))
+import grimp
+graph = grimp.build_graph("statehold", include_external_packages=True, cache_dir=None)
+print(json.dumps({
+    module: [
+        (imported, detail["line_contents"])
+        for imported in sorted(graph.find_modules_directly_imported_by(module))
+        for detail in graph.get_import_details(importer=module, imported=imported)
+    ]
+    for module in sorted(graph.modules) if module.startswith("statehold.")
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    command = [sys.executable, "-I", "-c", GRAPH, str(ROOT), str(tmp_path_factory.mktemp("graph"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    found: Graph = json.loads(done.stdout)
+    assert "statehold.sessions.clock" in dict(found["statehold.sessions.registry"])
+    return found
+
+
+def layer_of(module: str) -> int:
+    return LAYERS.index(module.split(".")[1])
+
+
+@pytest.mark.parametrize("layer", ["sessions", "tools", "server"])
+def test_no_modules_import_each_other(graph: Graph, layer: str) -> None:
+    inside = {module for module in graph if module.startswith(f"statehold.{layer}.")}
+    order = graphlib.TopologicalSorter(
+        {module: inside.intersection(dict(graph[module])) for module in inside}
+    )
+    order.prepare()  # raises CycleError with the circle
+
+
+def test_imports_lead_from_a_layer_to_itself_and_those_below(graph: Graph) -> None:
+    upward = [
+        (module, imported)
+        for module, imports in graph.items()
+        for imported, _ in imports
+        if imported in graph and module.count(".") and layer_of(imported) > layer_of(module)
+    ]
+    assert upward == []
+
+
+def test_sessions_import_no_protocol_web_or_browser_library(graph: Graph) -> None:
+    forbidden = {"mcp", "mcp_types", "starlette", "uvicorn", "playwright", "httpx2"}
+    found = [
+        (module, imported)
+        for module, imports in graph.items()
+        for imported, _ in imports
+        if module.startswith("statehold.sessions") and imported in forbidden
+    ]
+    assert found == []
+
+
+def test_egress_imports_nothing_else_of_the_browser(graph: Graph) -> None:
+    egress, browser = "statehold.tools.browser.egress", "statehold.tools.browser"
+    found = [
+        (module, imported)
+        for module, imports in graph.items()
+        for imported, _ in imports
+        if module.startswith(egress)
+        and imported.startswith(browser)
+        and not imported.startswith(egress)
+    ]
+    assert found == []
+
+
+def test_private_names_of_libraries_are_imported_in_the_sdk_modules_only(graph: Graph) -> None:
+    sdk = ("statehold.server.sdk", "statehold.tools.upstream.sdk", "statehold.tools.browser.process.sdk")  # fmt: skip
+    private = re.compile(r"from (mcp|mcp_types|playwright)[\w.]*( import .*\b|\.)_[a-z]")
+    lines = [(module, line) for module, imports in graph.items() for _, line in imports]
+    assert any(private.match(line) for module, line in lines if module.startswith(sdk))
+    found = [each for each in lines if private.match(each[1]) and not each[0].startswith(sdk)]
+    assert found == []
