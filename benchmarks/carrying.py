@@ -16,7 +16,7 @@ from statehold.sessions.records import LOCAL
 from statehold.sessions.registry import Registry
 from statehold.sessions.state.patch import copied
 from statehold.sessions.store import SQLStore
-from statehold.sessions.transitions.create import Wish
+from statehold.sessions.transitions.create import SessionOptions
 
 from .plan import Plan
 from .report import Table, Target
@@ -63,8 +63,11 @@ async def measure(plan: Plan) -> Table:
         for name, size, bound in SIZES:
             state = sample(size)
             took = _copy_us(state)
-            session = (await registry.create(LOCAL, Wish(state=state))).id
-            many = [(await registry.create(LOCAL, Wish(state=state))).id for _ in range(CALLERS)]
+            session = (await registry.create(LOCAL, SessionOptions(state=state))).id
+            many = [
+                (await registry.create(LOCAL, SessionOptions(state=state))).id
+                for _ in range(CALLERS)
+            ]
             seconds = plan.store_seconds / 2
             table.rows.append(
                 {

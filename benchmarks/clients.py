@@ -17,9 +17,9 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from statehold.client import Hub, connect
 from statehold.client.client import Hub as AnyHub
-from statehold.client.protocol.retry import Line, Patience
-from statehold.client.transport.embedded import EmbeddedChannel, configured
-from statehold.server.protocol.server import Face
+from statehold.client.protocol.retry import RetryingRequests, RetryPolicy
+from statehold.client.transport.embedded import EmbeddedTransport, configured
+from statehold.server.protocol.server import StateholdServer
 
 from .gateways import http_command, http_server, log_file, stdio_command
 from .plan import MODE, QUICK, ROOT, Plan
@@ -125,11 +125,13 @@ async def both(sdk: Client, hub: Hub) -> Routes:
 async def embedded() -> AsyncGenerator[Routes]:
     """Both clients of one gateway in this process, and its counter on a pipe."""
     service = {"command": sys.executable, "args": [str(QUICK)]}
-    channel = EmbeddedChannel(configured(None, {"quick": service}, None))
-    async with AnyHub(channel, Line(channel, patience=Patience(), elicitation=None)) as hub:
+    channel = EmbeddedTransport(configured(None, {"quick": service}, None))
+    async with AnyHub(
+        channel, RetryingRequests(channel, patience=RetryPolicy(), elicitation=None)
+    ) as hub:
         assert channel.gateway is not None
         await channel.gateway.ready()
-        face = Face(channel.gateway, version=version("statehold"))
+        face = StateholdServer(channel.gateway, version=version("statehold"))
         async with Client(face, mode=MODE["modern"]) as sdk:
             session = await hub.create()
             given = {"session_id": session.id}

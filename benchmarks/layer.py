@@ -30,8 +30,8 @@ from statehold.sessions.services import (
     ToolSpec,
 )
 from statehold.sessions.store import SQLStore
-from statehold.sessions.transitions.create import Wish
-from statehold.tools.upstream.recipe import Quiet
+from statehold.sessions.transitions.create import SessionOptions
+from statehold.tools.upstream.recipe import InternalContext
 
 from .plan import Plan
 from .report import Row, Table, Target
@@ -72,12 +72,12 @@ async def _taken(plan: Plan, folder: Path, policy: Policy) -> list[float]:
             Registry(store, node, {TOOL: Nothing()}, policy=policy, clock=clock)
         )
         router = Router(registry, store, node.id)
-        session = await registry.create(LOCAL, Wish())
+        session = await registry.create(LOCAL, SessionOptions())
         for number in range(plan.rounds + 1):
             with undisturbed():
                 for _ in range(plan.calls * CALLS):
                     began = time.perf_counter()
-                    await router.call(Request(LOCAL, session.id, TOOL, TOOL, {}), Quiet())
+                    await router.call(Request(LOCAL, session.id, TOOL, TOOL, {}), InternalContext())
                     # The first round warms up.
                     if number:
                         found.append(time.perf_counter() - began)

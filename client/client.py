@@ -27,11 +27,11 @@ from .modules import Loaded, StateModule
 from .protocol.calls import WITHOUT_SESSION, Calls, present
 from .results import JSON, CallResult, ServiceStatus, SessionBrief, SessionInfo, Stats, Tool, taken
 from .session import Session
-from .transport.base import Broken, Progress
+from .transport.base import Progress, TransportBroken
 
 if TYPE_CHECKING:
-    from .protocol.retry import Line
-    from .transport.base import Channel
+    from .protocol.retry import RetryingRequests
+    from .transport.base import Transport
 
 TRIES = 3
 """How often a name that is taken, but by nobody that can be found, is tried again."""
@@ -45,7 +45,7 @@ _current: Current[Session] = Current("statehold.client.session")
 class Shared:
     """What the views of one connection have in common."""
 
-    channel: Channel
+    channel: Transport
     calls: Calls
     autos: dict[str, AutoSession] = field(default_factory=dict[str, AutoSession])
     is_open: bool = False
@@ -61,7 +61,7 @@ class Hub:
 
     current = _current
 
-    def __init__(self, channel: Channel, line: Line) -> None:
+    def __init__(self, channel: Transport, line: RetryingRequests) -> None:
         self._shared = Shared(channel, Calls(line))
         self.scope = ""
         """The namespace of its sessions."""
@@ -82,7 +82,7 @@ class Hub:
             await shared.channel.open()
             if shared.channel.breaks:
                 await shared.calls.line.greet()
-        except Broken as broken:
+        except TransportBroken as broken:
             await shared.channel.aclose()
             raise ServerUnreachable(f"Statehold cannot be reached: {broken.cause}.") from None
         except BaseException:

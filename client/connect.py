@@ -11,8 +11,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from .client import Hub
 from .protocol.elicitation import Elicitation
-from .protocol.retry import Line, Patience
-from .transport.base import Channel
+from .protocol.retry import RetryingRequests, RetryPolicy
+from .transport.base import Transport
 
 if TYPE_CHECKING:
     from ..server.config.model import Config
@@ -61,20 +61,20 @@ def connect(
         raise TypeError(
             "elicitation needs an `async def` function; plain ones are for statehold.client.sync"
         )
-    channel: Channel
+    channel: Transport
     if url is not None:
-        from .transport.http import HttpChannel
+        from .transport.http import HttpTransport
 
-        channel = HttpChannel(_endpoint(url), _headers(headers, token))
+        channel = HttpTransport(_endpoint(url), _headers(headers, token))
     elif stdio is not None:
-        from .transport.stdio import PipedChannel
+        from .transport.stdio import StdioTransport
 
-        channel = PipedChannel(stdio, env=env, cwd=None if cwd is None else os.fspath(cwd))
+        channel = StdioTransport(stdio, env=env, cwd=None if cwd is None else os.fspath(cwd))
     else:
-        from .transport.embedded import EmbeddedChannel, configured
+        from .transport.embedded import EmbeddedTransport, configured
 
-        channel = EmbeddedChannel(configured(config, services, data))
-    line = Line(channel, patience=Patience(retry_seconds), elicitation=elicitation)
+        channel = EmbeddedTransport(configured(config, services, data))
+    line = RetryingRequests(channel, patience=RetryPolicy(retry_seconds), elicitation=elicitation)
     hub = Hub(channel, line)
     return hub.namespace(namespace) if namespace else hub
 

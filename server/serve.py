@@ -38,7 +38,7 @@ from .http.open_streams import Streams
 from .http.port_holder import holder_of
 from .logs import configure
 from .open_files import connections_allowed, raise_limit
-from .protocol.server import Face
+from .protocol.server import StateholdServer
 from .stdio import Stdio, stdio_streams
 
 logger = logging.getLogger("statehold.server")
@@ -115,9 +115,9 @@ def run_stdio(config: Config) -> int:
 
 async def _serve_stdio(config: Config) -> None:
     async with opened(config, address=f"stdio, pid {os.getpid()}", alone=True) as gateway:
-        face = Face(gateway, version=version("statehold"), pinned=config.server.session)
+        face = StateholdServer(gateway, version=version("statehold"), pinned=config.server.session)
         async with stdio_streams() as stdio, anyio.create_task_group() as tasks:
-            ending = Ending()
+            ending = Shutdown()
             await tasks.start(_watch_signals, ending)
             tasks.start_soon(_watch_client, gateway, face, stdio, ending)
             tasks.start_soon(_end_stdio, gateway, face, stdio, ending)
@@ -131,7 +131,9 @@ async def _serve_stdio(config: Config) -> None:
             tasks.cancel_scope.cancel()
 
 
-async def _watch_client(gateway: Gateway, face: Face, stdio: Stdio, ending: Ending) -> None:
+async def _watch_client(
+    gateway: Gateway, face: StateholdServer, stdio: Stdio, ending: Shutdown
+) -> None:
     """End when the client closed its side and has the answers to what it asked before."""
     await stdio.left.wait()
     face.stop_listening()
@@ -140,7 +142,9 @@ async def _watch_client(gateway: Gateway, face: Face, stdio: Stdio, ending: Endi
     ending.begin()
 
 
-async def _end_stdio(gateway: Gateway, face: Face, stdio: Stdio, ending: Ending) -> None:
+async def _end_stdio(
+    gateway: Gateway, face: StateholdServer, stdio: Stdio, ending: Shutdown
+) -> None:
     await ending.begun.wait()
     await gateway.registry.drain()
     face.stop_listening()
@@ -150,7 +154,7 @@ async def _end_stdio(gateway: Gateway, face: Face, stdio: Stdio, ending: Ending)
 # Ending, the same way for both.
 
 
-class Ending:
+class Shutdown:
     """Why a process ends does not matter: it refuses new calls, lets running ones finish, and pauses its sessions."""
 
     def __init__(self) -> None:
@@ -170,7 +174,7 @@ class Ending:
 
 
 async def _watch_signals(
-    ending: Ending, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ending: Shutdown, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
 ) -> None:
     with anyio.open_signal_receiver(*SIGNALS) as signals:
         task_status.started()
@@ -217,7 +221,7 @@ def run_http(config: Config) -> int:
 async def _serve_http(config: Config, tokens: StaticTokens | None) -> None:
     """Serve until a signal comes. Signals are received before the port opens: whoever reaches it may send one."""
     async with anyio.create_task_group() as tasks:
-        ending = Ending()
+        ending = Shutdown()
         await tasks.start(_watch_signals, ending)
         tasks.start_soon(_cancel_start, ending, tasks.cancel_scope)
         with _listening(config) as listener:
@@ -225,7 +229,7 @@ async def _serve_http(config: Config, tokens: StaticTokens | None) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def _cancel_start(ending: Ending, start: anyio.CancelScope) -> None:
+async def _cancel_start(ending: Shutdown, start: anyio.CancelScope) -> None:
     """A signal that comes before the process serves cancels its start."""
     await ending.begun.wait()
     if not ending.serving:
@@ -233,13 +237,13 @@ async def _cancel_start(ending: Ending, start: anyio.CancelScope) -> None:
 
 
 async def _serve_on(
-    listener: socket.socket, config: Config, tokens: StaticTokens | None, ending: Ending
+    listener: socket.socket, config: Config, tokens: StaticTokens | None, ending: Shutdown
 ) -> None:
     url = _url(listener)
     alone = config.server.loopback and config.server.tokens is None
     address, port = f"{url}, pid {os.getpid()}", listener.getsockname()[1]
     async with opened(config, address=address, alone=alone, port=port) as gateway:
-        face = Face(gateway, version=version("statehold"))
+        face = StateholdServer(gateway, version=version("statehold"))
         streams = Streams(build_app(gateway, face, tokens))
         settings = uvicorn.Config(
             streams,
@@ -265,7 +269,11 @@ async def _serve_on(
 
 
 async def _end_http(
-    gateway: Gateway, face: Face, streams: Streams, server: uvicorn.Server, ending: Ending
+    gateway: Gateway,
+    face: StateholdServer,
+    streams: Streams,
+    server: uvicorn.Server,
+    ending: Shutdown,
 ) -> None:
     await ending.begun.wait()
     await gateway.registry.drain()
@@ -276,7 +284,7 @@ async def _end_http(
     server.should_exit = True
 
 
-async def _hurry_http(server: uvicorn.Server, ending: Ending) -> None:
+async def _hurry_http(server: uvicorn.Server, ending: Shutdown) -> None:
     await ending.hurried.wait()
     server.force_exit = server.should_exit = True
 

@@ -13,9 +13,9 @@ from anyio.abc import TaskGroup
 
 from .actions.branches import Forking
 from .actions.history import History
-from .actions.import_ import Place
+from .actions.import_ import ImportTarget
 from .actions.porting import Porting
-from .actions.rename_delete import Life
+from .actions.rename_delete import RenameDelete
 from .actions.state import States
 from .clock import Clock, SystemClock
 from .errors import (
@@ -31,8 +31,8 @@ from .errors import (
 from .journal.redaction import Redactor
 from .lifecycle import LIVE, Event, Status
 from .live.budget import Budget
-from .live.connector import Links
-from .live.deadlines import Reaper
+from .live.connector import Connector
+from .live.deadlines import Deadlines
 from .live.directory import STORED, Directory
 from .live.quota import Quota
 from .live.session import Session
@@ -43,8 +43,8 @@ from .records import Principal, SessionFilter
 from .services import Service
 from .store.base import Store
 from .transitions.admission import Admission
-from .transitions.changes import Changes, busy, end_questions
-from .transitions.create import Creation, Wish, new_id
+from .transitions.changes import Transitions, busy, end_questions
+from .transitions.create import Creation, SessionOptions, new_id
 from .transitions.eviction import Eviction
 from .transitions.expiry import Expiry
 
@@ -90,7 +90,7 @@ class Registry:
             queue_most=self.policy.queue_per_principal,
             shared=self.policy.shared,
         )
-        self._reaper = Reaper(self.clock, lambda key: self._expiry.on_due(key))
+        self._reaper = Deadlines(self.clock, lambda key: self._expiry.on_due(key))
         self._directory = Directory(
             store=store,
             node=node,
@@ -104,7 +104,7 @@ class Registry:
         policy = self.policy
         self.redactor = Redactor(policy.redact, policy.redact_patterns, policy.secrets)
         self._directory.redactor = self.redactor
-        self.links = Links(
+        self.links = Connector(
             spawn=self.spawn,
             start=self._start,
             store=store,
@@ -113,7 +113,7 @@ class Registry:
             budget=self._budget,
             on_failed=self._recovery_failed,
         )
-        self.changes = Changes(
+        self.changes = Transitions(
             spawn=self.spawn,
             links=self.links,
             budget=self._budget,
@@ -153,7 +153,7 @@ class Registry:
         self.history = History(
             self._directory, store, self.clock, self.redactor, self.live, self._changing
         )
-        self.life = Life(store, self._directory, self._changing, self.close, self._purged)
+        self.life = RenameDelete(store, self._directory, self._changing, self.close, self._purged)
         self.porting = Porting(
             store,
             self._directory,
@@ -161,7 +161,7 @@ class Registry:
             self._reaper,
             self.clock,
             self.redactor,
-            Place(
+            ImportTarget(
                 store=store,
                 node=node.id,
                 clock=self.clock,
@@ -251,7 +251,7 @@ class Registry:
 
     # Finding.
 
-    async def create(self, principal: Principal, wish: Wish | None = None) -> Session:
+    async def create(self, principal: Principal, wish: SessionOptions | None = None) -> Session:
         """Make a session and open its eager services (T01 to T03). Durable on return.
 
         Raises:
@@ -259,7 +259,7 @@ class Registry:
             ServiceUnavailable: an eager service did not open; the session is closed and no child is left.
         """
         self._refuse_when_draining()
-        return await self._creation.create(principal, wish or Wish())
+        return await self._creation.create(principal, wish or SessionOptions())
 
     async def find(self, principal: Principal, ref: str, namespace: str | None = None) -> Session:
         """Return a session as this node's, whatever its status; see Directory.find."""

@@ -212,7 +212,7 @@ class Forwarding(Protocol):
 
 
 @runtime_checkable
-class Telling(Protocol):
+class SelfChanging(Protocol):
     """A connection in which something may change by itself, after a call or without any."""
 
     on_unsaved: Callable[[], None]
@@ -322,6 +322,6 @@ __all__ = [
     "SessionView",
     "Snapshot",
     "SnapshotChecker",
-    "Telling",
+    "SelfChanging",
     "ToolSpec",
 ]

@@ -21,7 +21,7 @@ from ..connect import connect
 from ..protocol.elicitation import Elicitation
 from ..session import Session
 from ..sync.connect import Elicitation as BlockingElicitation
-from ..transport.embedded import EmbeddedChannel
+from ..transport.embedded import EmbeddedTransport
 
 if TYPE_CHECKING:
     from ...tools.processes.ledger import Ledger
@@ -119,7 +119,7 @@ class StdioSessions:
     """`await` it with a command to have a session of that server, which is one process until aclose()."""
 
     def __init__(self) -> None:
-        self._watches: list[Watch] = []
+        self._watches: list[ProcessWatch] = []
         self._stack = AsyncExitStack()
 
     async def __call__(
@@ -138,7 +138,7 @@ class StdioSessions:
         hub = connect(services=_table(command, env, cwd, options), elicitation=elicitation)
         await self._stack.enter_async_context(hub)
         session = await self._stack.enter_async_context(hub.session(services=[NAME], keep=False))
-        watch = Watch(hub, fds)
+        watch = ProcessWatch(hub, fds)
         self._watches.append(watch)
         self._stack.callback(watch.look)
         return session
@@ -153,7 +153,7 @@ class BlockingStdioSessions:
     """The same for tests that block: call it with a command."""
 
     def __init__(self) -> None:
-        self._watches: list[Watch] = []
+        self._watches: list[ProcessWatch] = []
         self._stack = ExitStack()
 
     def __call__(
@@ -170,7 +170,7 @@ class BlockingStdioSessions:
         hub = sync.connect(services=_table(command, env, cwd, options), elicitation=elicitation)
         self._stack.enter_context(hub)
         session = self._stack.enter_context(hub.session(services=[NAME], keep=False))
-        watch = Watch(hub.inner, fds)
+        watch = ProcessWatch(hub.inner, fds)
         self._watches.append(watch)
         self._stack.callback(watch.look)
         return session
@@ -206,7 +206,7 @@ def _verbatim(value: Any) -> Any:
     return {key: _verbatim(each) for key, each in value.items()}
 
 
-class Watch:
+class ProcessWatch:
     """What a server held when it began, to compare with what it holds before it is ended and leaves after that."""
 
     def __init__(self, hub: Hub, fds: int) -> None:
@@ -240,7 +240,7 @@ def _ledger(hub: Hub) -> Ledger:
     from ...tools.upstream.service import UpstreamService
 
     channel = hub.calls.line.channel
-    assert isinstance(channel, EmbeddedChannel)
+    assert isinstance(channel, EmbeddedTransport)
     assert channel.gateway is not None
     service = channel.gateway.services[NAME]
     assert isinstance(service, UpstreamService)
@@ -273,4 +273,4 @@ def _running(family: Mapping[int, tuple[str, str]]) -> list[str]:
     ]
 
 
-__all__ = ["BlockingStdioSessions", "ServerProcess", "StdioSessions", "Watch", "options_of"]
+__all__ = ["BlockingStdioSessions", "ServerProcess", "StdioSessions", "ProcessWatch", "options_of"]

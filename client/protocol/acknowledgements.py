@@ -12,7 +12,7 @@ LARGE: Final = 2 << 20
 """Characters of results after which it is told sooner."""
 
 
-class Settled:
+class Acknowledgements:
     """The operations of one session whose results are here, until the server was told.
 
     A server keeps the result of each operation, since it may be asked for it again, and has room for so many of a session.
@@ -46,4 +46,4 @@ class Settled:
             self._size -= self._operations.pop(operation, 0)
 
 
-__all__ = ["Settled"]
+__all__ = ["Acknowledgements"]

@@ -16,8 +16,8 @@ from ..errors import (
 )
 from ..results import JSON, SESSION_META, CallResult, session_argument, table
 from ..transport.base import INVALID_PARAMS, Progress
-from .acknowledgements import Settled
-from .retry import Again, Line, failure
+from .acknowledgements import Acknowledgements
+from .retry import Again, RetryingRequests, failure
 
 SESSION: Final = "session_id"
 _OTHER: Final = "statehold_session_id"
@@ -66,10 +66,10 @@ def _plain(value: object) -> object:
 class Calls:
     """Calls tools over one line. It knows which argument of a tool names the session, where that is not the usual one."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: RetryingRequests) -> None:
         self.line = line
         self._arguments: dict[str, str] = {}
-        self._settled: dict[str, Settled] = {}
+        self._settled: dict[str, Acknowledgements] = {}
 
     async def run(
         self,
@@ -101,7 +101,7 @@ class Calls:
             meta["statehold/run_id"] = run_id
         settled = None
         if session_id is not None and operation is not None and tool not in OWN:
-            settled = self._settled.setdefault(session_id, Settled())
+            settled = self._settled.setdefault(session_id, Acknowledgements())
             if operation_id is None:
                 meta["statehold/operation_epoch"] = settled.epoch
             if told := settled.due():
@@ -156,7 +156,7 @@ class Calls:
     def _note_epoch(self, payload: JSON) -> None:
         said: JSON = table(table(payload.get("_meta")).get(SESSION_META))
         if "epoch" in said and "id" in said:
-            self._settled.setdefault(said["id"], Settled()).epoch = said["epoch"]
+            self._settled.setdefault(said["id"], Acknowledgements()).epoch = said["epoch"]
 
     def forget(self, session_id: str) -> None:
         """Remember nothing more of a session that is over."""

@@ -27,7 +27,15 @@ from ..errors import (
     of_wire,
 )
 from ..results import ERROR_META, INSTANCE_META, JSON, table
-from ..transport.base import HEADER_MISMATCH, VERSION, Broken, Channel, Denied, Progress, Refused
+from ..transport.base import (
+    HEADER_MISMATCH,
+    VERSION,
+    Denied,
+    Progress,
+    Refused,
+    Transport,
+    TransportBroken,
+)
 
 if TYPE_CHECKING:
     from .elicitation import Elicitation
@@ -51,7 +59,7 @@ _SAYS_NOTHING: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """For how long, in seconds, a server that is gone is looked for, and how much of each pause is left to chance."""
 
     seconds: float = 60.0
@@ -62,11 +70,11 @@ class Patience:
         return whole * (1 - self.spread * random.random())
 
 
-class Line:
+class RetryingRequests:
     """Asks one server. It lives as long as the hub; any task may ask."""
 
     def __init__(
-        self, channel: Channel, *, patience: Patience, elicitation: Elicitation | None
+        self, channel: Transport, *, patience: RetryPolicy, elicitation: Elicitation | None
     ) -> None:
         self.channel = channel
         self._patience = patience
@@ -160,7 +168,7 @@ class Line:
     ) -> JSON:
         try:
             result = await self._answered(method, params, meta, progress)
-        except Broken as broken:
+        except TransportBroken as broken:
             first = broken
         else:
             return result
@@ -173,7 +181,7 @@ class Line:
         meta: Mapping[str, Any],
         again: Again,
         progress: Progress | None,
-        broken: Broken,
+        broken: TransportBroken,
         patient: bool,
     ) -> JSON:
         what = str(params.get("name", method))
@@ -195,7 +203,7 @@ class Line:
             given = {**meta, REPEATED: True} if sent else meta
             try:
                 result = await self._answered(method, params, given, progress)
-            except Broken as failed:
+            except TransportBroken as failed:
                 broken = failed
                 sent = sent or failed.sent
                 continue
@@ -208,7 +216,7 @@ class Line:
                 return result
             if error.code not in _AGAIN_LATER:
                 _unknown(what, error.message, error)
-            broken = Broken(error.message, sent=True)
+            broken = TransportBroken(error.message, sent=True)
         if sent and again != "always":
             _unknown(what, broken.cause, broken)
         raise ServerUnreachable(f"Statehold cannot be reached: {broken.cause}.") from None
@@ -312,4 +320,4 @@ def _unknown(what: str, cause: str, error: Exception) -> NoReturn:
     ) from error
 
 
-__all__ = ["Again", "Line", "Patience", "failure"]
+__all__ = ["Again", "RetryingRequests", "RetryPolicy", "failure"]

@@ -21,7 +21,7 @@ Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 """Told how far a call is: how much is done, of how much, and what is being done."""
 
 
-class Broken(Exception):
+class TransportBroken(Exception):
     """Raised when a request got no answer. `sent` says whether it may have reached the server."""
 
     def __init__(self, cause: str, *, sent: bool) -> None:
@@ -44,7 +44,7 @@ class Denied(Exception):
     """Raised when the way to the server is closed: a token that is missing, wrong or not enough."""
 
 
-class Channel(Protocol):
+class Transport(Protocol):
     """A way in. open() and aclose() may be called in any task, and requests from any number of them."""
 
     breaks: bool
@@ -91,8 +91,8 @@ __all__ = [
     "METHOD_NOT_FOUND",
     "NAMED_BY",
     "VERSION",
-    "Broken",
-    "Channel",
+    "TransportBroken",
+    "Transport",
     "Denied",
     "Progress",
     "Refused",

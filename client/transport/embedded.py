@@ -24,23 +24,23 @@ from ...server.config.client_files import read_services
 from ...server.config.load import load
 from ...server.config.model import TOOLSETS, Config
 from ...server.gateway.gateway import Gateway
-from ...server.protocol.server import Face
+from ...server.protocol.server import StateholdServer
 from ...server.sdk.access import RequestContext
 from ...server.serve import opened
 from ...sessions.errors import InvalidArgument
 from ...sessions.records import LOCAL, Principal
 from ...tools.upstream.config import UpstreamConfig
 from ..results import JSON
-from .base import Broken, Progress, Refused
+from .base import Progress, Refused, TransportBroken
 from .http import encode, told
-from .owner import Owner
+from .owner import ContextOwner
 
 _HERE: Final = TransportContext(kind="embedded", can_send_request=False)
 _CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 _VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 
 
-class EmbeddedFace(Face):
+class EmbeddedServer(StateholdServer):
     """The face of a process whose only caller is the program around it."""
 
     def principal(self, ctx: RequestContext) -> Principal:
@@ -77,7 +77,7 @@ class Exchange:
             await told(self.to, {"progress": progress, "total": total, "message": message})
 
 
-class EmbeddedChannel:
+class EmbeddedTransport:
     """The way in to a Statehold that lives from open() to aclose()."""
 
     breaks = False
@@ -86,15 +86,15 @@ class EmbeddedChannel:
         self.config = config
         self.gateway: Gateway | None = None
         self._numbers = itertools.count(1)
-        self._owner = Owner(serving(config))
+        self._owner = ContextOwner(serving(config))
         self._opening = anyio.Lock()
-        self._face: EmbeddedFace | None = None
+        self._face: EmbeddedServer | None = None
         self._closed = False
 
     async def open(self) -> None:
         async with self._opening:
             if self._closed:
-                raise Broken("it was closed", sent=False)
+                raise TransportBroken("it was closed", sent=False)
             if self._face is None:
                 self.gateway, self._face = await self._owner.start()
                 self._handle = modern_on_request(self._face, {})
@@ -129,7 +129,7 @@ class EmbeddedChannel:
         progress: Progress | None = None,
     ) -> JSON:
         if self._face is None or self._closed or self._owner.ended:
-            raise Broken("it was closed, or has failed", sent=False)
+            raise TransportBroken("it was closed, or has failed", sent=False)
         exchange = Exchange(next(self._numbers), progress)
         if progress is not None:
             params["_meta"]["progressToken"] = exchange.request_id
@@ -165,10 +165,10 @@ def plain(params: JSON) -> JSON:
 
 
 @asynccontextmanager
-async def serving(config: Config) -> AsyncGenerator[tuple[Gateway, EmbeddedFace]]:
+async def serving(config: Config) -> AsyncGenerator[tuple[Gateway, EmbeddedServer]]:
     address = f"embedded, pid {os.getpid()}"
     async with opened(config, address=address, alone=True) as gateway:
-        yield gateway, EmbeddedFace(gateway, version=version("statehold"))
+        yield gateway, EmbeddedServer(gateway, version=version("statehold"))
 
 
 def configured(
@@ -218,4 +218,4 @@ def _environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.upper().startswith("STATEHOLD_")}
 
 
-__all__ = ["EmbeddedChannel", "configured"]
+__all__ = ["EmbeddedTransport", "configured"]

@@ -16,7 +16,7 @@ import orjson
 
 from ...sessions.errors import InvalidArgument
 from ..results import JSON, table
-from .base import NAMED_BY, VERSION, Broken, Denied, Progress, Refused
+from .base import NAMED_BY, VERSION, Denied, Progress, Refused, TransportBroken
 
 logger = logging.getLogger("statehold.client")
 
@@ -42,7 +42,7 @@ _BASE: Final = {
 }
 
 
-class HttpChannel:
+class HttpTransport:
     """A way in over HTTP. `headers` go with every request."""
 
     breaks = True
@@ -74,7 +74,7 @@ class HttpChannel:
         progress: Progress | None = None,
     ) -> JSON:
         if self._closed:
-            raise Broken("it was closed", sent=False)
+            raise TransportBroken("it was closed", sent=False)
         number = next(self._numbers)
         if progress is not None:
             params["_meta"]["progressToken"] = number
@@ -92,9 +92,9 @@ class HttpChannel:
             finally:
                 await response.aclose()
         except _NOT_SENT as error:
-            raise Broken(_said(error), sent=False) from None
+            raise TransportBroken(_said(error), sent=False) from None
         except _BROKEN as error:
-            raise Broken(_said(error), sent=True) from None
+            raise TransportBroken(_said(error), sent=True) from None
 
     async def _answer(
         self, response: httpx2.Response, number: int, progress: Progress | None
@@ -111,7 +111,7 @@ class HttpChannel:
         if 300 <= status < 500 and status not in _MAY_PASS:
             raise Refused(NO_ANSWER, _refusal(response, message))
         # A proxy in between speaks so, and nobody knows how far the request came.
-        raise Broken(f"status {status} instead of an answer", sent=True)
+        raise TransportBroken(f"status {status} instead of an answer", sent=True)
 
     async def _streamed(
         self, response: httpx2.Response, number: int, progress: Progress | None
@@ -126,7 +126,7 @@ class HttpChannel:
                 return result_of(message)
             if progress is not None and message.get("method") == "notifications/progress":
                 await told(progress, message.get("params"))
-        raise Broken("the stream ended without an answer", sent=True)
+        raise TransportBroken("the stream ended without an answer", sent=True)
 
 
 def _answers(message: JSON, number: int) -> bool:
@@ -239,4 +239,4 @@ def _said(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-__all__ = ["HttpChannel", "encode", "result_of", "told"]
+__all__ = ["HttpTransport", "encode", "result_of", "told"]

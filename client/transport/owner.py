@@ -12,7 +12,7 @@ import anyio
 T = TypeVar("T")
 
 
-class Owner(Generic[T]):
+class ContextOwner(Generic[T]):
     """Holds a context manager open from start() to stop(), which may be called in different tasks, inside any scope.
 
     A task group that is entered in the caller's block would cancel the caller when it fails, and turn what the caller
@@ -97,4 +97,4 @@ def _flat(error: BaseException) -> BaseException:
     return found
 
 
-__all__ = ["Owner", "running_loop"]
+__all__ = ["ContextOwner", "running_loop"]

@@ -17,10 +17,10 @@ from ...sessions.errors import (
     SessionError,
 )
 from ...tools.upstream.redaction import Secrets
-from ...tools.upstream.transports.json_rpc import Wire
+from ...tools.upstream.transports.json_rpc import JsonRpcConnection
 from ...tools.upstream.transports.stdio import stdio_channel
 from ..results import JSON
-from .base import Broken, Progress, Refused
+from .base import Progress, Refused, TransportBroken
 from .http import encode, told
 from .owner import running_loop
 
@@ -28,7 +28,7 @@ START_SECONDS: Final = 60.0
 """How long a server may take until it answers for the first time."""
 
 
-class PipedChannel:
+class StdioTransport:
     """A way in over the stdin and stdout of a process, which ends with it."""
 
     breaks = True
@@ -41,7 +41,7 @@ class PipedChannel:
         self._cwd = cwd
         self._opening = anyio.Lock()
         self._start: anyio.CancelScope | None = None
-        self._wire: Wire | None = None
+        self._wire: JsonRpcConnection | None = None
         self._closed = False
         self._progress: dict[int, Progress] = {}
 
@@ -53,18 +53,22 @@ class PipedChannel:
             if self._wire is not None and self._wire.usable:
                 return
             if self._closed:
-                raise Broken("it was closed", sent=False)
+                raise TransportBroken("it was closed", sent=False)
             if self._wire is not None:
                 await self._wire.aclose()
-            self._wire = Wire(self._channel, self, service="statehold", secrets=Secrets(()))
+            self._wire = JsonRpcConnection(
+                self._channel, self, service="statehold", secrets=Secrets(())
+            )
             try:
                 with anyio.move_on_after(START_SECONDS) as self._start:
                     await self._wire.open(("modern",))
             except ServiceUnavailable as error:
-                raise Broken(error.message.rstrip("."), sent=False) from None
+                raise TransportBroken(error.message.rstrip("."), sent=False) from None
             if self._start.cancelled_caught:
                 await self._wire.aclose()
-                raise Broken(f"it did not begin to answer in {START_SECONDS:g} s", sent=False)
+                raise TransportBroken(
+                    f"it did not begin to answer in {START_SECONDS:g} s", sent=False
+                )
 
     def _channel(self) -> Any:
         command, *args = self._command
@@ -92,11 +96,11 @@ class PipedChannel:
         except RequestRefused as error:
             raise Refused(error.rpc_code, error.message, error.data) from None
         except (ConnectionLost, OutcomeUnknown) as error:
-            raise Broken(
+            raise TransportBroken(
                 error.message.rstrip("."), sent=isinstance(error, OutcomeUnknown)
             ) from error
         except SessionError as error:
-            raise Broken(error.message.rstrip("."), sent=True) from error
+            raise TransportBroken(error.message.rstrip("."), sent=True) from error
         finally:
             self._progress.pop(number, None)
 
@@ -128,4 +132,4 @@ class PipedChannel:
         """The requests in flight learn it; the next one starts another process."""
 
 
-__all__ = ["PipedChannel"]
+__all__ = ["StdioTransport"]

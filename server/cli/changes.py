@@ -45,7 +45,7 @@ class Refused(Exception):
         return cls("session_not_found", message, NOT_FOUND)
 
 
-class Changer:
+class SessionChanger:
     """Makes the changes of one command. It becomes a node of its own when it has to own a session, and ends with it."""
 
     def __init__(self, config: Config, store: SQLStore) -> None:

@@ -13,7 +13,7 @@ from ...sessions.errors import SessionError
 from ...sessions.lifecycle import Status
 from ...sessions.records import SessionRecord
 from ...tools.browser.config import BrowserConfig
-from .changes import Changer, Refused
+from .changes import Refused, SessionChanger
 from .output import plain, say, say_json
 from .parser import OK, USAGE
 
@@ -32,7 +32,7 @@ ELSEWHERE = ("session_not_found", "service_not_bound")
 """What a process says to a session that another one, or we, may be able to open."""
 
 
-async def screenshot(changer: Changer, record: SessionRecord, arguments: Namespace) -> int:
+async def screenshot(changer: SessionChanger, record: SessionRecord, arguments: Namespace) -> int:
     """Put a picture of a session's page into a file: taken by the process that holds it, else by one that can, else by us.
 
     Raises:
@@ -70,7 +70,9 @@ def _kind(file: Path) -> PictureKind:
     return found
 
 
-async def _own(changer: Changer, record: SessionRecord, *, kind: str, full_page: bool) -> JSON:
+async def _own(
+    changer: SessionChanger, record: SessionRecord, *, kind: str, full_page: bool
+) -> JSON:
     """Open the session here, as the process that holds it would."""
     # What only this needs takes a second to import.
     from ...tools.browser.features.picture import take_picture
@@ -95,7 +97,7 @@ async def _write(file: Path, data: bytes) -> None:
 
 
 async def browser_of(
-    changer: Changer, record: SessionRecord, *, unopened: bool = False
+    changer: SessionChanger, record: SessionRecord, *, unopened: bool = False
 ) -> tuple[str, BrowserConfig]:
     """Return the browser that a session uses; one that it has not opened yet only with `unopened`.
 

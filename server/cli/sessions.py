@@ -19,7 +19,7 @@ from ...sessions.store import SQLStore
 from ...sessions.views import describe, describe_binding, expiry, timestamp
 from ..config.model import Config, ConfigError
 from ..gateway.stores import is_made, store_of
-from .changes import Changer, Refused
+from .changes import Refused, SessionChanger
 from .filters import chosen
 from .nodes import LiveNodes
 from .output import ago, complain, pairs, plain, plural, say, say_json, span, table, until
@@ -306,7 +306,7 @@ async def _look(config: Config, store: SQLStore | None, arguments: Namespace) ->
     if store is None:
         raise Refused.unknown(arguments.wanted, config.data)
     record = await find(store, arguments.wanted, config)
-    async with Changer(config, store) as changer:
+    async with SessionChanger(config, store) as changer:
         if arguments.action == "screenshot":
             return await screenshot(changer, record, arguments)
         from .window import open_window
@@ -342,7 +342,7 @@ async def _state(config: Config, store: SQLStore | None, arguments: Namespace) -
     record = await find(store, arguments.wanted, config)
     if arguments.set is None and arguments.merge is None:
         return await read_state(store, record, arguments)
-    async with Changer(config, store) as changer:
+    async with SessionChanger(config, store) as changer:
         return await update_state(changer, record, arguments)
 
 
@@ -355,7 +355,7 @@ async def _move(config: Config, store: SQLStore | None, arguments: Namespace) ->
     if store is None:
         raise Refused.unknown(arguments.wanted, config.data)
     record = await find(store, arguments.wanted, config)
-    async with Changer(config, store) as changer:
+    async with SessionChanger(config, store) as changer:
         match arguments.action:
             case "rename":
                 return await transfer.rename(changer, record, arguments)
@@ -373,9 +373,9 @@ async def _import(config: Config, store: SQLStore | None, arguments: Namespace) 
 
     owner = _owner_key(arguments.owner) or LOCAL.key
     if store is not None:
-        async with Changer(config, store) as changer:
+        async with SessionChanger(config, store) as changer:
             return await bring_in(changer, owner, arguments)
-    async with store_of(config) as made, Changer(config, made) as changer:
+    async with store_of(config) as made, SessionChanger(config, made) as changer:
         return await bring_in(changer, owner, arguments)
 
 
@@ -391,7 +391,7 @@ async def _change(config: Config, store: SQLStore | None, arguments: Namespace) 
     if store is None:
         errors = [Refused.unknown(name, config.data) for name in wanted]
     else:
-        async with Changer(config, store) as changer:
+        async with SessionChanger(config, store) as changer:
             if arguments.action == "purge" and arguments.closed:
                 closed = SessionFilter(statuses=[Status.CLOSED])
                 records, _ = await _pages(store, closed, 10_000_000)
@@ -405,7 +405,7 @@ async def _change(config: Config, store: SQLStore | None, arguments: Namespace) 
     return _report(arguments, done, errors)
 
 
-async def _changed(changer: Changer, arguments: Namespace, record: SessionRecord) -> JSON:
+async def _changed(changer: SessionChanger, arguments: Namespace, record: SessionRecord) -> JSON:
     force = _force(arguments)
     if arguments.action == "delete":
         from .transfer import delete

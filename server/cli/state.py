@@ -12,7 +12,7 @@ from ...sessions.live.session import Session
 from ...sessions.records import SessionRecord, StateRecord
 from ...sessions.state.patch import MISSING, at, tokens_of, updated
 from ...sessions.store import SQLStore
-from .changes import Changer, Refused
+from .changes import Refused, SessionChanger
 from .output import say, say_json
 from .parser import FAILURE, OK, USAGE
 from .screenshot import refuse_closed, refused
@@ -45,7 +45,7 @@ async def read_state(store: SQLStore, record: SessionRecord, arguments: Namespac
     return OK if found else FAILURE
 
 
-async def update_state(changer: Changer, record: SessionRecord, arguments: Namespace) -> int:
+async def update_state(changer: SessionChanger, record: SessionRecord, arguments: Namespace) -> int:
     """Change a state, in the process that holds the session, else here.
 
     Raises:
@@ -90,7 +90,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
-async def _own(changer: Changer, record: SessionRecord, wish: JSON) -> int:
+async def _own(changer: SessionChanger, record: SessionRecord, wish: JSON) -> int:
     """Change the state of a session that nobody holds; it stays paused."""
     session = await changer.claimed(record)
 

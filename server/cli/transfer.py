@@ -15,7 +15,7 @@ import anyio.to_thread
 
 from ...sessions.actions.document import read, written
 from ...sessions.actions.export import exported
-from ...sessions.actions.import_ import Place, imported
+from ...sessions.actions.import_ import ImportTarget, imported
 from ...sessions.clock import SystemClock
 from ...sessions.errors import SessionError
 from ...sessions.records import SessionRecord
@@ -24,9 +24,9 @@ from ...sessions.transitions.create import new_id
 from ...tools.processes.ledger import Ledger
 from ..config.model import Config
 from ..config.secrets import redactor_of
-from ..control.handler import Operator
+from ..control.handler import ControlHandler
 from ..gateway.services import services_of
-from .changes import Changer, Refused
+from .changes import Refused, SessionChanger
 from .filters import object_of
 from .output import plain, plural, say, say_json
 from .parser import OK, USAGE
@@ -35,7 +35,7 @@ from .screenshot import refuse_closed, refused
 JSON = dict[str, Any]
 
 
-async def whole(changer: Changer, record: SessionRecord, action: str, **wish: Any) -> JSON:
+async def whole(changer: SessionChanger, record: SessionRecord, action: str, **wish: Any) -> JSON:
     """Have the process that holds a session do something to it, or do it here.
 
     Raises:
@@ -52,7 +52,7 @@ async def whole(changer: Changer, record: SessionRecord, action: str, **wish: An
     done: JSON = {}
     async with _registry(changer, record, action) as registry:
         try:
-            done = await Operator(registry)(request)
+            done = await ControlHandler(registry)(request)
         except SessionError as error:
             failure = error
     if failure is not None:
@@ -62,7 +62,7 @@ async def whole(changer: Changer, record: SessionRecord, action: str, **wish: An
 
 @asynccontextmanager
 async def _registry(
-    changer: Changer, record: SessionRecord, action: str
+    changer: SessionChanger, record: SessionRecord, action: str
 ) -> AsyncGenerator[Registry]:
     """Be what a server is to sessions, without opening a connection, as long as the block runs."""
     node = await changer.joined()
@@ -101,7 +101,7 @@ def _refuse_unknown(config: Config, record: SessionRecord) -> None:
 # What can be done.
 
 
-async def rename(changer: Changer, record: SessionRecord, arguments: Namespace) -> int:
+async def rename(changer: SessionChanger, record: SessionRecord, arguments: Namespace) -> int:
     """Change the name of a session, or its metadata."""
     refuse_closed(record)
     wish: JSON = {}
@@ -120,7 +120,7 @@ async def rename(changer: Changer, record: SessionRecord, arguments: Namespace) 
     return OK
 
 
-async def fork(changer: Changer, record: SessionRecord, arguments: Namespace) -> int:
+async def fork(changer: SessionChanger, record: SessionRecord, arguments: Namespace) -> int:
     """Make children of a session."""
     refuse_closed(record)
     names: list[str] | None = arguments.name
@@ -140,7 +140,10 @@ async def fork(changer: Changer, record: SessionRecord, arguments: Namespace) ->
 
 
 async def merge(
-    changer: Changer, record: SessionRecord, sources: list[SessionRecord], arguments: Namespace
+    changer: SessionChanger,
+    record: SessionRecord,
+    sources: list[SessionRecord],
+    arguments: Namespace,
 ) -> int:
     """Merge the states of children into that of a session."""
     refuse_closed(record)
@@ -159,14 +162,14 @@ async def merge(
     return OK
 
 
-async def delete(changer: Changer, record: SessionRecord, *, force: bool) -> JSON:
+async def delete(changer: SessionChanger, record: SessionRecord, *, force: bool) -> JSON:
     """Close a session where it is open, and delete it."""
     await whole(changer, record, "delete", force=force)
     changer.forget(record.id)
     return {"session_id": record.id, "name": record.name, "status": "deleted", "changed": True}
 
 
-async def export(changer: Changer, record: SessionRecord, arguments: Namespace) -> int:
+async def export(changer: SessionChanger, record: SessionRecord, arguments: Namespace) -> int:
     """Write a session into a file."""
     config = changer.config
     if arguments.secrets and record.node is not None:
@@ -209,13 +212,13 @@ def _write(file: Path, text: bytes, force: bool) -> None:
         raise Refused("usage", f"{file}: {error.strerror}; name another file", USAGE) from None
 
 
-async def bring_in(changer: Changer, owner: str, arguments: Namespace) -> int:
+async def bring_in(changer: SessionChanger, owner: str, arguments: Namespace) -> int:
     """Make a session of a file."""
     config, file = changer.config, str(arguments.file)
     text = await anyio.to_thread.run_sync(_read, file)
     node = await changer.joined()
     ledger = Ledger(config.data, node=node.id, watchdog=False)
-    place = Place(
+    place = ImportTarget(
         store=changer.store,
         node=node.id,
         clock=SystemClock(),

@@ -23,11 +23,11 @@ from ...tools.browser.features.picture import take_picture
 from ...tools.browser.process.executables import Machine
 from ...tools.browser.process.find import NoBrowser, find_browser
 from ...tools.browser.process.window import Window
-from ...tools.browser.snapshot.encryption import Seal
+from ...tools.browser.snapshot.encryption import Encryption
 from ..control.screenshot import answer
 from ..control.socket import serve_control
 from ..control.visit import Visit, visiting
-from .changes import Changer, Refused
+from .changes import Refused, SessionChanger
 from .output import say, say_json
 from .parser import BUSY, OK
 from .screenshot import browser_of, refuse_closed, refused
@@ -39,7 +39,7 @@ CAUSE = "window"
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-async def open_window(changer: Changer, record: SessionRecord, arguments: Namespace) -> int:
+async def open_window(changer: SessionChanger, record: SessionRecord, arguments: Namespace) -> int:
     """Open a session in a window and wait until it is closed. Meanwhile the session is this process's alone.
 
     Raises:
@@ -88,7 +88,9 @@ def _windowed(browser: BrowserConfig) -> BrowserConfig:
     return wanted.model_copy(update={"executable": found.path, "channel": found.channel})
 
 
-async def _handed_over(changer: Changer, record: SessionRecord, *, force: bool) -> SessionRecord:
+async def _handed_over(
+    changer: SessionChanger, record: SessionRecord, *, force: bool
+) -> SessionRecord:
     """Have the process that holds a session save it, close its browser and let it go."""
     if record.node is None:
         return record
@@ -108,10 +110,10 @@ async def _handed_over(changer: Changer, record: SessionRecord, *, force: bool) 
 
 
 async def _worked_in(
-    changer: Changer, record: SessionRecord, name: str, browser: BrowserConfig
+    changer: SessionChanger, record: SessionRecord, name: str, browser: BrowserConfig
 ) -> None:
     node = await changer.joined(PLACE)
-    seal = None if browser.key is None else await anyio.to_thread.run_sync(Seal, browser.key)
+    seal = None if browser.key is None else await anyio.to_thread.run_sync(Encryption, browser.key)
     async with visiting(changer, record, name, browser, cause=CAUSE) as visit:
         window = Window(visit.connection, seal=seal)
         async with _answering(changer.config.data, node.id, visit):
@@ -167,7 +169,7 @@ async def _answering(data: Path, node: str, visit: Visit) -> AsyncGenerator[None
         yield
 
 
-async def _back(changer: Changer, record: SessionRecord, holder: str) -> None:
+async def _back(changer: SessionChanger, record: SessionRecord, holder: str) -> None:
     """Have the process that held the session go on with it, if it still runs; else the next call resumes it."""
     try:
         await changer.ask(record, holder, "resume")
@@ -175,7 +177,7 @@ async def _back(changer: Changer, record: SessionRecord, holder: str) -> None:
         sys.stderr.write(f"statehold: it stays paused: {error}\n")
 
 
-async def _report(changer: Changer, record: SessionRecord, arguments: Namespace) -> int:
+async def _report(changer: SessionChanger, record: SessionRecord, arguments: Namespace) -> int:
     fresh = await changer.store.get(record.id) or record
     if arguments.json:
         shown = {"session_id": record.id, "name": record.name}

@@ -21,7 +21,7 @@ SHOWN: Final = 1000
 """Conflicts that an answer lists."""
 
 
-class Operator:
+class ControlHandler:
     """Answers control requests over one registry."""
 
     def __init__(self, registry: Registry) -> None:
@@ -143,8 +143,8 @@ async def control(registry: Registry, folder: Path | None, node: str) -> AsyncGe
     if folder is None:
         yield
         return
-    async with serve_control(folder / NODES, node, Operator(registry)):
+    async with serve_control(folder / NODES, node, ControlHandler(registry)):
         yield
 
 
-__all__ = ["Operator", "control"]
+__all__ = ["ControlHandler", "control"]

@@ -20,7 +20,7 @@ from ...tools.browser.config import BrowserConfig
 from ...tools.browser.connection import BrowserConnection
 from ...tools.browser.service import BrowserService
 from ...tools.processes.ledger import Ledger
-from ..cli.changes import Changer
+from ..cli.changes import SessionChanger
 from ..gateway.services import service_of
 
 SAVE_SECONDS = 20.0
@@ -96,7 +96,7 @@ class Visit:
 
 @asynccontextmanager
 async def visiting(
-    changer: Changer,
+    changer: SessionChanger,
     record: SessionRecord,
     name: str,
     browser: BrowserConfig,
@@ -133,7 +133,7 @@ async def visiting(
 
 @asynccontextmanager
 async def _connected(
-    changer: Changer, session: Session, name: str, browser: BrowserConfig
+    changer: SessionChanger, session: Session, name: str, browser: BrowserConfig
 ) -> AsyncGenerator[Visit]:
     store, config = changer.store, changer.config
     found = {binding.service: binding for binding in await store.bindings(session.id)}

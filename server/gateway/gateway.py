@@ -30,7 +30,7 @@ from ...sessions.records import Principal, SessionFilter
 from ...sessions.registry import Registry
 from ...sessions.services import JSON, Service, ToolSpec
 from ...sessions.store.base import Store
-from ...sessions.transitions.create import Wish
+from ...sessions.transitions.create import SessionOptions
 from ...tools.catalog import Catalog, Entry, Naming, Offer
 from ...tools.definition import OwnTool
 from ...tools.footprint import bytes_of_files
@@ -43,7 +43,7 @@ from ...tools.upstream.config import UpstreamConfig
 from ...tools.upstream.service import UpstreamService
 from ..config.model import Config, ServiceConfig
 from ..protocol.uris import page_uri
-from .own_tools import OwnCalls
+from .own_tools import OwnToolCalls
 from .repeats import Repeats
 from .tool_names import offer_of
 
@@ -86,7 +86,7 @@ class Gateway:
         )
         self.router = Router(self.registry, store, node.id)
         receipts = Receipts(self.registry, store, node.id)
-        self.calls = OwnCalls(self.registry, receipts, Repeats(node.id, self.registry.clock))
+        self.calls = OwnToolCalls(self.registry, receipts, Repeats(node.id, self.registry.clock))
         self.on_tools_changed: list[Callable[[], Awaitable[None]]] = []
         self.on_prompts_changed: list[Callable[[], Awaitable[None]]] = []
         self.on_resources: list[Callable[[str, str | None, str], None]] = []
@@ -438,7 +438,7 @@ class Gateway:
                     raise
             try:
                 session = await self.registry.create(
-                    principal, Wish(name=name, namespace=namespace)
+                    principal, SessionOptions(name=name, namespace=namespace)
                 )
                 session.notice = await self._predecessor(principal, name)
                 return session.id

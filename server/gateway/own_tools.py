@@ -22,7 +22,7 @@ from .repeats import Repeats
 _CONTENT = "structuredContent"
 
 
-class OwnCalls:
+class OwnToolCalls:
     """Runs the calls of one process."""
 
     def __init__(self, registry: Registry, receipts: Receipts, repeats: Repeats) -> None:
@@ -101,4 +101,4 @@ class OwnCalls:
         return Outcome(result.payload[_CONTENT], session, result.notice)
 
 
-__all__ = ["OwnCalls"]
+__all__ = ["OwnToolCalls"]

@@ -23,11 +23,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..auth.tokens import StaticTokens
 from ..auth.wrong_tokens import SlowedBearerAuth
 from ..gateway.gateway import Gateway
-from ..protocol.server import PIN_SCOPE, Face
+from ..protocol.server import PIN_SCOPE, StateholdServer
 from ..sdk.access import TransportSessions
-from .fast_path import Direct
+from .fast_path import FastPath
 from .fast_request import WholeBody
-from .host_check import Guard
+from .host_check import HostCheck
 
 
 class TokenFile(TokenVerifier):
@@ -52,7 +52,7 @@ class TokenFile(TokenVerifier):
 class Sse:
     """The GET side of HTTP+SSE (2024-11-05): one connection, in the era its first request decides."""
 
-    def __init__(self, face: Face, transport: SseServerTransport) -> None:
+    def __init__(self, face: StateholdServer, transport: SseServerTransport) -> None:
         self._face = face
         self._transport = transport
 
@@ -92,11 +92,13 @@ class Shortcut:
         await (self._to if straight else self._app)(scope, receive, send)
 
 
-def build_app(gateway: Gateway, face: Face, tokens: StaticTokens | None = None) -> Starlette:
+def build_app(
+    gateway: Gateway, face: StateholdServer, tokens: StaticTokens | None = None
+) -> Starlette:
     """Return the application of an open gateway. Its lifespan runs the MCP transports and ends their streams."""
     manager = TransportSessions(face, gateway.config.http)
     sse = SseServerTransport("/messages/")
-    mcp = Direct(WholeBody(StreamableHTTPASGIApp(manager)), face, manager)
+    mcp = FastPath(WholeBody(StreamableHTTPASGIApp(manager)), face, manager)
 
     def guarded(app: ASGIApp) -> ASGIApp:
         return app if tokens is None else RequireAuthMiddleware(app, [])
@@ -134,7 +136,9 @@ def _middleware(gateway: Gateway, tokens: StaticTokens | None) -> list[Middlewar
     settings = gateway.config.server
     found = [
         Middleware(
-            Guard, hosts=[settings.host, *settings.allowed_hosts], origins=settings.allowed_origins
+            HostCheck,
+            hosts=[settings.host, *settings.allowed_hosts],
+            origins=settings.allowed_origins,
         )
     ]
     if tokens is not None:

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from ..auth.principals import principal_of
 from .clients import Clients
-from .joined import Joined
+from .joined import JoinedTransport
 
 HEAD_BYTES: Final = 64 * 2**10
 """About how much may come that is no body; what is read at once, at most 256 KiB, may exceed it."""
@@ -50,14 +50,14 @@ class BoundedHttp(HttpToolsProtocol):
         self._bound: asyncio.TimerHandle | None = None
         self._body_bound: asyncio.TimerHandle | None = None
         self._clients = self.shared or Clients()
-        self._joined: Joined | None = None
+        self._joined: JoinedTransport | None = None
         self._waiting = 0
         """Bytes of an answer that the application holds until the client reads."""
         self.address = ""
         self.written = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._joined = Joined(transport, self._wrote)
+        self._joined = JoinedTransport(transport, self._wrote)
         super().connection_made(self._joined)
         self.address = self.client[0] if self.client else ""
         if self._clients.admit(self):

@@ -21,10 +21,10 @@ from starlette.types import Receive, Scope, Send
 from ...sessions.errors import InvalidArgument
 from ...sessions.services import JSON
 from ..protocol.request_checks import refuse_unsound
-from ..protocol.server import Face
+from ..protocol.server import StateholdServer
 from ..sdk.access import RequestContext, TransportSessions, open_transport
 from .fast_request import SESSION, VERSION, Head, call_of, context_of, message_of, token_of, traced
-from .legacy_response import LegacyExchange, Question
+from .legacy_response import LegacyResponse, Question
 from .replay import SessionEvents
 
 _VERSIONS: Final = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
@@ -35,7 +35,7 @@ END_SECONDS: Final = 1.0
 """How long the calls of a session that ends may take to end; the SDK gives everything that ends with it five."""
 
 
-class Accepted:
+class AcceptedResponse:
     """The answer to a message that gets none: 202 without a body."""
 
     def __init__(self, session: bytes) -> None:
@@ -50,7 +50,7 @@ class Accepted:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class Talk:
+class LegacyCalls:
     """What the short way has open in one session: its calls, and by their ids the questions they ask.
 
     It lives from the session's first call to the end of its connection, which ends the calls.
@@ -69,7 +69,7 @@ class Talk:
         self._ended = False
         self._finished: anyio.Event | None = None
         self._numbers = itertools.count(1)
-        self._calls: set[LegacyExchange] = set()
+        self._calls: set[LegacyResponse] = set()
         self._questions: dict[str, Question] = {}
         self.transport = transport
 
@@ -85,7 +85,7 @@ class Talk:
 
     # What the calls need.
 
-    def finish(self, call: LegacyExchange) -> None:
+    def finish(self, call: LegacyResponse) -> None:
         self._calls.discard(call)
         if self._finished is not None:
             self._finished.set()
@@ -103,20 +103,20 @@ class Talk:
 
     def take(
         self, body: bytes, scope: Scope, receive: Receive, send: Send
-    ) -> tuple[LegacyExchange, RequestContext] | Accepted | None:
+    ) -> tuple[LegacyResponse, RequestContext] | AcceptedResponse | None:
         """Return what becomes of a message, None when the SDK has to answer it."""
         message = None if self._ended or self.transport.is_terminated else message_of(body)
         if message is None:
             return None
         if "method" not in message:
-            return Accepted(self._session) if self._answered(message) else None
+            return AcceptedResponse(self._session) if self._answered(message) else None
         if "id" not in message:
-            return Accepted(self._session) if self._cancelled(message) else None
+            return AcceptedResponse(self._session) if self._cancelled(message) else None
         return self._call(message, scope, receive, send)
 
     def _call(
         self, message: JSON, scope: Scope, receive: Receive, send: Send
-    ) -> tuple[LegacyExchange, RequestContext] | None:
+    ) -> tuple[LegacyResponse, RequestContext] | None:
         found = call_of(message)
         if found is None:
             return None
@@ -124,7 +124,7 @@ class Talk:
         meta: object = params.get("_meta", {})
         if not isinstance(meta, dict) or traced(cast("JSON", meta)):
             return None
-        exchange = LegacyExchange(
+        exchange = LegacyResponse(
             receive,
             send,
             self,
@@ -163,15 +163,15 @@ class Talk:
         return bool(found)
 
 
-class Legacy:
+class LegacyFastPath:
     """The sessions of one manager, as far as they take the short way."""
 
-    def __init__(self, face: Face, manager: StreamableHTTPSessionManager) -> None:
+    def __init__(self, face: StateholdServer, manager: StreamableHTTPSessionManager) -> None:
         self._face = face
         self._manager = manager
-        self._talks: dict[str, Talk] = {}
+        self._talks: dict[str, LegacyCalls] = {}
 
-    def talk(self, head: Head, scope: Scope) -> Talk | None:
+    def talk(self, head: Head, scope: Scope) -> LegacyCalls | None:
         """Return the open session that a request may use, None when the SDK has to decide it."""
         session = head.get(SESSION)
         if session is None or head.get(VERSION, b"2025-03-26") not in _VERSIONS:
@@ -191,7 +191,7 @@ class Legacy:
                 if resumes and isinstance(manager, TransportSessions)
                 else None
             )
-            found = self._talks[known] = Talk(session, connection, transport, events)
+            found = self._talks[known] = LegacyCalls(session, connection, transport, events)
             connection.exit_stack.push_async_callback(self._end, known)
         return found
 
@@ -221,4 +221,4 @@ def _error(error: JSON) -> ErrorData | None:
     return ErrorData(code=code, message=text, data=error.get("data"))
 
 
-__all__ = ["Accepted", "Legacy", "Talk"]
+__all__ = ["AcceptedResponse", "LegacyFastPath", "LegacyCalls"]

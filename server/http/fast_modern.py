@@ -18,7 +18,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import Receive, Scope, Send
 
 from ...sessions.services import JSON
-from ..protocol.server import Face
+from ..protocol.server import StateholdServer
 from ..sdk.access import RequestContext
 from .fast_request import (
     METHOD,
@@ -32,15 +32,15 @@ from .fast_request import (
     token_of,
     traced,
 )
-from .response import Exchange
+from .response import CallResponse
 
 _VERSIONS: Final = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
 
 
-class Modern:
+class ModernFastPath:
     """Recognises the calls of 2026-07-28; each request stands for itself."""
 
-    def __init__(self, face: Face) -> None:
+    def __init__(self, face: StateholdServer) -> None:
         self._face = face
 
     def speaks(self, head: Head) -> bool:
@@ -49,7 +49,7 @@ class Modern:
 
     def call(
         self, head: Head, body: bytes, scope: Scope, receive: Receive, send: Send
-    ) -> tuple[Exchange, RequestContext] | None:
+    ) -> tuple[CallResponse, RequestContext] | None:
         """Return the call that a request is, None when that is not certain."""
         message = message_of(body)
         found = None if message is None else call_of(message)
@@ -67,7 +67,7 @@ class Modern:
         meta = params["_meta"]
         if traced(meta) or not self._headers_agree(params, headers):
             return None
-        exchange = Exchange(
+        exchange = CallResponse(
             receive,
             send,
             request_id=number,
@@ -93,4 +93,4 @@ class Modern:
         return validate_mcp_param_headers(schema, arguments, headers) is None
 
 
-__all__ = ["Modern"]
+__all__ = ["ModernFastPath"]

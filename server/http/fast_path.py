@@ -21,24 +21,24 @@ from mcp_types import ErrorData
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...sessions.services import JSON
-from ..protocol.server import Face
+from ..protocol.server import StateholdServer
 from ..sdk.access import RequestContext, in_flight
 from ..sdk.caller import DELIVERY_SCOPE
-from .fast_legacy import Accepted, Legacy
-from .fast_modern import Modern
+from .fast_legacy import AcceptedResponse, LegacyFastPath
+from .fast_modern import ModernFastPath
 from .fast_request import BODY_LIMIT, again, head_of, read
-from .response import PING_SECONDS, Exchange
+from .response import PING_SECONDS, CallResponse
 
 logger = logging.getLogger("statehold.server")
 
 ATTEND_SECONDS: Final = 0.05
 """How long a call may take before somebody watches whether its client is still there."""
 
-Taken = tuple[Exchange, RequestContext] | Accepted | None
+Taken = tuple[CallResponse, RequestContext] | AcceptedResponse | None
 Take = Callable[[bytes, Scope, Receive, Send], Taken]
 
 
-class Direct:
+class FastPath:
     """Answers plain tool calls itself and hands the rest to `app`. Lives while run() is open.
 
     Calls in the sessions of `manager` take the short way too, when it is given.
@@ -47,17 +47,17 @@ class Direct:
     def __init__(
         self,
         app: ASGIApp,
-        face: Face,
+        face: StateholdServer,
         manager: StreamableHTTPSessionManager | None = None,
         *,
         ping_seconds: float = PING_SECONDS,
     ) -> None:
         self._app = app
         self._face = face
-        self._modern = Modern(face)
-        self._legacy = None if manager is None else Legacy(face, manager)
+        self._modern = ModernFastPath(face)
+        self._legacy = None if manager is None else LegacyFastPath(face, manager)
         self._ping_seconds = ping_seconds
-        self._open: dict[Exchange, None] = {}
+        self._open: dict[CallResponse, None] = {}
         self._some = anyio.Event()
         self.running = False
 
@@ -93,12 +93,12 @@ class Direct:
         taken = None if body is None else take(body, scope, receive, send)
         if taken is None:
             await self._app(scope, again(found, receive), send)
-        elif isinstance(taken, Accepted):
+        elif isinstance(taken, AcceptedResponse):
             await taken.send(send)
         else:
             await self._serve(*taken)
 
-    async def _serve(self, exchange: Exchange, context: RequestContext) -> None:
+    async def _serve(self, exchange: CallResponse, context: RequestContext) -> None:
         self._open[exchange] = None
         self._some.set()
         delivered = False
@@ -140,7 +140,7 @@ class Direct:
                     exchange.attended = True
                     tasks.start_soon(self._attend, exchange)
 
-    async def _attend(self, exchange: Exchange) -> None:
+    async def _attend(self, exchange: CallResponse) -> None:
         try:
             await exchange.attend(self._ping_seconds)
         except Exception:
@@ -151,4 +151,4 @@ def _carries_notice(context: RequestContext) -> bool:
     return context.request is not None and DELIVERY_SCOPE in context.request.scope
 
 
-__all__ = ["BODY_LIMIT", "Direct"]
+__all__ = ["BODY_LIMIT", "FastPath"]

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...sessions.services import JSON
 from ..protocol.refusals import invalid_request
 from ..sdk.access import RequestContext
-from .response import Exchange
+from .response import CallResponse
 
 BODY_LIMIT: Final = 4 * 2**20
 """The SDK's limit; it answers what is larger."""
@@ -164,7 +164,7 @@ def token_of(meta: JSON) -> str | int | None:
 
 
 def context_of(
-    exchange: Exchange, connection: Connection, params: JSON, scope: Scope
+    exchange: CallResponse, connection: Connection, params: JSON, scope: Scope
 ) -> RequestContext:
     """Return what the SDK would hand to a handler."""
     meta = cast("RequestParamsMeta | None", params.get("_meta"))

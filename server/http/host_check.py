@@ -22,7 +22,7 @@ _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9_.-]+))(?::[0-9]{0,5})?
 """RFC 9110, 7.2, without the percent-encoded names that no client sends."""
 
 
-class Guard:
+class HostCheck:
     """Answers 400 to several Hosts, 421 to a wrong one and 403 to a foreign Origin; everything else goes on to `app`.
 
     A WebSocket is checked in the same way, and closed instead of answered.
@@ -112,4 +112,4 @@ def _matches(host: str, name: str, allowed: set[str]) -> bool:
     return host in allowed or name in allowed or f"{name}:*" in allowed
 
 
-__all__ = ["Guard"]
+__all__ = ["HostCheck"]

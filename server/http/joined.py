@@ -13,7 +13,7 @@ LINGER_SECONDS: Final = 2.0
 with unread data is reset, and the client may lose the answer."""
 
 
-class Joined(asyncio.Transport):
+class JoinedTransport(asyncio.Transport):
     """Wraps the transport of one HTTP connection, for as long as that lives.
 
     uvicorn writes the head and then the body, which costs two system calls here and wakes up the client twice. A head waits
@@ -101,4 +101,4 @@ class Joined(asyncio.Transport):
         return self._transport.is_reading()
 
 
-__all__ = ["Joined"]
+__all__ = ["JoinedTransport"]

@@ -22,7 +22,7 @@ from starlette.types import Receive, Send
 from ...sessions.services import JSON
 from ..sdk.access import send_on
 from .replay import RETRY_MS, SessionEvents
-from .response import Exchange, event
+from .response import CallResponse, event
 
 WITHDRAW_SECONDS: Final = 5.0
 """How long telling a client that its answer is not needed any more may hold up a cancelled call; the SDK's figure."""
@@ -60,17 +60,17 @@ class Question:
         return self._outcome
 
 
-class Asker(Protocol):
+class OpenCalls(Protocol):
     """Knows the calls of a session and the questions they ask."""
 
-    def finish(self, call: LegacyExchange) -> None: ...
+    def finish(self, call: LegacyResponse) -> None: ...
 
     def ask(self) -> Question: ...
 
     def forget(self, question: Question) -> None: ...
 
 
-class LegacyExchange(Exchange):
+class LegacyResponse(CallResponse):
     """One request of a session and its response; it lives until end().
 
     A client that leaves does not cancel its call (2025-06-18, basic/transports), but answers no question any more. One that
@@ -83,7 +83,7 @@ class LegacyExchange(Exchange):
         self,
         receive: Receive,
         send: Send,
-        asker: Asker,
+        asker: OpenCalls,
         *,
         session: bytes,
         request_id: RequestId,
@@ -206,4 +206,4 @@ class LegacyExchange(Exchange):
             await self.notify("notifications/cancelled", params)
 
 
-__all__ = ["LegacyExchange", "Question"]
+__all__ = ["LegacyResponse", "Question"]

@@ -34,7 +34,7 @@ _STREAM: Final = (
 )
 
 
-class Exchange:
+class CallResponse:
     """One request and its response; the SDK's DispatchContext of it. It lives until answer().
 
     Notifications may come from any task. What comes after the answer is dropped. `scope` is the call: a cancelled one is
@@ -242,4 +242,4 @@ def event(message: JSON) -> bytes:
     return b"event: message\r\ndata: " + encode(message) + b"\r\n\r\n"
 
 
-__all__ = ["PING_SECONDS", "Exchange", "Headers", "encode", "event"]
+__all__ = ["PING_SECONDS", "CallResponse", "Headers", "encode", "event"]

@@ -25,7 +25,7 @@ Work = Callable[[Caller], Awaitable[JSON]]
 
 
 @dataclass(eq=False)
-class ParkedCall:
+class WaitingCall:
     """One call that may outlive the request that started it."""
 
     owner: str
@@ -51,7 +51,7 @@ class ParkedCall:
         return self.answers.pop(key)
 
 
-class Parking:
+class InputRequiredCalls:
     """The parked calls of one process. `spawn` starts work that lives until the process ends or the call is settled.
 
     A call is cancelled when it waited for its answers for `ttl` seconds. They do not count as the call's own time.
@@ -60,7 +60,7 @@ class Parking:
     def __init__(self, spawn: Callable[..., None], *, ttl: float = ANSWER_SECONDS) -> None:
         self._spawn = spawn
         self._ttl = ttl
-        self._parked: dict[str, ParkedCall] = {}
+        self._parked: dict[str, WaitingCall] = {}
 
     def __len__(self) -> int:
         return len(self._parked)
@@ -78,12 +78,12 @@ class Parking:
         `what` is what the request asks for: only a request for the same, of the same owner, can continue it.
         Cancelling this request cancels the call, as long as it is not parked.
         """
-        call = ParkedCall(owner, what, STATE + secrets.token_urlsafe(24))
+        call = WaitingCall(owner, what, STATE + secrets.token_urlsafe(24))
         call.caller = Caller(ctx, params, ask=call.ask)
         self._spawn(self._work, call, work)
         return await self._next(call)
 
-    def find(self, state: str, owner: str, what: str) -> ParkedCall:
+    def find(self, state: str, owner: str, what: str) -> WaitingCall:
         """Return the parked call that a request continues.
 
         Raises:
@@ -97,7 +97,7 @@ class Parking:
             )
         return call
 
-    async def resume(self, ctx: RequestContext, params: dict[str, Any], call: ParkedCall) -> JSON:
+    async def resume(self, ctx: RequestContext, params: dict[str, Any], call: WaitingCall) -> JSON:
         """Take up a parked call with the answers of its caller.
 
         Raises:
@@ -116,7 +116,7 @@ class Parking:
             call.asked = anyio.Event()
         return await self._next(call)
 
-    async def _work(self, call: ParkedCall, work: Work) -> None:
+    async def _work(self, call: WaitingCall, work: Work) -> None:
         assert call.caller is not None
         call.error = NotAllowed("The call was cancelled while it waited for input.")
         try:
@@ -130,7 +130,7 @@ class Parking:
             self._parked.pop(call.token, None)
             call.done.set()
 
-    async def _next(self, call: ParkedCall) -> JSON:
+    async def _next(self, call: WaitingCall) -> JSON:
         """Wait for the result or the next question, whichever comes first."""
         try:
             async with anyio.create_task_group() as race:
@@ -152,12 +152,12 @@ class Parking:
             "requestState": call.token,
         }
 
-    def _park(self, call: ParkedCall) -> None:
+    def _park(self, call: WaitingCall) -> None:
         call.token = STATE + secrets.token_urlsafe(24)
         self._parked[call.token] = call
         self._spawn(self._expire, call, call.token)
 
-    async def _expire(self, call: ParkedCall, token: str) -> None:
+    async def _expire(self, call: WaitingCall, token: str) -> None:
         with anyio.move_on_after(self._ttl):
             await call.done.wait()
         if self._parked.get(token) is call:
@@ -180,4 +180,4 @@ async def _cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-__all__ = ["STATE", "Parking", "Work"]
+__all__ = ["STATE", "InputRequiredCalls", "Work"]

@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 
 from ..sdk.access import RequestContext, connection_of, is_modern
 from .resources import Resources
-from .state_subscriptions import Followers
+from .state_subscriptions import StateSubscriptions
 from .subscriptions import Renaming, Subscriptions, Topic
 from .uris import parse_state_uri
 
@@ -21,13 +21,13 @@ SUBSCRIPTIONS: Final = 1000
 """Resources whose changes one subscription can be told of."""
 
 
-class Listening:
+class SubscriptionHandlers:
     """The handlers of one server. `followers` tells of states, `subscriptions` of the resources of services."""
 
     def __init__(
         self,
         resources: Resources,
-        followers: Followers,
+        followers: StateSubscriptions,
         subscriptions: Subscriptions,
         listen: ListenHandler,
     ) -> None:
@@ -106,4 +106,4 @@ class Listening:
             self._subscriptions.join(connection_of(ctx), topic, self._resources.principal(ctx), "")
 
 
-__all__ = ["Listening"]
+__all__ = ["SubscriptionHandlers"]

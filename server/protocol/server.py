@@ -39,7 +39,7 @@ from ...sessions.errors import (
 )
 from ...sessions.records import LOCAL, Principal
 from ...sessions.services import JSON
-from ...sessions.transitions.create import Wish
+from ...sessions.transitions.create import SessionOptions
 from ...tools.catalog import Catalog, Entry, Naming
 from ...tools.definition import Context, OwnTool, missing_session
 from ...tools.own.sessions import summary
@@ -49,13 +49,13 @@ from ..sdk.access import RequestContext, connection_of, is_modern
 from ..sdk.caller import DELIVERY_SCOPE, LOG_LEVEL, Caller, may_ask
 from . import results
 from .completion import Completion
-from .input_required import STATE, Parking, Work
+from .input_required import STATE, InputRequiredCalls, Work
 from .introduction import introduced
-from .listening import Listening
+from .listening import SubscriptionHandlers
 from .request_checks import refuse_unsound
 from .resources import Resources, refuse_cursor, translated
 from .results import INSTANCE_META
-from .state_subscriptions import Followers
+from .state_subscriptions import StateSubscriptions
 from .subscriptions import Subscriptions
 
 logger = logging.getLogger("statehold.server")
@@ -75,7 +75,7 @@ TELL_SECONDS = 10.0
 """How long a legacy client may take to be told that a list changed."""
 
 
-class Face(Server[dict[str, Any]]):
+class StateholdServer(Server[dict[str, Any]]):
     """The MCP server of one gateway. It lives as long as the process; every transport serves the same one."""
 
     def __init__(self, gateway: Gateway, *, version: str, pinned: str | None = None) -> None:
@@ -91,16 +91,16 @@ class Face(Server[dict[str, Any]]):
         )
         self._gateway = gateway
         self._pinned = pinned
-        self.parking = Parking(gateway.registry.spawn)
+        self.parking = InputRequiredCalls(gateway.registry.spawn)
         self._legacy: set[Connection] = set()
         self._by_session: dict[str, Connection] = {}
         self._info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
         self._resources = Resources(gateway, self.principal, self.pin, self.attended)
         self._resources.register(self)
         Completion(self._resources).register(self)
-        self.followers = Followers(gateway, self._bus, self._tell)
+        self.followers = StateSubscriptions(gateway, self._bus, self._tell)
         self.subscriptions = Subscriptions(gateway, self._bus, self._tell)
-        self._listening = Listening(
+        self._listening = SubscriptionHandlers(
             self._resources, self.followers, self.subscriptions, self._listen
         )
         self._listening.register(self)
@@ -445,7 +445,7 @@ class Face(Server[dict[str, Any]]):
             found = None
         if found is None:
             session = await self._gateway.registry.create(
-                principal, Wish(namespace=self._gateway.config.namespace)
+                principal, SessionOptions(namespace=self._gateway.config.namespace)
             )
             found = connection.state.setdefault(AUTO_SESSION, session.id)
             if found == session.id:
@@ -496,4 +496,4 @@ async def _unspoken(call_next: CallNext, ctx: RequestContext) -> HandlerResult:
         raise MCPError(code=types.INTERNAL_ERROR, message="Internal error") from None
 
 
-__all__ = ["PIN_SCOPE", "Face"]
+__all__ = ["PIN_SCOPE", "StateholdServer"]

@@ -27,7 +27,7 @@ UPDATED = "notifications/resources/updated"
 Tell = Callable[[Connection, str, Mapping[str, Any]], Coroutine[Any, Any, None]]
 
 
-class Followers:
+class StateSubscriptions:
     """Who is told when the state of which session changes. It lives as long as the face.
 
     A 2026-07-28 client follows for as long as its stream is open, an older one for as long as its connection is. What this
@@ -156,4 +156,4 @@ class Followers:
             self._changed(session_id, version)
 
 
-__all__ = ["Followers"]
+__all__ = ["StateSubscriptions"]

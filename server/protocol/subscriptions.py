@@ -19,7 +19,7 @@ from ...sessions.calls.request import Request
 from ...sessions.errors import RequestRefused, SessionError, StoreUnavailable
 from ...sessions.records import Principal
 from ...sessions.services import JSON
-from ...tools.upstream.quiet import Quiet
+from ...tools.upstream.quiet import InternalContext
 from ..gateway.gateway import Gateway
 from .uris import session_uri
 
@@ -98,7 +98,9 @@ class Subscriptions:
         method, namespace = "resources/unsubscribe", self._gateway.config.namespace
         request = Request(principal, topic.session, topic.service, method, {}, namespace=namespace)
         try:
-            await self._gateway.router.forward(request, method, {"uri": topic.uri}, Quiet())
+            await self._gateway.router.forward(
+                request, method, {"uri": topic.uri}, InternalContext()
+            )
         except (SessionError, RequestRefused, StoreUnavailable) as error:
             logger.debug("a subscription of %s was not ended: %s", topic.service, error)
 

@@ -13,15 +13,15 @@ from pydantic_core import from_json, to_json
 
 from ..errors import InvalidArgument, SessionBusy, StateConflict, StateInvalid
 from ..lifecycle import Status
-from ..live.connector import Links
+from ..live.connector import Connector
 from ..live.directory import Directory
 from ..live.session import Binding, Session
 from ..records import Principal, StateRecord
 from ..state.merge import Branch, Conflicts, Policy, merged, same
 from ..state.patch import check, size_of
 from ..store.base import Store
-from ..transitions.changes import Changes
-from ..transitions.create import Creation, Seed, Wish, checked_name
+from ..transitions.changes import Transitions
+from ..transitions.create import Creation, ForkSource, SessionOptions, checked_name
 from .state import States
 
 logger = logging.getLogger("statehold.sessions")
@@ -70,8 +70,8 @@ class Forking:
         store: Store,
         directory: Directory,
         creation: Creation,
-        changes: Changes,
-        links: Links,
+        changes: Transitions,
+        links: Connector,
         states: States,
         *,
         abandon: Callable[[Session], Awaitable[None]],
@@ -116,7 +116,7 @@ class Forking:
         try:
             state = parent.stored
             services, saved = await self.saved(parent)
-            seed = Seed(parent.id, {**saved, BASE: to_json(state.value)})
+            seed = ForkSource(parent.id, {**saved, BASE: to_json(state.value)})
             children = await self._made(principal, parent, state, seed, names or [None] * count)
         finally:
             if parent.status is Status.PAUSED:
@@ -128,7 +128,7 @@ class Forking:
         principal: Principal,
         parent: Session,
         state: StateRecord,
-        seed: Seed,
+        seed: ForkSource,
         names: Sequence[str | None],
     ) -> list[Session]:
         children: list[Session] = []
@@ -239,9 +239,9 @@ def _check_names(names: Sequence[str]) -> None:
         given.add(checked)
 
 
-def _like(parent: Session, state: StateRecord, name: str | None) -> Wish:
+def _like(parent: Session, state: StateRecord, name: str | None) -> SessionOptions:
     record = parent.record
-    return Wish(
+    return SessionOptions(
         name=name,
         services=list(parent.bindings),
         state=state.value,

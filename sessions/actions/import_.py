@@ -37,7 +37,7 @@ from ..records import (
 from ..services import SnapshotChecker
 from ..state.patch import size_of
 from ..store.base import Store
-from ..transitions.create import Wish, checked_name, new_record, state_of, timeouts_of
+from ..transitions.create import SessionOptions, checked_name, new_record, state_of, timeouts_of
 from .branches import BASE
 from .document import Bound, Document, Entry, Receipt, Saved
 
@@ -55,7 +55,7 @@ async def admit_all(owner: str, growth: int, claim: Claim | None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ImportTarget:
     """Where a session is imported to: a store with a node of it, and the rules there."""
 
     store: Store
@@ -81,7 +81,7 @@ class Imported:
 
 
 async def imported(
-    place: Place,
+    place: ImportTarget,
     document: Document,
     owner: str,
     *,
@@ -123,10 +123,10 @@ async def imported(
 
 
 def _record(
-    place: Place, document: Document, owner: str, left_out: list[str], *, strict: bool
+    place: ImportTarget, document: Document, owner: str, left_out: list[str], *, strict: bool
 ) -> SessionRecord:
     about = document.session
-    wish = Wish(
+    wish = SessionOptions(
         name=about.name,
         namespace=about.namespace,
         metadata=about.metadata,
@@ -148,18 +148,20 @@ def _record(
     return record
 
 
-def _timeouts(policy: Policy, wish: Wish, left_out: list[str], *, strict: bool) -> Timeouts:
+def _timeouts(
+    policy: Policy, wish: SessionOptions, left_out: list[str], *, strict: bool
+) -> Timeouts:
     try:
         return timeouts_of(policy, wish)
     except InvalidArgument as error:
         if strict:
             raise
         left_out.append(f"its times: {error.message}")
-        return timeouts_of(policy, Wish())
+        return timeouts_of(policy, SessionOptions())
 
 
 def _bindings(
-    place: Place, document: Document, left_out: list[str], *, strict: bool
+    place: ImportTarget, document: Document, left_out: list[str], *, strict: bool
 ) -> list[Bound]:
     found: list[Bound] = []
     for number, bound in enumerate(document.bindings):
@@ -176,7 +178,9 @@ def _bindings(
     return found
 
 
-def _with_checked_snapshot(place: Place, number: int, bound: Bound, left_out: list[str]) -> Bound:
+def _with_checked_snapshot(
+    place: ImportTarget, number: int, bound: Bound, left_out: list[str]
+) -> Bound:
     """Return a binding whose snapshot holds nothing that its service would not have saved."""
     service = place.services[bound.service]
     if bound.snapshot is None or not isinstance(service, SnapshotChecker):
@@ -243,7 +247,7 @@ def _entry(redactor: Redactor, entry: Entry, session_id: str) -> JournalRecord:
 
 
 async def _insert(
-    place: Place,
+    place: ImportTarget,
     document: Document,
     record: SessionRecord,
     state: StateRecord,
@@ -279,7 +283,7 @@ async def _insert(
             raise
 
 
-def _binding(place: Place, session_id: str, bound: Bound) -> BindingRecord:
+def _binding(place: ImportTarget, session_id: str, bound: Bound) -> BindingRecord:
     return BindingRecord(
         session_id=session_id,
         service=bound.service,
@@ -293,7 +297,7 @@ def _binding(place: Place, session_id: str, bound: Bound) -> BindingRecord:
 
 
 async def _finish(
-    place: Place, session: Session, document: Document, bindings: list[Bound]
+    place: ImportTarget, session: Session, document: Document, bindings: list[Bound]
 ) -> None:
     cause = f"imported from {document.session.id}"
     session.apply(Event.OPENED, cause=cause)
@@ -313,7 +317,7 @@ async def _finish(
 
 
 def _snapshots(
-    place: Place, session: Session, document: Document, bindings: list[Bound]
+    place: ImportTarget, session: Session, document: Document, bindings: list[Bound]
 ) -> list[SnapshotRecord]:
     now = place.clock.now()
     found = {
@@ -343,7 +347,7 @@ def _receipt(receipt: Receipt, session_id: str) -> ReceiptRecord:
     return ReceiptRecord.model_construct(session_id=session_id, epoch=1, **values)
 
 
-async def _give_up(place: Place, session: Session) -> None:
+async def _give_up(place: ImportTarget, session: Session) -> None:
     """Leave nothing of a session that could not be written to its end; if that fails, the next start closes it."""
     try:
         now = place.clock.now()
@@ -355,4 +359,4 @@ async def _give_up(place: Place, session: Session) -> None:
         return
 
 
-__all__ = ["IMPORTED_FROM", "Imported", "Place", "imported"]
+__all__ = ["IMPORTED_FROM", "Imported", "ImportTarget", "imported"]

@@ -7,14 +7,14 @@ from typing import Final
 from ..calls.claims import Claim
 from ..clock import Clock
 from ..journal.redaction import Redactor
-from ..live.deadlines import Reaper
+from ..live.deadlines import Deadlines
 from ..live.directory import STORED, Directory
 from ..records import Principal, SessionRecord
 from ..store.base import Store
 from .branches import Forking
 from .document import Document
 from .export import exported
-from .import_ import Imported, Place, imported
+from .import_ import Imported, ImportTarget, imported
 
 DOCUMENT_LIMIT: Final = 3 << 20
 """Bytes of a document that goes through a tool: one that came out fits into a request. A file may have more."""
@@ -28,10 +28,10 @@ class Porting:
         store: Store,
         directory: Directory,
         forking: Forking,
-        reaper: Reaper,
+        reaper: Deadlines,
         clock: Clock,
         redactor: Redactor,
-        place: Place,
+        place: ImportTarget,
     ) -> None:
         self._store = store
         self._directory = directory

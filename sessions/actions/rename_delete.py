@@ -26,7 +26,7 @@ SAME: Final = _Same.SAME
 Close = Callable[..., Awaitable[tuple[dict[str, Any], bool]]]
 
 
-class Life:
+class RenameDelete:
     """Renames and deletes the sessions of one registry; it lives as long as the registry."""
 
     def __init__(
@@ -102,4 +102,4 @@ def _merged(metadata: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, 
     return checked_metadata(found)
 
 
-__all__ = ["SAME", "Life"]
+__all__ = ["SAME", "RenameDelete"]

@@ -13,7 +13,7 @@ from ..errors import SessionBusy, StateConflict
 from ..lifecycle import LIVE, OPEN, Event, Status
 from ..live.directory import Directory
 from ..live.quota import Quota
-from ..live.session import Session, Trial
+from ..live.session import Session, UnconfirmedUpdates
 from ..policy import Policy
 from ..records import Principal, StateRecord
 from ..state.patch import MISSING, Mode, at, copied, size_of, tokens_of, updated
@@ -162,7 +162,7 @@ async def change_state(
 
 async def _propose(
     session: Session, change: Change, quota: Quota | None, *, live: bool, threaded: bool
-) -> tuple[StateRecord, Trial] | None:
+) -> tuple[StateRecord, UnconfirmedUpdates] | None:
     async with session.revising:
         while True:
             if not _takes(session, live):

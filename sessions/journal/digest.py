@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import orjson
 
 from ..services import JSON
-from ..store.base import Tally
+from ..store.base import JournalCounts
 from ..views import timestamp
 from .redaction import Redactor
 
@@ -60,7 +60,7 @@ class Material:
     pages: Sequence[JSON] = field(default_factory=list[JSON])
 
 
-def digest(material: Material, tally: Tally, redactor: Redactor) -> JSON:
+def digest(material: Material, tally: JournalCounts, redactor: Redactor) -> JSON:
     """Return the digest as JSON; `text` says it in a few lines."""
     pages = [_page(page, redactor) for page in material.pages[:PAGES]]
     keys = sorted(redactor.text(key)[:QUOTE] for key in material.state_keys)

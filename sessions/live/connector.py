@@ -16,12 +16,12 @@ from ..lifecycle import Event, Status
 from ..one_line import one_line
 from ..policy import Policy
 from ..records import BindingRecord, BindingStatus
-from ..services import Restored, Telling
+from ..services import Restored, SelfChanging
 from ..store.base import Store
 from .budget import Budget
 from .connection import LiveConnection
 from .session import Binding, Session
-from .snapshots import UNSTORED, Saving, save_quietly
+from .snapshots import UNSTORED, Snapshots, save_quietly
 
 logger = logging.getLogger("statehold.sessions")
 
@@ -32,7 +32,7 @@ UNTOLD: Final = 1000
 UNSAVED: Final = "what was done after it was last saved"
 
 
-class Links:
+class Connector:
     """The connections of all sessions of this node. It lives as long as the registry, which owns the task group.
 
     A connection is opened at most once at a time per session and service, whoever asks. `start` starts a task of the
@@ -52,7 +52,7 @@ class Links:
     ) -> None:
         self._start_task = start
         self._spawn = spawn
-        self.saving = Saving(spawn=spawn, store=store, clock=clock)
+        self.saving = Snapshots(spawn=spawn, store=store, clock=clock)
         self._clock = clock
         self._policy = policy
         self._budget = budget
@@ -138,7 +138,7 @@ class Links:
             binding.untold = ", ".join(filter(None, (earlier, lost)))[:UNTOLD]
         elif live.restores:
             binding.notice = copied(before.service, live.connection.opened)
-        if isinstance(live.connection, Telling):
+        if isinstance(live.connection, SelfChanging):
             live.connection.on_unsaved = partial(self.saving.stirred, session, binding, live)
         binding.changed(
             status=BindingStatus.OPEN,
@@ -339,4 +339,4 @@ def _came_back(opened: Restored) -> str:
     return f"{restored} Lost: {opened.lost or 'nothing that is known'}."
 
 
-__all__ = ["Links", "copied", "replaced"]
+__all__ = ["Connector", "copied", "replaced"]

@@ -11,7 +11,7 @@ import anyio
 from ..clock import Clock
 
 
-class Reaper:
+class Deadlines:
     """Calls `on_due(key)` when a deadline has come; it answers with the key's next deadline, or None.
 
     One entry per key is kept, the earliest. A deadline that moved later in the meantime costs nothing until the old one
@@ -71,4 +71,4 @@ class Reaper:
         scope.cancel()
 
 
-__all__ = ["Reaper"]
+__all__ = ["Deadlines"]

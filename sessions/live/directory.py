@@ -26,7 +26,7 @@ from ..services import Service
 from ..store.base import RESTARTED, Store
 from ..views import describe, describe_binding
 from .budget import Budget
-from .deadlines import Reaper
+from .deadlines import Deadlines
 from .session import REDACTOR, Binding, Session
 
 ID_PREFIX = "sh_"
@@ -49,7 +49,7 @@ class Directory:
         services: Mapping[str, Service],
         clock: Clock,
         budget: Budget,
-        reaper: Reaper,
+        reaper: Deadlines,
         on_fenced: Callable[[Session], None],
         namespace: str = "",
     ) -> None:

@@ -118,7 +118,7 @@ class Binding:
         return self.record
 
 
-class Trial:
+class UnconfirmedUpdates:
     """The updates of a state since the last failed write; all of them fail with the next one."""
 
     error: SessionBusy | StoreUnavailable | None = None
@@ -206,7 +206,7 @@ class Session:
         self._writing_state = anyio.Lock()
         self._wrote_state = anyio.Event()
         """Set, and replaced, when a write of the state is over."""
-        self._trial = Trial()
+        self._trial = UnconfirmedUpdates()
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.status} in_flight={self.in_flight} epoch={self.record.epoch}>"
@@ -373,12 +373,12 @@ class Session:
         for name, value in columns.items():
             setattr(self.record, name, value)
 
-    def propose(self, state: StateRecord) -> Trial:
+    def propose(self, state: StateRecord) -> UnconfirmedUpdates:
         """Take a newer state, which is not durable before settle() has returned; what comes next builds on it."""
         self.state = state
         return self._trial
 
-    async def settle(self, state: StateRecord, trial: Trial) -> StateRecord:
+    async def settle(self, state: StateRecord, trial: UnconfirmedUpdates) -> StateRecord:
         """Make a proposed state durable; whatever came after it meanwhile goes with it, in one write.
 
         When a write fails, every update that builds on it fails too, and the last durable state holds again.
@@ -392,7 +392,7 @@ class Session:
             except (SessionBusy, StoreUnavailable) as error:
                 if trial.error is None:
                     self.state = self.stored
-                    trial.error, self._trial = error, Trial()
+                    trial.error, self._trial = error, UnconfirmedUpdates()
                 raise
             finally:
                 self._wrote_state.set()

@@ -58,7 +58,7 @@ SENT = frozenset(
 """What the journal says of calls that may have reached the far side."""
 
 
-class Saving:
+class Snapshots:
     """What services save of the connections of this node. It lives as long as the registry; `spawn` is the registry's.
 
     All methods may be called concurrently. Of one connection only one snapshot is taken at a time, and none beside its calls
@@ -339,4 +339,4 @@ def _parts(data: bytes) -> tuple[Snapshot, str]:
     return Snapshot(found["data"], blobs), found.get("untold", "")
 
 
-__all__ = ["UNSTORED", "Saving", "packed", "save_quietly", "unpacked"]
+__all__ = ["UNSTORED", "Snapshots", "packed", "save_quietly", "unpacked"]

@@ -59,7 +59,7 @@ class _TooLong(Exception):
 _deadline: ContextVar[float] = ContextVar("deadline")
 
 
-class Shape:
+class StateSchema:
     """One schema, ready to check values against. It keeps nothing between checks; any number may run at once."""
 
     def __init__(self, schema: JSON) -> None:
@@ -110,16 +110,16 @@ class Shape:
 
 
 @lru_cache(maxsize=256)
-def _kept(text: bytes) -> Shape:
-    return Shape(orjson.loads(text))
+def _kept(text: bytes) -> StateSchema:
+    return StateSchema(orjson.loads(text))
 
 
-def shape_of(schema: JSON) -> Shape:
+def shape_of(schema: JSON) -> StateSchema:
     """Return the shape of a schema that a session has, and that was looked at when it was given."""
     return _kept(orjson.dumps(schema))
 
 
-async def new_shape(schema: JSON, *, owner: str = "") -> Shape:
+async def new_shape(schema: JSON, *, owner: str = "") -> StateSchema:
     """Return the shape of a schema that was just given; one that may take a while is looked at off the event loop.
 
     `owner` is the key of the principal who gave it.
@@ -336,4 +336,4 @@ def _bounded() -> Any:
 _Bounded: Final = _bounded()
 
 
-__all__ = ["Shape", "new_shape", "shape_of"]
+__all__ = ["StateSchema", "new_shape", "shape_of"]

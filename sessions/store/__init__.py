@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import JournalLimits, Loaded, Store, Tally, Write
+from .base import JournalCounts, JournalLimits, Loaded, Store, Write
 from .sql import SQLStore, open_store
 
-__all__ = ["JournalLimits", "Loaded", "SQLStore", "Store", "Tally", "Write", "open_store"]
+__all__ = ["JournalLimits", "Loaded", "SQLStore", "Store", "JournalCounts", "Write", "open_store"]

@@ -67,7 +67,7 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class JournalCounts:
     """What there is in a journal, counted; entries that were compacted count as well."""
 
     calls: dict[str, dict[str, int]]
@@ -252,7 +252,7 @@ class Store(Protocol):
         """Return the newest entries that a filter lets through, oldest first."""
         ...
 
-    async def tally(self, session_id: str) -> Tally:
+    async def tally(self, session_id: str) -> JournalCounts:
         """Return how often each tool was called in a session with what outcome, and what the compacted entries say."""
         ...
 
@@ -300,4 +300,4 @@ class Store(Protocol):
         ...
 
 
-__all__ = ["RESTARTED", "JournalLimits", "Loaded", "Store", "Tally", "Write"]
+__all__ = ["RESTARTED", "JournalLimits", "Loaded", "Store", "JournalCounts", "Write"]

@@ -42,7 +42,7 @@ Work: TypeAlias = Change | Appended | CallEntry | Creation | Operation
 
 
 @dataclass(slots=True, eq=False)
-class Unit:
+class BatchItem:
     """One thing to do, and what became of it. Nobody waits for a unit without a future."""
 
     work: Work
@@ -51,7 +51,7 @@ class Unit:
     error: Exception | None = None
 
 
-def apply(connection: Connection, units: Sequence[Unit], compactor: Compactor) -> None:
+def apply(connection: Connection, units: Sequence[BatchItem], compactor: Compactor) -> None:
     """Run units and note the outcome of each.
 
     Raises whatever a unit raised; then nothing of the transaction may be kept.
@@ -70,7 +70,7 @@ def apply(connection: Connection, units: Sequence[Unit], compactor: Compactor) -
                 _operate(connection, unit)
 
 
-def isolate(connection: Connection, units: Sequence[Unit], compactor: Compactor) -> None:
+def isolate(connection: Connection, units: Sequence[BatchItem], compactor: Compactor) -> None:
     """Run units so that one that cannot be applied fails alone: halve until it is found."""
     try:
         with connection.begin_nested():
@@ -86,7 +86,7 @@ def isolate(connection: Connection, units: Sequence[Unit], compactor: Compactor)
         isolate(connection, units[middle:], compactor)
 
 
-def refusal(unit: Unit, error: Exception) -> Exception:
+def refusal(unit: BatchItem, error: Exception) -> Exception:
     """What the waiter of a unit is told when its values were refused. Any other error is its own."""
     if not isinstance(error, DBAPIError | UnicodeError | OverflowError):
         return error
@@ -111,7 +111,7 @@ def _name(work: Work) -> str | None:
     return work.session.get("name") if isinstance(work, Change | Creation) else None
 
 
-def _kind(unit: Unit) -> type:
+def _kind(unit: BatchItem) -> type:
     return Change if isinstance(unit.work, Appended) else type(unit.work)
 
 
@@ -127,13 +127,13 @@ def _fail(error: Exception, _: Connection) -> NoReturn:
     raise error
 
 
-def _operate(connection: Connection, unit: Unit) -> None:
+def _operate(connection: Connection, unit: BatchItem) -> None:
     assert callable(unit.work)
     unit.error = None
     unit.value = unit.work(connection)
 
 
-def _create(connection: Connection, units: Sequence[Unit]) -> None:
+def _create(connection: Connection, units: Sequence[BatchItem]) -> None:
     works = [unit.work for unit in units if isinstance(unit.work, Creation)]
     for unit, error in zip(units, creation.create(connection, works), strict=True):
         unit.error = error
@@ -160,7 +160,7 @@ def _fences(connection: Connection, ids: set[str]) -> Sequence[Any]:
     return fetch(connection, _FENCES, {"ids": packed(ids)})
 
 
-def _change(connection: Connection, units: Sequence[Unit], compactor: Compactor) -> None:
+def _change(connection: Connection, units: Sequence[BatchItem], compactor: Compactor) -> None:
     """Apply the changes that hold their fence.
 
     A change that releases the session fences those behind it, as if each had been a transaction of its own.

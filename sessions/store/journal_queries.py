@@ -10,7 +10,7 @@ from ..exact import loads
 from ..journal.entries import INPUT_REQUIRED, STARTED
 from ..records import HistoryFilter, JournalKind, JournalRecord, ReceiptRecord, SummaryRecord
 from . import rows, schema
-from .base import Tally
+from .base import JournalCounts
 from .compaction import OTHERS
 from .rows import mapping
 
@@ -117,7 +117,7 @@ _COMPACTED = select(_j.request).where(
 _ENDS = select(_j.seq, _j.started_at).where(_j.session_id == _this).limit(1)
 
 
-def tally(connection: Connection, session_id: str) -> Tally:
+def tally(connection: Connection, session_id: str) -> JournalCounts:
     """Count what is in a journal, with what was compacted. Started calls are counted as such."""
     this = {"session_id": session_id}
     calls: dict[str, dict[str, int]] = {}
@@ -147,7 +147,7 @@ def tally(connection: Connection, session_id: str) -> Tally:
             messages[role] = messages.get(role, 0) + count
     first = connection.execute(_ENDS.order_by(_j.seq), this).first()
     last = connection.execute(_ENDS.order_by(_j.seq.desc()), this).first()
-    return Tally(
+    return JournalCounts(
         calls=calls,
         messages=messages,
         transitions=transitions,

@@ -27,7 +27,7 @@ from ..records import (
     SummaryRecord,
 )
 from . import journal_queries, ownership, queries, receipts, rows, session_queries
-from .base import JournalLimits, Loaded, Tally, Write
+from .base import JournalCounts, JournalLimits, Loaded, Write
 from .batch import Operation, not_storable
 from .creation import Creation
 from .database import Connections, Place
@@ -314,7 +314,7 @@ class SQLStore:
     async def history(self, session_id: str, wanted: HistoryFilter) -> list[JournalRecord]:
         return await self._read(partial(journal_queries.page, session_id=session_id, wanted=wanted))
 
-    async def tally(self, session_id: str) -> Tally:
+    async def tally(self, session_id: str) -> JournalCounts:
         return await self._read(partial(journal_queries.tally, session_id=session_id))
 
     async def receipt(self, session_id: str, operation_id: str) -> ReceiptRecord | None:

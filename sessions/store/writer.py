@@ -19,7 +19,7 @@ from anyio.abc import TaskStatus
 from ..errors import Fenced, StoreUnavailable
 from ..journal.entries import CallEntry
 from .base import JournalLimits
-from .batch import Operation, Unit, apply, isolate
+from .batch import BatchItem, Operation, apply, isolate
 from .compaction import Compactor
 from .creation import Creation
 from .database import Connections
@@ -60,7 +60,7 @@ class Writer:
         self._connections = connections
         self._compactor = Compactor(limits)
         self._backlog = backlog
-        self._waiting: deque[Unit] = deque()
+        self._waiting: deque[BatchItem] = deque()
         self._appended = 0
         """How many of those that wait have nobody waiting for them."""
         self._later = 0
@@ -95,7 +95,7 @@ class Writer:
         if self._closing:
             raise _closed()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Unit(work, future))
+        self._waiting.append(BatchItem(work, future))
         self._wake.set()
         return await future
 
@@ -108,7 +108,7 @@ class Writer:
             self._later += 1
             if self._later > LATER:
                 work = appended(work)
-        self._waiting.append(Unit(work))
+        self._waiting.append(BatchItem(work))
         self._appended += 1
         self._limit()
         if self._timer is None and not self._resting:
@@ -153,8 +153,8 @@ class Writer:
             await self._wake.wait()
         return True
 
-    def _take(self) -> list[Unit]:
-        taken: list[Unit] = []
+    def _take(self) -> list[BatchItem]:
+        taken: list[BatchItem] = []
         self._later = 0
         self._stop_timer()
         while self._waiting and len(taken) < BATCH:
@@ -173,7 +173,7 @@ class Writer:
             self._timer.cancel()
             self._timer = None
 
-    async def _write(self, units: Sequence[Unit]) -> None:
+    async def _write(self, units: Sequence[BatchItem]) -> None:
         if not units and not self._sync_due:
             return
         try:
@@ -189,7 +189,7 @@ class Writer:
         else:
             self._settle(units)
 
-    async def _transact(self, units: Sequence[Unit]) -> None:
+    async def _transact(self, units: Sequence[BatchItem]) -> None:
         durable = self._sync_due or any(unit.future is not None for unit in units)
         try:
             await self._run(apply, units, durable)
@@ -199,7 +199,7 @@ class Writer:
             await self._run(isolate, units, durable)
         self._sync_later()
 
-    async def _run(self, how: Run, units: Sequence[Unit], durable: bool) -> None:
+    async def _run(self, how: Run, units: Sequence[BatchItem], durable: bool) -> None:
         work = partial(how, units=units, compactor=self._compactor)
         await self._connections.write(work, durable=durable)
         self.trouble = None
@@ -218,7 +218,7 @@ class Writer:
         self._sync_due = True
         self._wake.set()
 
-    def _settle(self, units: Sequence[Unit]) -> None:
+    def _settle(self, units: Sequence[BatchItem]) -> None:
         for unit in units:
             if unit.future is None:
                 if unit.error is not None:
@@ -235,7 +235,7 @@ class Writer:
             self.dropped += 1
             logger.warning("a journal entry could not be stored: %s", error)
 
-    async def _hold(self, units: Sequence[Unit], error: StoreUnavailable) -> None:
+    async def _hold(self, units: Sequence[BatchItem], error: StoreUnavailable) -> None:
         """Tell those who wait, keep what nobody waits for, and let the database rest."""
         self.trouble = str(error)
         self._sync_due = False
@@ -265,7 +265,7 @@ class Writer:
         self._resting = False
         self._wake.set()
 
-    def _give_up(self, units: Sequence[Unit], error: StoreUnavailable) -> None:
+    def _give_up(self, units: Sequence[BatchItem], error: StoreUnavailable) -> None:
         for unit in units:
             if unit.future is None:
                 self.dropped += 1

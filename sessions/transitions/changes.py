@@ -12,7 +12,7 @@ from ..clock import Clock
 from ..errors import CallWithdrawn, SessionBusy, SessionError, StoreUnavailable
 from ..lifecycle import LIVE, TABLE, Event, Status
 from ..live.budget import Budget
-from ..live.connector import Links
+from ..live.connector import Connector
 from ..live.session import Binding, Session
 from ..policy import Policy
 from ..records import BindingRecord, BindingStatus, SnapshotRecord
@@ -26,7 +26,7 @@ DRAIN_BOUND = 25.0
 """Seconds the end of the process waits for one session to be saved and paused."""
 
 
-class Changes:
+class Transitions:
     """Pauses, resumes and closes the sessions of one registry; it lives as long as the registry.
 
     Only one change of a session runs at a time. A change that has begun is finished even when whoever asked for it is
@@ -37,7 +37,7 @@ class Changes:
         self,
         *,
         spawn: Callable[..., None],
-        links: Links,
+        links: Connector,
         budget: Budget,
         clock: Clock,
         policy: Policy,
@@ -412,4 +412,4 @@ def busy(session: Session) -> SessionBusy:
     return SessionBusy(f"The session {what}.", session_id=session.id)
 
 
-__all__ = ["Changes", "busy", "cancel_calls", "end_questions"]
+__all__ = ["Transitions", "busy", "cancel_calls", "end_questions"]

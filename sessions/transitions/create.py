@@ -24,7 +24,7 @@ from ..errors import (
 )
 from ..lifecycle import Event, Status
 from ..live.budget import Budget
-from ..live.connector import Links
+from ..live.connector import Connector
 from ..live.directory import ID_PREFIX, Directory
 from ..live.quota import Quota
 from ..live.session import Binding, Session
@@ -60,7 +60,7 @@ def new_id() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SessionOptions:
     """What a caller asks a new session to be. Times are seconds; None takes the configured default."""
 
     name: str | None = None
@@ -80,7 +80,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Seed:
+class ForkSource:
     """What a session has from another one that it is forked from: by service, what was saved of a connection."""
 
     parent: str
@@ -99,7 +99,7 @@ class Creation:
         clock: Clock,
         policy: Policy,
         budget: Budget,
-        links: Links,
+        links: Connector,
         directory: Directory,
         mint: Callable[[], str],
         abandon: Callable[[Session], Awaitable[None]],
@@ -117,7 +117,9 @@ class Creation:
         self._mint = mint
         self._abandon = abandon
 
-    async def create(self, principal: Principal, wish: Wish, seed: Seed | None = None) -> Session:
+    async def create(
+        self, principal: Principal, wish: SessionOptions, seed: ForkSource | None = None
+    ) -> Session:
         """Make a session and open its eager services; see Registry.create."""
         chosen = self._chosen(wish.services)
         record = new_record(
@@ -215,7 +217,7 @@ class Creation:
             error.session_id = taken.id if taken else None
             raise
 
-    def _planted(self, session: Session, seed: Seed) -> list[SnapshotRecord]:
+    def _planted(self, session: Session, seed: ForkSource) -> list[SnapshotRecord]:
         now = self._clock.now()
         return [
             SnapshotRecord(
@@ -272,7 +274,7 @@ class Creation:
 
 
 def new_record(
-    wish: Wish, times: Timeouts, *, session_id: str, owner: str, node: str, now: float
+    wish: SessionOptions, times: Timeouts, *, session_id: str, owner: str, node: str, now: float
 ) -> SessionRecord:
     """Return the record of a session that begins now.
 
@@ -296,7 +298,7 @@ def new_record(
     )
 
 
-def timeouts_of(policy: Policy, wish: Wish) -> Timeouts:
+def timeouts_of(policy: Policy, wish: SessionOptions) -> Timeouts:
     """Return the times that a session gets.
 
     Raises:
@@ -385,8 +387,8 @@ def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 __all__ = [
     "Creation",
-    "Seed",
-    "Wish",
+    "ForkSource",
+    "SessionOptions",
     "checked_labels",
     "checked_metadata",
     "checked_name",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..lifecycle import Event
 from ..live.budget import Budget
 from ..live.directory import Directory
-from .changes import Changes
+from .changes import Transitions
 
 
 class Eviction:
@@ -17,7 +17,7 @@ class Eviction:
     """
 
     def __init__(
-        self, directory: Directory, changes: Changes, budget: Budget, spawn: Callable[..., None]
+        self, directory: Directory, changes: Transitions, budget: Budget, spawn: Callable[..., None]
     ) -> None:
         self._directory = directory
         self._changes = changes

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from ..clock import Clock
 from ..errors import SessionError, StoreUnavailable
 from ..lifecycle import Event, Status
-from ..live.deadlines import Reaper
+from ..live.deadlines import Deadlines
 from ..live.directory import STORED, Directory
 from ..live.session import Session
 from ..node import Node
 from ..policy import Policy
 from ..records import SessionRecord
 from ..store.base import Store
-from .changes import Changes
+from .changes import Transitions
 
 logger = logging.getLogger("statehold.sessions")
 
@@ -35,8 +35,8 @@ class Expiry:
         clock: Clock,
         policy: Policy,
         directory: Directory,
-        reaper: Reaper,
-        changes: Changes,
+        reaper: Deadlines,
+        changes: Transitions,
         purged: Callable[[str], None],
     ) -> None:
         self._spawn = spawn

@@ -11,8 +11,8 @@ import pytest
 
 from statehold.client import Question, connect, sync
 from statehold.client.errors import ServerUnreachable
-from statehold.client.transport.owner import Owner
-from statehold.client.transport.stdio import PipedChannel
+from statehold.client.transport.owner import ContextOwner
+from statehold.client.transport.stdio import StdioTransport
 
 
 class Desk:
@@ -69,8 +69,8 @@ def test_what_returns_something_to_await_is_async_enough() -> None:
 
 def test_without_asyncio_it_says_what_it_needs() -> None:
     """As another library of events would run what is behind connect(): with no event loop of asyncio around."""
-    piped = PipedChannel(["statehold"], env=None, cwd=None)
-    for opening in (Owner(nullcontext()).start, piped.open):
+    piped = StdioTransport(["statehold"], env=None, cwd=None)
+    for opening in (ContextOwner(nullcontext()).start, piped.open):
         with pytest.raises(RuntimeError, match="needs asyncio"):
             opening().send(None)
 

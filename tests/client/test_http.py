@@ -26,7 +26,7 @@ from statehold.client.errors import (
 )
 from statehold.client.protocol import acknowledgements
 from statehold.client.protocol.elicitation import Answered
-from statehold.client.transport.http import HttpChannel
+from statehold.client.transport.http import HttpTransport
 
 Connect: TypeAlias = Callable[..., Hub]
 TOKEN = "T0ken-of-the-tests-0123456789abcdef"
@@ -152,7 +152,7 @@ async def test_of_many_processes_behind_one_address_none_is_asked_twice(
         here, there = f"http://127.0.0.1:{port}/mcp", f"{other.url}/mcp"
         async with connect(here) as hub, connect(there) as second:
             channel = hub.calls.line.channel
-            assert isinstance(channel, HttpChannel)
+            assert isinstance(channel, HttpTransport)
             turns = cycle((there, here))
             asked = channel.request
 
@@ -204,7 +204,7 @@ async def test_a_stream_is_read_as_bytes_come() -> None:
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        channel = HttpChannel(f"http://127.0.0.1:{port}/mcp", {})
+        channel = HttpTransport(f"http://127.0.0.1:{port}/mcp", {})
         with anyio.fail_after(10):
             found = await channel.request("x", {"_meta": {}}, progress=progress)
         await channel.aclose()

@@ -16,7 +16,7 @@ from rig import Rig, rig
 
 from statehold.sessions.errors import SessionError
 from statehold.sessions.records import LOCAL
-from statehold.sessions.transitions.create import Wish
+from statehold.sessions.transitions.create import SessionOptions
 
 CYCLES, AT_ONCE = 300, 12
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.fault
 
 async def cycle(rig: Rig, way: str) -> None:
     """Open a session, use it, and end it in one of the ways it can end."""
-    session = (await rig.registry.create(LOCAL, Wish())).id
+    session = (await rig.registry.create(LOCAL, SessionOptions())).id
     if way == "opener_cancelled":
         with anyio.move_on_after(0.01):
             await rig.call(session, "inc")

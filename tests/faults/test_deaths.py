@@ -15,13 +15,13 @@ from rig import Rig, rig
 
 from statehold.sessions.errors import OutcomeUnknown, SessionClosed
 from statehold.sessions.records import LOCAL
-from statehold.sessions.transitions.create import Wish
+from statehold.sessions.transitions.create import SessionOptions
 
 pytestmark = pytest.mark.fault
 
 
 async def opened(node: Rig) -> str:
-    return (await node.registry.create(LOCAL, Wish())).id
+    return (await node.registry.create(LOCAL, SessionOptions())).id
 
 
 async def test_a_killed_upstream_is_told_to_its_caller_alone_and_recovered(

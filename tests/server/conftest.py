@@ -16,7 +16,7 @@ from nursery import Nursery
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import opened
 
 T = TypeVar("T")
@@ -52,8 +52,8 @@ async def gateway(
 
 
 @pytest.fixture(scope="module")
-async def face(gateway: Gateway) -> Face:
-    return Face(gateway, version="0.0.0")
+async def face(gateway: Gateway) -> StateholdServer:
+    return StateholdServer(gateway, version="0.0.0")
 
 
 def _said(request: pytest.FixtureRequest, name: str, otherwise: T) -> T:

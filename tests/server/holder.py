@@ -22,7 +22,7 @@ from statehold.sessions.node import Node
 from statehold.sessions.records import Principal
 from statehold.sessions.registry import Registry
 from statehold.sessions.store import SQLStore
-from statehold.sessions.transitions.create import Wish
+from statehold.sessions.transitions.create import SessionOptions
 
 
 class Holder:
@@ -55,7 +55,7 @@ async def main(data: Path, names: list[str], silent: bool) -> None:
         for name in names:
             owner, _, name = name.rpartition("/")
             principal = Principal(subject=owner or "local")
-            sessions.append(await registry.create(principal, Wish(name=name)))
+            sessions.append(await registry.create(principal, SessionOptions(name=name)))
             if name == "busy":
                 registry.admission.begin(sessions[-1])
         if not silent:

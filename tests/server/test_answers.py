@@ -14,7 +14,7 @@ from mcp import Client, MCPError
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.response import encode
 from statehold.server.protocol.results import forwarded
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.server import StateholdServer
 from statehold.sessions.calls.request import Answer
 
 
@@ -93,7 +93,7 @@ async def test_text_of_our_tools_is_compact_and_without_nulls_but_for_stored_one
 async def test_a_pinned_session_offers_no_tool_that_means_nothing_there(
     gateway: Gateway, tool: str
 ) -> None:
-    async with Client(Face(gateway, version="0", pinned="mine"), cache=None) as client:
+    async with Client(StateholdServer(gateway, version="0", pinned="mine"), cache=None) as client:
         names = [found.name for found in (await client.list_tools()).tools]
         assert "session_info" in names
         assert tool not in names

@@ -16,7 +16,7 @@ from mcp import Client, MCPError
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import opened
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
@@ -70,14 +70,14 @@ async def test_a_host_reads_the_page_that_a_tool_names_in_the_list(
     tmp_path: Path, mode: Any
 ) -> None:
     async with serving(tmp_path, "one", "two") as gateway:
-        async with Client(Face(gateway, version="0"), cache=None, mode=mode) as client:
+        async with Client(StateholdServer(gateway, version="0"), cache=None, mode=mode) as client:
             listed = await pages(client)
             assert list(listed) == ["one_show", "two_show"]
             part = await read(client, listed["one_show"])
             assert (part.text, str(part.uri)) == ("<p>one</p>", listed["one_show"])
             # The tool list belongs to no session, and reading a page of it needs none.
             assert structured(await client.call_tool("session_list", {}))["sessions"] == []
-        face = Face(gateway, version="0", pinned="an app")
+        face = StateholdServer(gateway, version="0", pinned="an app")
         async with Client(face, cache=None, mode=mode) as client:
             assert await pages(client) == listed
             assert (await read(client, listed["one_show"])).text == "<p>one</p>"
@@ -88,7 +88,7 @@ async def test_pages_of_two_services_with_one_address_are_told_apart(
 ) -> None:
     async with (
         serving(tmp_path, "one", "two") as gateway,
-        Client(Face(gateway, version="0"), cache=None, mode=mode) as client,
+        Client(StateholdServer(gateway, version="0"), cache=None, mode=mode) as client,
     ):
         for name, uri in (await pages(client)).items():
             assert (await read(client, uri)).text == f"<p>{name.removesuffix('_show')}</p>"
@@ -97,7 +97,7 @@ async def test_pages_of_two_services_with_one_address_are_told_apart(
 async def test_a_page_in_a_result_is_read_in_its_session(tmp_path: Path, mode: Any) -> None:
     async with (
         serving(tmp_path, "one", "two") as gateway,
-        Client(Face(gateway, version="0"), cache=None, mode=mode) as client,
+        Client(StateholdServer(gateway, version="0"), cache=None, mode=mode) as client,
     ):
         session = await opened_session(client)
         result = await client.call_tool("two_show", {"session_id": session})
@@ -113,7 +113,7 @@ async def test_a_page_in_a_result_is_read_in_its_session(tmp_path: Path, mode: A
 async def test_no_other_resource_is_read_without_a_session(tmp_path: Path) -> None:
     async with (
         serving(tmp_path, "one", "two") as gateway,
-        Client(Face(gateway, version="0"), cache=None) as client,
+        Client(StateholdServer(gateway, version="0"), cache=None) as client,
     ):
         for uri in (PAGE, "ui://one/ui%3A%2F%2Fother", "ui://one/apps%3A%2F%2Fvalue", "ui://no/x"):
             with pytest.raises(MCPError, match="Unknown resource") as caught:
@@ -125,12 +125,14 @@ async def test_the_only_service_of_a_pinned_session_keeps_its_addresses(
     tmp_path: Path, mode: Any
 ) -> None:
     async with serving(tmp_path, "one") as gateway:
-        async with Client(Face(gateway, version="0", pinned="p"), cache=None, mode=mode) as client:
+        async with Client(
+            StateholdServer(gateway, version="0", pinned="p"), cache=None, mode=mode
+        ) as client:
             assert await pages(client) == {"one_show": PAGE}
             assert (await read(client, PAGE)).text == "<p>one</p>"
             result = await client.call_tool("one_show", {})
             assert meta_of(result)["ui"]["resourceUri"] == PAGE
-        async with Client(Face(gateway, version="0"), cache=None, mode=mode) as client:
+        async with Client(StateholdServer(gateway, version="0"), cache=None, mode=mode) as client:
             listed = await pages(client)
             assert (await read(client, listed["one_show"])).text == "<p>one</p>"
 
@@ -138,7 +140,7 @@ async def test_the_only_service_of_a_pinned_session_keeps_its_addresses(
 async def test_a_page_is_read_again_when_the_service_tells_of_a_change(tmp_path: Path) -> None:
     async with (
         serving(tmp_path, "one") as gateway,
-        Client(Face(gateway, version="0"), cache=None) as client,
+        Client(StateholdServer(gateway, version="0"), cache=None) as client,
     ):
         uri = (await pages(client))["one_show"]
         assert (await read(client, uri)).text == "<p>one</p>"
@@ -220,10 +222,10 @@ async def test_changes_of_resources_reach_who_follows_them_also_over_a_new_conne
     tmp_path: Path, mode: Any, heard: Heard, reconnect: str
 ) -> None:
     async with serving(tmp_path, "one") as gateway:
-        face = Face(gateway, version="0", pinned="p")
+        face = StateholdServer(gateway, version="0", pinned="p")
         async with (
             Client(face, cache=None, mode=mode, message_handler=heard.handle) as client,
-            Client(Face(gateway, version="0"), cache=None) as owner,
+            Client(StateholdServer(gateway, version="0"), cache=None) as owner,
             heard.following(client, mode, VALUE),
         ):
             await client.call_tool("one_write", {"value": "1"})
@@ -254,7 +256,10 @@ async def test_with_several_services_a_change_has_the_address_in_the_session(
     async with (
         serving(tmp_path, "one", "two") as gateway,
         Client(
-            Face(gateway, version="0"), cache=None, mode=mode, message_handler=heard.handle
+            StateholdServer(gateway, version="0"),
+            cache=None,
+            mode=mode,
+            message_handler=heard.handle,
         ) as client,
     ):
         session = await opened_session(client)

@@ -16,8 +16,8 @@ from front import JSON, Way, code_of, count, meta_of, opened_session, service, s
 from mcp import Client, MCPError
 
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.protocol.input_required import Parking
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.input_required import InputRequiredCalls
+from statehold.server.protocol.server import StateholdServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
@@ -395,7 +395,7 @@ async def test_a_parked_call_is_not_taken_up_by_another_session_tool_or_state(
 
 @pytest.mark.parametrize("malformed", [["q1"], "q1", 5, {"q1": 5}, {"q1": None}, {"q1": []}])
 async def test_malformed_answers_leave_a_parked_call_waiting(
-    face: Face, modern: Client, malformed: Any
+    face: StateholdServer, modern: Client, malformed: Any
 ) -> None:
     session = await opened_session(modern)
     parked = await Parked(modern, session).start()
@@ -447,8 +447,8 @@ async def test_a_state_that_nobody_minted_reaches_no_upstream_as_ours(modern: Cl
 
 
 async def test_a_question_that_nobody_answers_is_given_up(gateway: Gateway) -> None:
-    face = Face(gateway, version="0")
-    face.parking = Parking(gateway.registry.spawn, ttl=0.05)
+    face = StateholdServer(gateway, version="0")
+    face.parking = InputRequiredCalls(gateway.registry.spawn, ttl=0.05)
     async with Client(face, cache=None, **Person().callbacks) as client:
         session = await opened_session(client)
         parked = await Parked(client, session).start()

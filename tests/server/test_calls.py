@@ -24,7 +24,7 @@ from mcp import Client, MCPError
 from pydantic import ConfigDict
 
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.server import StateholdServer
 from statehold.sessions.errors import StoreUnavailable
 
 HOP_KEYS = ("progressToken", "io.modelcontextprotocol/", "statehold/")
@@ -379,7 +379,7 @@ async def test_a_failure_of_ours_is_told_without_its_words(
         raise errors[0]
 
     monkeypatch.setattr(gateway.registry, "create", fail)
-    async with Client(Face(gateway, version="0"), mode=mode, cache=None) as client:
+    async with Client(StateholdServer(gateway, version="0"), mode=mode, cache=None) as client:
         monkeypatch.setattr(gateway, "catalog", fail)
         errors[:] = [StoreUnavailable("/secret/path cannot be written")]
         result = await client.call_tool("session_create", {})

@@ -28,7 +28,7 @@ from nursery import Nursery
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.gateway.list_changes import ListWatcher
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import opened
 
 WAYS = FEW_WAYS
@@ -127,7 +127,7 @@ def counter(
 @asynccontextmanager
 async def both_eras(gateway: Gateway, what: str) -> AsyncGenerator[list[tuple[Client, Told]]]:
     """A client of each era, and what each is told."""
-    face = Face(gateway, version="0")
+    face = StateholdServer(gateway, version="0")
     legacy, modern = Told(what), Told(what)
     async with (
         Client(face, cache=None, mode="legacy", message_handler=legacy.handle) as old,
@@ -216,7 +216,7 @@ async def test_a_change_is_followed_though_the_session_that_told_it_is_gone(
 async def test_a_tool_of_one_session_is_offered_and_fails_cleanly_in_another(
     gateway: Gateway,
 ) -> None:
-    face = Face(gateway, version="0")
+    face = StateholdServer(gateway, version="0")
     told = Told()
     async with Client(face, cache=None, mode="legacy", message_handler=told.handle) as client:
         one, other = await opened_session(client), await opened_session(client)
@@ -233,7 +233,10 @@ async def test_a_tool_that_its_connections_removed_leaves_the_list(started: Any)
     async with (
         started({"services": {"quick": service("asking")}}) as gateway,
         Client(
-            Face(gateway, version="0"), cache=None, mode="legacy", message_handler=told.handle
+            StateholdServer(gateway, version="0"),
+            cache=None,
+            mode="legacy",
+            message_handler=told.handle,
         ) as client,
     ):
         before = await names(client)
@@ -263,7 +266,7 @@ async def test_a_new_tool_of_an_earlier_service_takes_its_name_from_a_later_one(
     services = {"a": service("asking"), "b": service("naming", "extra")}
     async with (
         started({"services": services}) as gateway,
-        Client(Face(gateway, version="0"), cache=None) as client,
+        Client(StateholdServer(gateway, version="0"), cache=None) as client,
     ):
         before = await names(client)
         assert before[-1] == "extra"
@@ -280,7 +283,7 @@ async def test_a_new_tool_of_an_earlier_service_takes_its_name_from_a_later_one(
 
 async def test_a_client_that_does_not_read_keeps_nobody_waiting(gateway: Gateway) -> None:
     """Its notification waits alone; the others have theirs."""
-    face = Face(gateway, version="0")
+    face = StateholdServer(gateway, version="0")
     told = Told()
     stuck = anyio.Event()
 

@@ -29,7 +29,7 @@ from statehold.sessions.node import Node
 from statehold.sessions.records import Principal
 from statehold.sessions.registry import Registry
 from statehold.sessions.store import SQLStore
-from statehold.sessions.transitions.create import Wish
+from statehold.sessions.transitions.create import SessionOptions
 
 HOLDER = Path(__file__).parent / "holder.py"
 
@@ -123,7 +123,7 @@ def paused(data: Path, *names: str) -> dict[str, str]:
             for name in names:
                 owner, _, short = name.rpartition("/")
                 principal = Principal(subject=owner or "local")
-                made[short] = (await registry.create(principal, Wish(name=short))).id
+                made[short] = (await registry.create(principal, SessionOptions(name=short))).id
             return made
 
     return anyio.run(make)

@@ -14,11 +14,11 @@ from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, Streamable
 from starlette.types import ASGIApp
 
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.http.fast_path import BODY_LIMIT, Direct
+from statehold.server.http.fast_path import BODY_LIMIT, FastPath
 from statehold.server.protocol.request_checks import DEPTH
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.server import StateholdServer
 from statehold.sessions.records import LOCAL
-from statehold.sessions.transitions.create import Wish
+from statehold.sessions.transitions.create import SessionOptions
 
 VERSION = "2026-07-28"
 META: JSON = {
@@ -55,23 +55,23 @@ async def nobody(*_: object) -> None:
 
 
 @pytest.fixture(scope="module")
-async def direct(face: Face) -> AsyncGenerator[Direct]:
+async def direct(face: StateholdServer) -> AsyncGenerator[FastPath]:
     """The short way alone."""
-    app = Direct(nobody, face)
+    app = FastPath(nobody, face)
     async with app.run():
         yield app
 
 
 @pytest.fixture(scope="module")
-async def impatient(face: Face) -> AsyncGenerator[Direct]:
+async def impatient(face: StateholdServer) -> AsyncGenerator[FastPath]:
     """The short way with a client that hears something every twentieth of a second."""
-    app = Direct(nobody, face, ping_seconds=0.05)
+    app = FastPath(nobody, face, ping_seconds=0.05)
     async with app.run():
         yield app
 
 
 @pytest.fixture(scope="module")
-async def sdk(face: Face) -> AsyncGenerator[ASGIApp]:
+async def sdk(face: StateholdServer) -> AsyncGenerator[ASGIApp]:
     manager = StreamableHTTPSessionManager(face)
     async with manager.run():
         yield StreamableHTTPASGIApp(manager)
@@ -80,16 +80,16 @@ async def sdk(face: Face) -> AsyncGenerator[ASGIApp]:
 @pytest.fixture
 async def session(gateway: Gateway) -> str:
     await gateway.ready()
-    return (await gateway.registry.create(LOCAL, Wish())).id
+    return (await gateway.registry.create(LOCAL, SessionOptions())).id
 
 
-async def test_a_plain_call_never_reaches_the_sdk(direct: Direct, session: str) -> None:
+async def test_a_plain_call_never_reaches_the_sdk(direct: FastPath, session: str) -> None:
     answer = await asked("inc", {"session_id": session}).of(direct)
     assert (answer.status, answer.type) == (200, "application/json")
     assert answer.result["structuredContent"]["count"] == 1
 
 
-async def test_it_says_what_the_sdk_says(direct: Direct, sdk: ASGIApp, session: str) -> None:
+async def test_it_says_what_the_sdk_says(direct: FastPath, sdk: ASGIApp, session: str) -> None:
     ours = await asked("get", {"session_id": session}).of(direct)
     theirs = await asked("get", {"session_id": session}).of(sdk)
     assert (ours.status, ours.type) == (theirs.status, theirs.type)
@@ -98,7 +98,7 @@ async def test_it_says_what_the_sdk_says(direct: Direct, sdk: ASGIApp, session: 
 
 
 async def test_an_error_of_the_upstream_has_the_same_status_and_body(
-    direct: Direct, sdk: ASGIApp, session: str
+    direct: FastPath, sdk: ASGIApp, session: str
 ) -> None:
     for tool in ("fail", "crash"):
         ours = await asked(tool, {"session_id": session}).of(direct)
@@ -108,13 +108,13 @@ async def test_an_error_of_the_upstream_has_the_same_status_and_body(
 
 
 async def test_integers_beyond_64_bits_arrive_and_return_exact(
-    direct: Direct, session: str
+    direct: FastPath, session: str
 ) -> None:
     answer = await asked("echo", {"session_id": session, "n": 2**70 + 1}).of(direct)
     assert answer.result["structuredContent"]["arguments"] == {"n": 2**70 + 1}
 
 
-async def test_progress_turns_the_answer_into_a_stream(direct: Direct, session: str) -> None:
+async def test_progress_turns_the_answer_into_a_stream(direct: FastPath, session: str) -> None:
     meta = {"progressToken": "p"}
     answer = await asked("slow", {"session_id": session, "seconds": 0.05}, meta).of(direct)
     assert answer.type == "text/event-stream"
@@ -124,7 +124,7 @@ async def test_progress_turns_the_answer_into_a_stream(direct: Direct, session: 
     assert events[-1]["result"]["content"] == [{"type": "text", "text": "done"}]
 
 
-async def test_a_silent_call_is_kept_alive(impatient: Direct, session: str) -> None:
+async def test_a_silent_call_is_kept_alive(impatient: FastPath, session: str) -> None:
     answer = await asked("slow", {"session_id": session, "seconds": 0.5}).of(impatient)
     assert answer.type == "text/event-stream"
     assert answer.text.startswith(b": ping\r\n\r\n")
@@ -132,7 +132,7 @@ async def test_a_silent_call_is_kept_alive(impatient: Direct, session: str) -> N
 
 
 async def test_a_client_that_leaves_cancels_its_call(
-    impatient: Direct, session: str, gateway: Gateway
+    impatient: FastPath, session: str, gateway: Gateway
 ) -> None:
     asking = asked("hang", {"session_id": session})
     async with anyio.create_task_group() as tasks:
@@ -146,7 +146,7 @@ async def test_a_client_that_leaves_cancels_its_call(
     assert asking.sent[-1].get("more_body") is True
 
 
-async def test_calls_leave_nothing_behind(direct: Direct, session: str) -> None:
+async def test_calls_leave_nothing_behind(direct: FastPath, session: str) -> None:
     async with anyio.create_task_group() as tasks:
         for _ in range(20):
             tasks.start_soon(asked("inc", {"session_id": session}).of, direct)
@@ -236,12 +236,12 @@ ODD: dict[str, Callable[[Asked], None]] = {
 
 @pytest.mark.parametrize("odd", ODD)
 async def test_what_is_odd_is_answered_by_the_sdk(
-    odd: str, face: Face, sdk: ASGIApp, session: str
+    odd: str, face: StateholdServer, sdk: ASGIApp, session: str
 ) -> None:
     ours, theirs = (asked("inc", {"session_id": session}) for _ in range(2))
     ODD[odd](ours)
     ODD[odd](theirs)
-    both = Direct(sdk, face)
+    both = FastPath(sdk, face)
     async with both.run():
         await ours.of(both)
     await theirs.of(sdk)
@@ -262,7 +262,7 @@ def stable(answer: Asked) -> Any:
     return found
 
 
-async def test_a_traced_call_is_left_to_the_sdk(direct: Direct, session: str) -> None:
+async def test_a_traced_call_is_left_to_the_sdk(direct: FastPath, session: str) -> None:
     parent = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
     with pytest.raises(AssertionError, match="for the SDK"):
         await asked("inc", {"session_id": session}, parent).of(direct)
@@ -289,7 +289,7 @@ UNSOUND: dict[str, object] = {
 @pytest.mark.parametrize("unsound", UNSOUND)
 @pytest.mark.parametrize("place", ["arguments", "_meta"])
 async def test_what_no_transport_can_carry_is_refused_before_anything_runs(
-    unsound: str, place: str, direct: Direct, sdk: ASGIApp, session: str
+    unsound: str, place: str, direct: FastPath, sdk: ASGIApp, session: str
 ) -> None:
     value = UNSOUND[unsound]
     arguments = {"session_id": session}
@@ -303,7 +303,7 @@ async def test_what_no_transport_can_carry_is_refused_before_anything_runs(
     assert (await asked("inc", arguments).of(direct)).result["structuredContent"]["count"] == 1
 
 
-async def test_what_is_merely_large_is_passed_on(direct: Direct, session: str) -> None:
+async def test_what_is_merely_large_is_passed_on(direct: FastPath, session: str) -> None:
     given: JSON = {"deep": nested(DEPTH - 10), "wide": [{"n": None}] * 1000, "big": 2**70}
     answer = await asked("echo", {"session_id": session, **given}).of(direct)
     assert answer.result["structuredContent"]["arguments"] == given

@@ -23,11 +23,11 @@ from mcp_types import CONNECTION_CLOSED
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.fast_path import BODY_LIMIT
 from statehold.server.http.fast_request import WholeBody
-from statehold.server.http.legacy_response import LegacyExchange, Question
-from statehold.server.protocol.server import Face
+from statehold.server.http.legacy_response import LegacyResponse, Question
+from statehold.server.protocol.server import StateholdServer
 from statehold.server.sdk.access import open_transport
 from statehold.sessions.records import LOCAL
-from statehold.sessions.transitions.create import Wish
+from statehold.sessions.transitions.create import SessionOptions
 
 VERSION = "2025-06-18"
 
@@ -38,7 +38,7 @@ def settings() -> JSON:
 
 
 @pytest.fixture
-async def door(face: Face) -> AsyncGenerator[Door]:
+async def door(face: StateholdServer) -> AsyncGenerator[Door]:
     found = Door(face, StreamableHTTPSessionManager(face))
     async with found.manager.run(), found.direct.run():
         await found.enter(elicitation={}, sampling={})
@@ -46,7 +46,7 @@ async def door(face: Face) -> AsyncGenerator[Door]:
 
 
 @pytest.fixture
-async def impatient(face: Face) -> AsyncGenerator[Door]:
+async def impatient(face: StateholdServer) -> AsyncGenerator[Door]:
     """A session whose client hears something every twentieth of a second, so that it sees a call run."""
     found = Door(face, StreamableHTTPSessionManager(face), ping_seconds=0.05)
     async with found.manager.run(), found.direct.run():
@@ -57,7 +57,7 @@ async def impatient(face: Face) -> AsyncGenerator[Door]:
 @pytest.fixture
 async def session(gateway: Gateway) -> str:
     await gateway.ready()
-    return (await gateway.registry.create(LOCAL, Wish())).id
+    return (await gateway.registry.create(LOCAL, SessionOptions())).id
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ async def test_a_refusal_is_an_answer(door: Door, one: JSON, answer: JSON) -> No
 
 
 async def test_a_question_cannot_be_answered_in_another_session(
-    face: Face, door: Door, one: JSON
+    face: StateholdServer, door: Door, one: JSON
 ) -> None:
     other = Door(face, door.manager)
     await other.enter()
@@ -311,14 +311,14 @@ class Unasked:
     def ask(self) -> Question:
         raise AssertionError("nobody is there")
 
-    def finish(self, call: LegacyExchange) -> None: ...
+    def finish(self, call: LegacyResponse) -> None: ...
 
     def forget(self, question: Question) -> None: ...
 
 
 async def test_somebody_who_left_is_not_asked() -> None:
     asking = Asked(b"", [])
-    call = LegacyExchange(
+    call = LegacyResponse(
         asking.receive,
         asking.send,
         Unasked(),
@@ -370,7 +370,9 @@ async def test_a_call_keeps_its_session_from_being_idle(door: Door, one: JSON) -
     assert (await door.call("get", one).of(door.direct)).status == 404
 
 
-async def test_a_session_belongs_to_the_credential_that_opened_it(face: Face, one: JSON) -> None:
+async def test_a_session_belongs_to_the_credential_that_opened_it(
+    face: StateholdServer, one: JSON
+) -> None:
     door = Door(face, StreamableHTTPSessionManager(face))
     ours, theirs = (
         AuthenticatedUser(AccessToken(token=name, client_id=name, scopes=[], subject=name))
@@ -398,7 +400,7 @@ async def test_a_session_that_is_not_initialized_yet_is_left_to_the_sdk(door: Do
     assert len(door.passed) == 1
 
 
-async def test_calls_leave_nothing_behind(face: Face, used: JSON, leaks: Any) -> None:
+async def test_calls_leave_nothing_behind(face: StateholdServer, used: JSON, leaks: Any) -> None:
     door = Door(face, StreamableHTTPSessionManager(face))
     async with door.manager.run(), door.direct.run():
         await door.enter(elicitation={})

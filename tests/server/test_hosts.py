@@ -10,7 +10,7 @@ from front import Running, serving
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from statehold.server.http.host_check import Guard
+from statehold.server.http.host_check import HostCheck
 
 WAYS: list[tuple[str, str]] = []
 
@@ -103,7 +103,7 @@ async def test_a_websocket_is_checked_as_a_request_is() -> None:
         else:
             await PlainTextResponse("")(scope, receive, send)
 
-    guard = Guard(app, hosts=[], origins=[])
+    guard = HostCheck(app, hosts=[], origins=[])
 
     async def sent(*headers: tuple[bytes, bytes]) -> str:
         found: list[Message] = []

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from statehold.server.http.bounded_protocol import BoundedHttp
-from statehold.server.http.joined import Joined
+from statehold.server.http.joined import JoinedTransport
 
 ASK = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -121,7 +121,7 @@ def test_what_is_written_after_the_client_has_gone_is_dropped() -> None:
             host, port = server.sockets[0].getsockname()
             pieces = Pieces()
             transport, _ = await loop.create_connection(lambda: pieces, host, port)
-            joined = Joined(transport)
+            joined = JoinedTransport(transport)
             joined.abort()
             with anyio.fail_after(10):
                 await pieces.closed.wait()

@@ -11,7 +11,7 @@ from front import JSON, Way, code_of, opened_session, service, structured, text_
 from mcp import Client
 
 from statehold.server.config.load import load
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import opened
 
 CONTROLS = ["\0", "r\0", "\x01", "a\nb", "\x1f", "\x7f", "\x80", "\x9f"]
@@ -36,7 +36,7 @@ async def client(
         document["store"] = {"url": server.fresh()}
     config.write_text(toml(document))
     async with opened(load(config=config, flags={"data": str(data)}), address="tests") as gateway:
-        way = Way("memory", "modern", config, data, face=Face(gateway, version="0.0.0"))
+        way = Way("memory", "modern", config, data, face=StateholdServer(gateway, version="0.0.0"))
         async with way.connect() as connected:
             yield connected
 

@@ -24,7 +24,7 @@ from mcp import Client, MCPError
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import opened
 
 OWN = [
@@ -193,7 +193,7 @@ async def test_a_tool_of_a_service_that_cannot_be_asked_is_unavailable(tmp_path:
     flags = {"data": str(tmp_path / "data")}
     async with (
         opened(load(config=config, services=None, flags=flags), address="test") as gateway,
-        Client(Face(gateway, version="0"), cache=None) as client,
+        Client(StateholdServer(gateway, version="0"), cache=None) as client,
     ):
         session = await opened_session(client)
         result = await client.call_tool("b_inc", {"session_id": session})
@@ -218,7 +218,7 @@ async def test_a_hanging_service_delays_neither_the_start_nor_the_others(
     config.write_text(toml({"services": {"hanging": hanging, "quick": service("quick")}}))
     flags = {"data": str(tmp_path / "data")}
     async with opened(load(config=config, services=None, flags=flags), address="test") as gateway:
-        face = Face(gateway, version="0")
+        face = StateholdServer(gateway, version="0")
         # The hanging one is given up after 30 seconds.
         with anyio.fail_after(15):
             for mode in ("legacy", "auto"):
@@ -238,7 +238,7 @@ async def test_a_slow_service_is_listed_when_it_is_there(
     config.write_text(toml({"services": {"slow": service("bad", "slow-start", "1")}}))
     flags = {"data": str(tmp_path / "data")}
     async with opened(load(config=config, services=None, flags=flags), address="test") as gateway:
-        face = Face(gateway, version="0")
+        face = StateholdServer(gateway, version="0")
         async with Client(face, cache=None) as client:
             assert [tool.name for tool in await listed(client)] == OWN
             with anyio.fail_after(20):

@@ -11,7 +11,7 @@ from front import Era, code_of, opened_session, service, structured, toml
 from mcp import Client, MCPError
 
 from statehold.server.config.load import load
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import opened
 
 Pair = tuple[Client, Client]
@@ -32,7 +32,7 @@ async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator
             flags = {"data": str(tmp_path / "data")}
             loaded = load(config=config, services=None, flags=flags)
             gateway = await stack.enter_async_context(opened(loaded, address=namespace))
-            face = Face(gateway, version="0")
+            face = StateholdServer(gateway, version="0")
             mode = "auto" if era == "modern" else "legacy"
             client = Client(face, cache=None, mode=mode)
             clients.append(await stack.enter_async_context(client))

@@ -25,7 +25,7 @@ from mcp import Client, MCPError
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import opened
 
 
@@ -178,7 +178,7 @@ async def automatic(config_file: Path, tmp_path: Path) -> AsyncGenerator[Gateway
 
 
 async def test_each_legacy_connection_has_a_session_of_its_own(automatic: Gateway) -> None:
-    face = Face(automatic, version="0")
+    face = StateholdServer(automatic, version="0")
     async with Client(face, mode="legacy", cache=None) as watching:
         async with (
             Client(face, mode="legacy", cache=None) as one,
@@ -202,7 +202,7 @@ async def test_each_legacy_connection_has_a_session_of_its_own(automatic: Gatewa
 
 
 async def test_our_own_tools_take_the_session_of_the_connection_too(automatic: Gateway) -> None:
-    async with Client(Face(automatic, version="0"), mode="legacy", cache=None) as client:
+    async with Client(StateholdServer(automatic, version="0"), mode="legacy", cache=None) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert "session_id" not in tools["session_info"].input_schema.get("required", [])
         first = structured(await client.call_tool("session_info", {}))["session_id"]
@@ -217,7 +217,7 @@ async def test_our_own_tools_take_the_session_of_the_connection_too(automatic: G
 
 
 async def test_calls_at_once_of_a_new_connection_share_its_session(automatic: Gateway) -> None:
-    async with Client(Face(automatic, version="0"), mode="legacy", cache=None) as client:
+    async with Client(StateholdServer(automatic, version="0"), mode="legacy", cache=None) as client:
         found: list[int] = []
 
         async def one() -> None:
@@ -230,7 +230,7 @@ async def test_calls_at_once_of_a_new_connection_share_its_session(automatic: Ga
 
 
 async def test_a_modern_call_has_to_name_its_session(automatic: Gateway) -> None:
-    async with Client(Face(automatic, version="0"), cache=None) as client:
+    async with Client(StateholdServer(automatic, version="0"), cache=None) as client:
         for tool in (await client.list_tools()).tools:
             if tool.name in ("inc", "session_info"):
                 assert tool.input_schema["required"] == ["session_id"]
@@ -257,7 +257,7 @@ async def routed(config_file: Path, tmp_path: Path) -> AsyncGenerator[Gateway]:
 
 async def test_the_session_is_marked_as_a_header_that_a_proxy_can_route_by(routed: Gateway) -> None:
     for mode in ("auto", "legacy"):
-        async with Client(Face(routed, version="0"), mode=mode, cache=None) as client:
+        async with Client(StateholdServer(routed, version="0"), mode=mode, cache=None) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             for name in ("inc", "session_info", "eager_inc"):
                 marked: JSON = tools[name].input_schema["properties"]["session_id"]

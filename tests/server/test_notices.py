@@ -11,7 +11,7 @@ from front import JSON, code_of, meta_of, opened_session, service, structured, t
 from mcp import Client
 
 from statehold.server.config.load import load
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import opened
 from statehold.sessions.calls.notices import accepts_notice
 from statehold.sessions.services import ToolSpec
@@ -24,7 +24,9 @@ async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerat
     flags = {"data": str(tmp_path / "data")}
     async with opened(load(config=config, services=None, flags=flags), address="test") as gateway:
         await gateway.ready()
-        async with Client(Face(gateway, version="0"), cache=None, mode=request.param) as found:
+        async with Client(
+            StateholdServer(gateway, version="0"), cache=None, mode=request.param
+        ) as found:
             yield found
 
 

@@ -25,7 +25,7 @@ from front import (
 )
 from mcp import Client
 
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.server import StateholdServer
 
 WAYS = FEW_WAYS
 ALL = ["core", "lifecycle", "state", "history", "branch", "admin"]
@@ -69,7 +69,7 @@ async def given_to(client: Client, tool: str) -> JSON:
     return given
 
 
-async def test_every_tool_is_one_of_them(face: Face) -> None:
+async def test_every_tool_is_one_of_them(face: StateholdServer) -> None:
     tools = {tool["name"]: tool for tool in face.catalog.own.values()}
     own = {name for name, tool in tools.items() if not tool["annotations"]["readOnlyHint"]}
     assert own == {*CHANGING, *MAKING, "session_delete"}
@@ -244,7 +244,7 @@ async def test_what_was_not_made_leaves_no_trace(client: Client) -> None:
 
 @pytest.mark.parametrize("operation", ["", "x" * 129, 5, ["a"]])
 async def test_a_malformed_id_is_refused_by_every_tool(
-    client: Client, face: Face, operation: object
+    client: Client, face: StateholdServer, operation: object
 ) -> None:
     given = await given_to(client, "state_update")
     for tool in face.catalog.own:

@@ -11,7 +11,7 @@ from front import JSON, service, toml
 from mcp import Client
 
 from statehold.server.config.load import load
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import opened
 
 ALL = ["core", "lifecycle", "state", "history", "branch", "admin"]
@@ -47,7 +47,9 @@ async def test_own_schemas_have_no_references_and_are_closed_but_for_free_object
     loaded = load(config=config, services=None, flags={"data": str(tmp_path / "data")})
     async with opened(loaded, address="test") as gateway:
         own = set(gateway.own)
-        async with Client(Face(gateway, version="0", pinned=pinned), cache=None) as client:
+        async with Client(
+            StateholdServer(gateway, version="0", pinned=pinned), cache=None
+        ) as client:
             tools = [tool for tool in (await client.list_tools()).tools if tool.name in own]
     names = {tool.name for tool in tools}
     assert names == own if pinned is None else names < own

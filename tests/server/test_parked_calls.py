@@ -15,7 +15,7 @@ from mcp import Client, MCPError
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import opened
 
 
@@ -41,7 +41,7 @@ async def elicit(context: object, params: Any) -> types.ElicitResult:
 
 @pytest.fixture
 async def client(gateway: Gateway) -> AsyncGenerator[Client]:
-    face = Face(gateway, version="0")
+    face = StateholdServer(gateway, version="0")
     async with Client(face, cache=None, elicitation_callback=elicit) as found:
         yield found
 
@@ -120,7 +120,7 @@ async def test_a_caller_that_wants_progress_waits_and_hears_why(
         if message is not None and "its caller's answer" in message:
             heard.set()
 
-    async with Client(Face(gateway, version="0"), cache=None, mode="legacy") as other:
+    async with Client(StateholdServer(gateway, version="0"), cache=None, mode="legacy") as other:
 
         async def wait() -> None:
             given = {"session_id": session}
@@ -165,7 +165,7 @@ async def test_a_cancelled_caller_frees_the_call_that_asked_it(gateway: Gateway)
         await anyio.sleep_forever()
         raise AssertionError
 
-    face = Face(gateway, version="0")
+    face = StateholdServer(gateway, version="0")
     async with (
         Client(face, cache=None, mode="legacy", elicitation_callback=wait) as client,
         Client(face, cache=None) as other,

@@ -16,7 +16,7 @@ from mcp import Client, MCPError
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import opened
 
 CALL_SECONDS = 300.0
@@ -57,7 +57,7 @@ async def test_a_person_may_think_longer_than_a_call_may_take_but_not_forever(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch, mode: str, era: str, seconds: float
 ) -> None:
     person = Person()
-    face = Face(gateway, version="0")
+    face = StateholdServer(gateway, version="0")
     results: list[types.CallToolResult | MCPError] = []
     async with Client(face, cache=None, mode=mode, elicitation_callback=person.elicit) as client:
         session = await opened_session(client)

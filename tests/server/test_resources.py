@@ -19,7 +19,7 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.server import StateholdServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
@@ -209,7 +209,7 @@ async def test_a_parked_prompt_is_continued_only_as_what_it_is(memory: Way) -> N
             await client.session.get_prompt("quiz", {"session_id": session}, **given)
 
 
-async def test_a_parked_resource_ends_with_its_session(memory: Way, face: Face) -> None:
+async def test_a_parked_resource_ends_with_its_session(memory: Way, face: StateholdServer) -> None:
     if not memory.modern:
         pytest.skip("a legacy client is asked while its request runs")
     async with memory.connect(elicitation_callback=answer) as client:

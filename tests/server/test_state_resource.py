@@ -16,10 +16,10 @@ from mcp import Client, MCPError
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import opened
 from statehold.sessions.records import LOCAL, Principal
-from statehold.sessions.transitions.create import Wish
+from statehold.sessions.transitions.create import SessionOptions
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
@@ -167,7 +167,7 @@ async def test_who_follows_a_state_is_told_of_each_change(way: Way) -> None:
 async def test_nobody_follows_what_it_may_not_see(memory: Way, gateway: Gateway) -> None:
     async with memory.connect() as client:
         mine = await opened_session(client, name=f"mine {memory.era}")
-        foreign = (await gateway.registry.create(OTHER, Wish())).id
+        foreign = (await gateway.registry.create(OTHER, SessionOptions())).id
         wrong = [address(foreign), address(f"mine%20{memory.era}"), f"session://{mine}/quick/x"]
         if memory.modern:
             async with client.listen(resource_subscriptions=[*wrong, address(mine)]) as changes:
@@ -180,7 +180,9 @@ async def test_nobody_follows_what_it_may_not_see(memory: Way, gateway: Gateway)
             assert caught.value.error.code == types.INVALID_PARAMS
 
 
-async def test_what_is_followed_is_forgotten_with_its_follower(memory: Way, face: Face) -> None:
+async def test_what_is_followed_is_forgotten_with_its_follower(
+    memory: Way, face: StateholdServer
+) -> None:
     before = len(face.followers)
     async with memory.connect() as client:
         session = await opened_session(client)
@@ -207,7 +209,7 @@ async def test_many_changes_are_told_as_few_and_those_of_another_process_too(
         opened(loaded, address="here") as here,
         opened(loaded, address="there") as there,
         Client(
-            Face(here, version="0"),
+            StateholdServer(here, version="0"),
             cache=None,
             mode="auto" if modern else "legacy",
             message_handler=told.handle,
@@ -237,7 +239,7 @@ async def test_without_the_toolset_nothing_of_it_is_there(tmp_path: Path) -> Non
     config.write_text(toml({"toolsets": ["core"], "services": {"quick": service("quick")}}))
     loaded = load(config=config, services=None, flags={"data": str(tmp_path / "data")})
     async with opened(loaded, address="here") as gateway:
-        face = Face(gateway, version="0")
+        face = StateholdServer(gateway, version="0")
         for mode in ("auto", "legacy"):
             async with Client(face, cache=None, mode=mode) as client:
                 session = await opened_session(client)

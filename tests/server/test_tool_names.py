@@ -15,7 +15,7 @@ from statehold.server.cli.main import main
 from statehold.server.cli.parser import OK
 from statehold.server.config.load import load
 from statehold.server.config.model import TOOLSETS
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.server import StateholdServer
 from statehold.server.serve import opened
 from statehold.tools.own.names import OWN_NAMES, own_names
 
@@ -72,7 +72,7 @@ async def test_ours_keep_their_names_also_where_they_are_not_offered(started: An
     services = {"terminal": service("naming", "session_create", "read_file")}
     async with started({"services": services}) as gateway:
         for pinned in (None, "mine"):
-            face = Face(gateway, version="0", pinned=pinned)
+            face = StateholdServer(gateway, version="0", pinned=pinned)
             async with Client(face, cache=None) as client:
                 found = await names(client)
             assert found[-2:] == ["terminal_session_create", "read_file"]
@@ -82,7 +82,7 @@ async def test_prefix_decides_by_hand(started: Any, caplog: pytest.LogCaptureFix
     services = {**CLASHING, "two": {**CLASHING["two"], "prefix": "second_"}}
     async with (
         started({"services": services}) as gateway,
-        Client(Face(gateway, version="0"), cache=None) as client,
+        Client(StateholdServer(gateway, version="0"), cache=None) as client,
     ):
         assert await names(client) == ["session_create", "read_file", "second_read_file"]
     assert "had this name first" not in caplog.text
@@ -95,7 +95,7 @@ async def test_the_order_of_the_configuration_decides_and_not_the_order_of_arriv
     services = {"one": service("bad", "slow-start", "1"), "two": service("quick")}
     async with (
         started({"services": services}) as gateway,
-        Client(Face(gateway, version="0"), cache=None) as client,
+        Client(StateholdServer(gateway, version="0"), cache=None) as client,
     ):
         with anyio.fail_after(20):
             await gateway.ready()
@@ -107,7 +107,7 @@ async def test_a_call_waits_for_the_earlier_service_that_may_have_its_tool(start
     services = {"one": service("bad", "slow-start", "1"), "two": service("quick")}
     async with (
         started({"services": services}) as gateway,
-        Client(Face(gateway, version="0"), cache=None) as client,
+        Client(StateholdServer(gateway, version="0"), cache=None) as client,
     ):
         session = await opened_session(client)
         assert await service_of(client, session, "inc") == "one"
@@ -120,7 +120,7 @@ async def test_a_call_does_not_wait_for_an_earlier_service_that_cannot_have_its_
     services = {"one": service("bad", "hang-at-start", prefix="h_"), "two": service("quick")}
     async with (
         started({"services": services}) as gateway,
-        Client(Face(gateway, version="0"), cache=None) as client,
+        Client(StateholdServer(gateway, version="0"), cache=None) as client,
     ):
         session = await opened_session(client)
         with anyio.fail_after(8):

@@ -20,9 +20,9 @@ from statehold.sessions.live.snapshots import packed
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, HistoryFilter
 from statehold.sessions.services import Snapshot
-from statehold.sessions.store import Tally
+from statehold.sessions.store import JournalCounts
 
-TALLY = Tally(
+TALLY = JournalCounts(
     calls={f"tool_{n}": {"ok": n + 1, "error": 1} for n in range(500)},
     messages={"user": 3},
     transitions=1,

@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 
 from statehold.sessions.clock import ManualClock, SystemClock
-from statehold.sessions.live.deadlines import Reaper
+from statehold.sessions.live.deadlines import Deadlines
 
 
 class Diary:
@@ -14,7 +14,7 @@ class Diary:
         self.clock = ManualClock(0.0)
         self.seen: list[tuple[str, float]] = []
         self.next: dict[str, float] = {}
-        self.reaper = Reaper(self.clock, self.due)
+        self.reaper = Deadlines(self.clock, self.due)
 
     def due(self, key: str) -> float | None:
         self.seen.append((key, self.clock.now()))

@@ -27,7 +27,7 @@ from statehold.sessions.errors import (
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
 from statehold.sessions.services import CallResult
-from statehold.sessions.transitions.create import Wish
+from statehold.sessions.transitions.create import SessionOptions
 
 Work = Callable[[], Awaitable[CallResult]]
 
@@ -206,7 +206,7 @@ async def test_a_session_that_was_not_made_whole_leaves_the_id_unused(build: Bui
         asked = Request(LOCAL, "", "", "make", {}, operation_id="op")
 
         async def make(claim: Claim) -> CallResult:
-            session = await home.registry.create(LOCAL, Wish(claim=claim))
+            session = await home.registry.create(LOCAL, SessionOptions(claim=claim))
             made.append(session.id)
             if len(made) == 1:
                 raise ServiceUnavailable("An eager service did not open.")

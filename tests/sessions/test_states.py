@@ -21,7 +21,7 @@ from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.state.patch import LIMIT
 from statehold.sessions.state.schema import SCHEMA_LIMIT
-from statehold.sessions.transitions.create import Wish
+from statehold.sessions.transitions.create import SessionOptions
 
 OTHER = Principal(subject="somebody else")
 
@@ -303,7 +303,7 @@ async def test_a_schema_that_is_broken_or_leads_elsewhere_is_refused(
 ) -> None:
     async with build() as house:
         with pytest.raises(InvalidArgument, match=said):
-            await house.registry.create(LOCAL, Wish(state_schema=schema))
+            await house.registry.create(LOCAL, SessionOptions(state_schema=schema))
         assert house.registry.statistics()["owned"] == 0
 
 

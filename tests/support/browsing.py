@@ -18,7 +18,7 @@ from statehold.tools.browser.connection import BrowserConnection
 from statehold.tools.browser.process.pool import BrowserProcess
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session.tab import Tab
-from statehold.tools.upstream.recipe import Quiet
+from statehold.tools.upstream.recipe import InternalContext
 
 _numbers = itertools.count(1)
 
@@ -30,7 +30,7 @@ class Browse:
     connection: BrowserConnection
     service: BrowserService
     view: SessionView
-    ctx: Any = field(default_factory=Quiet)
+    ctx: Any = field(default_factory=InternalContext)
 
     async def call(self, tool: str, /, **arguments: Any) -> CallResult:
         name = tool if tool.startswith("browser_") else f"browser_{tool}"

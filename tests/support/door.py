@@ -12,9 +12,9 @@ from asgi import JSON, Asked
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
-from statehold.server.http.fast_path import Direct
+from statehold.server.http.fast_path import FastPath
 from statehold.server.http.response import PING_SECONDS
-from statehold.server.protocol.server import Face
+from statehold.server.protocol.server import StateholdServer
 
 VERSION = "2025-06-18"
 
@@ -23,7 +23,7 @@ VERSION = "2025-06-18"
 class Door:
     """Both ways into one session of Streamable HTTP."""
 
-    face: Face
+    face: StateholdServer
     manager: StreamableHTTPSessionManager
     ping_seconds: float = PING_SECONDS
     session: str = ""
@@ -33,7 +33,7 @@ class Door:
 
     def __post_init__(self) -> None:
         self.sdk = StreamableHTTPASGIApp(self.manager)
-        self.direct = Direct(self._noted, self.face, self.manager, ping_seconds=self.ping_seconds)
+        self.direct = FastPath(self._noted, self.face, self.manager, ping_seconds=self.ping_seconds)
 
     async def _noted(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def noted() -> Any:

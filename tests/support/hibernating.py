@@ -15,7 +15,7 @@ from statehold.sessions.services import Snapshot
 from statehold.tools.browser.snapshot.capture import saved
 from statehold.tools.browser.snapshot.model import ContextSnapshot
 from statehold.tools.browser.snapshot.restore import Resumed, SleepingTab, restored
-from statehold.tools.browser.snapshot.storage import Origins
+from statehold.tools.browser.snapshot.storage import OriginStorage
 
 FLAGS = ["--no-sandbox"] if os.geteuid() == 0 else []
 SECONDS = 15.0
@@ -51,12 +51,12 @@ async def resumed(
     browser: Browser,
     given: ContextSnapshot | None = None,
     *,
-    prepare: Callable[[BrowserContext, Origins], Awaitable[None]] | None = None,
+    prepare: Callable[[BrowserContext, OriginStorage], Awaitable[None]] | None = None,
     seen: list[Page] | None = None,
 ) -> AsyncGenerator[Resumed]:
     """Open a context, and close it again. `seen` gets each page of it that is not ours alone."""
 
-    async def look(context: BrowserContext, origins: Origins) -> None:
+    async def look(context: BrowserContext, origins: OriginStorage) -> None:
         def opened(page: Page) -> None:
             if seen is not None and not origins.watch.hidden(page):
                 seen.append(page)

@@ -20,7 +20,7 @@ from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.registry import Registry
 from statehold.sessions.store.sql import SQLStore
-from statehold.sessions.transitions.create import Wish
+from statehold.sessions.transitions.create import SessionOptions
 
 
 @dataclass
@@ -39,7 +39,7 @@ class House:
         return self.services["counter"]
 
     async def create(self, principal: Principal = LOCAL, **wish: Any) -> Session:
-        return await self.registry.create(principal, Wish(**wish))
+        return await self.registry.create(principal, SessionOptions(**wish))
 
     async def call(
         self,

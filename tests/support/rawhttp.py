@@ -13,7 +13,7 @@ from anyio.abc import SocketAttribute, SocketStream
 
 from statehold.sessions.clock import ManualClock
 from statehold.tools.browser.egress.policy import NetworkPolicy
-from statehold.tools.browser.egress.proxy import FilteringProxy, Grant
+from statehold.tools.browser.egress.proxy import EgressAccess, FilteringProxy
 from statehold.tools.browser.egress.resolver import Resolver
 
 Handler = Callable[[SocketStream], Awaitable[None]]
@@ -128,12 +128,12 @@ class Browser:
 
 
 @asynccontextmanager
-async def browser(grant: Grant) -> AsyncGenerator[Browser]:
+async def browser(grant: EgressAccess) -> AsyncGenerator[Browser]:
     async with await anyio.connect_tcp("127.0.0.1", port_of(grant)) as stream:
         yield Browser(stream)
 
 
-def port_of(grant: Grant) -> int:
+def port_of(grant: EgressAccess) -> int:
     return int(grant.server.rpartition(":")[2])
 
 

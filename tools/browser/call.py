@@ -19,12 +19,12 @@ from ...sessions.services import CallContext
 from .egress.policy import scheme_allowed
 from .session.answer import ADDRESS, TITLE, Answer, difference, in_line
 from .session.failures import ToolFailed, in_words, was_done
-from .session.glimpse import Glimpse
+from .session.glimpse import PageSample
 from .session.locator import is_locator, located
 from .session.naming import code_of
 from .session.secrets import IS_SECRET, MASK
 from .session.settle import settle
-from .session.tab import News, Tab
+from .session.tab import Tab, TabEvents
 from .snapshot.world import WorldError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Call:
         tab = self._tab = session.tabs.current
         self._before = _state(tab)
         self._title: tuple[Tab | None, str] = (None, "")
-        self._glimpse: Glimpse | None = None
+        self._glimpse: PageSample | None = None
         """What was seen of the current page while the last action was waited for, if it is still so."""
         self.shows_page = False
         """Whether the answer describes the current page."""
@@ -229,7 +229,7 @@ class Call:
                 self.shows_snapshot = False
                 return None
         calm = self.session.calm
-        glimpse = Glimpse(tab, calm) if snapshot and self.config.snapshot != "none" else None
+        glimpse = PageSample(tab, calm) if snapshot and self.config.snapshot != "none" else None
         same = await settle(
             tab,
             started,
@@ -329,7 +329,7 @@ class Call:
                 self.answer.tabs(await self.session.tab_lines())
             if tab is not None:
                 await self._page(tab)
-        news = [self.session.take_news(), tab.take_news() if tab is not None else News()]
+        news = [self.session.take_news(), tab.take_news() if tab is not None else TabEvents()]
         self.answer.events(summed(chain(*news), missed=sum(part.missed for part in news)))
         for name, size in self.session.files.take_kept():
             mime = await self.session.files.mime(name)

@@ -32,7 +32,7 @@ from .process.launch import Launcher
 from .process.pool import BrowserDied, BrowserProcess, Pool
 from .session.clipboard import owns_browser
 from .session.files import FILES_OF_SESSION, Files
-from .snapshot.encryption import Seal
+from .snapshot.encryption import Encryption
 from .snapshot.model import ContextSnapshot
 from .snapshot.opening import Opening
 from .tools import toolset
@@ -86,7 +86,7 @@ class BrowserService:
         self._data = data
         self._folder = Path() if data is None else data / "browser"
         self._ledger = ledger
-        self._sealed: Seal | None = None
+        self._sealed: Encryption | None = None
         self._was_on: dict[str, list[str]] = {}
         """What was on in sessions whose browser was lost, until they are opened again."""
         self._tasks: TaskGroup | None = None
@@ -216,7 +216,7 @@ class BrowserService:
         return await self._opened(session, hibernated, seal)
 
     async def _opened(
-        self, session: SessionView, hibernated: ContextSnapshot | None, seal: Seal | None
+        self, session: SessionView, hibernated: ContextSnapshot | None, seal: Encryption | None
     ) -> BrowserConnection:
         if self._pool is None or self._egress is None:
             raise ServiceUnavailable("The browser service is not running.")
@@ -251,9 +251,9 @@ class BrowserService:
         process.on_lost.append(lost)
         connection.on_closed.append(partial(process.on_lost.remove, lost))
 
-    async def _seal(self) -> Seal | None:
+    async def _seal(self) -> Encryption | None:
         if self.config.key is not None and self._sealed is None:
-            self._sealed = await anyio.to_thread.run_sync(Seal, self.config.key)
+            self._sealed = await anyio.to_thread.run_sync(Encryption, self.config.key)
         return self._sealed
 
     def _spawn(self, work: Callable[..., Any], *args: object) -> None:

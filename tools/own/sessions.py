@@ -14,7 +14,7 @@ from ...sessions.live.session import Session
 from ...sessions.records import SessionFilter, labels_of
 from ...sessions.registry import Registry
 from ...sessions.services import JSON
-from ...sessions.transitions.create import Wish
+from ...sessions.transitions.create import SessionOptions
 from ...sessions.validation import Plain
 from ..definition import Arguments, Context, Handler, Outcome, OwnTool, moment, words
 
@@ -355,7 +355,7 @@ class SessionTools:
     async def _create(self, context: Context, args: Create) -> Outcome:
         session = await self._registry.create(
             context.principal,
-            Wish(
+            SessionOptions(
                 name=args.name,
                 services=args.services,
                 state=args.state,

@@ -52,7 +52,7 @@ class Child:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweptChild:
     """A child of a dead process that was still there, and the processes that were killed for it."""
 
     service: str
@@ -135,14 +135,14 @@ class Ledger:
     def note_left(self, service: str, processes: Mapping[int, str]) -> None:
         self.left.append(Left(service, processes))
 
-    async def sweep(self) -> list[Swept]:
+    async def sweep(self) -> list[SweptChild]:
         """Kill what is left of the children of dead processes and forget them. Called at the start, once."""
         if self._root is None:
             return []
         return await anyio.to_thread.run_sync(self._sweep, self._root)
 
-    def _sweep(self, root: Path) -> list[Swept]:
-        swept: list[Swept] = []
+    def _sweep(self, root: Path) -> list[SweptChild]:
+        swept: list[SweptChild] = []
         for file in sorted(root.glob("*/*.json")):
             child = _read(file)
             if child is None:
@@ -152,7 +152,7 @@ class Ledger:
                     _unlink(file)
             elif not _lives(child.owner_pid, child.owner_started):
                 if killed := _kill(child):
-                    swept.append(Swept(child.service, child.pid, killed))
+                    swept.append(SweptChild(child.service, child.pid, killed))
                     logger.warning(
                         "killed %d left-over processes of %s", len(killed), child.service
                     )
@@ -230,4 +230,4 @@ def _kill(child: Child) -> tuple[int, ...]:
     return tuple(sorted(killed))
 
 
-__all__ = ["Child", "Left", "Ledger", "Swept"]
+__all__ = ["Child", "Left", "Ledger", "SweptChild"]

@@ -38,7 +38,7 @@ def distinct_name(session: SessionView) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placeholders:
     """What `{dir}`, `{session_id}`, `{session_name}` and `{python}` stand for."""
 
     folder: Path | None
@@ -68,13 +68,13 @@ class Places:
         self._root = None if data is None else data / "work"
         self._temporary: Path | None = None
 
-    async def make(self, session: SessionView, *, folder: bool) -> Place:
+    async def make(self, session: SessionView, *, folder: bool) -> Placeholders:
         """Return the place of a session, with its folder when that is wanted."""
         name = distinct_name(session)
         if not folder:
-            return Place(None, plain(session.id), name)
+            return Placeholders(None, plain(session.id), name)
         path = await anyio.to_thread.run_sync(self._make, session.id)
-        return Place(path, plain(session.id), name)
+        return Placeholders(path, plain(session.id), name)
 
     def _make(self, session_id: str) -> Path:
         path = self._path(session_id)
@@ -106,4 +106,4 @@ class Places:
             pass  # Other services or sessions still have theirs there.
 
 
-__all__ = ["Place", "Places", "plain", "private_folder"]
+__all__ = ["Placeholders", "Places", "plain", "private_folder"]

@@ -23,11 +23,11 @@ from .errors import UpstreamMisbehaved, UpstreamRefused
 from .list_changes import ACKNOWLEDGED, LISTEN, Listener, wanted
 from .negotiation import Era, Peer
 from .provenance import attribute_question, strip_our_meta
-from .quiet import Quiet
+from .quiet import InternalContext
 from .redaction import Secrets
 from .results import checked
 from .transports.base import OpenChannel
-from .transports.json_rpc import Died, Wire
+from .transports.json_rpc import Died, JsonRpcConnection
 
 logger = logging.getLogger("statehold.upstream")
 
@@ -73,7 +73,7 @@ class UpstreamConnection:
         self._shared = shared
         self._calls = Calls(shared=shared)
         self._log_level: str | None = None
-        self._wire: Wire | None = None
+        self._wire: JsonRpcConnection | None = None
         self._listener: Listener | None = None
         self._used = False
         self._closed = False
@@ -102,7 +102,7 @@ class UpstreamConnection:
         died: Died | None = None
         with anyio.move_on_after(seconds):
             for number in range(len(eras)):
-                self._wire = Wire(channel, self, service=self.service, secrets=secrets)
+                self._wire = JsonRpcConnection(channel, self, service=self.service, secrets=secrets)
                 try:
                     await self._wire.open(eras[number:])
                 except Died as error:
@@ -135,7 +135,7 @@ class UpstreamConnection:
         return await self.snapshot()
 
     @property
-    def wire(self) -> Wire:
+    def wire(self) -> JsonRpcConnection:
         assert self._wire is not None, "the connection was never opened"
         return self._wire
 
@@ -181,7 +181,7 @@ class UpstreamConnection:
 
     async def _subscribe_again(self, uri: str) -> None:
         try:
-            await self._subscribe(uri, Quiet())
+            await self._subscribe(uri, InternalContext())
         except SessionError as error:
             logger.debug("%s is not followed any more: %s", uri, error)
 

@@ -15,7 +15,7 @@ from ...sessions.services import JSON, ToolSpec
 from .connection import UpstreamConnection
 from .errors import UpstreamMisbehaved, UpstreamRefused
 from .negotiation import Peer
-from .recipe import Quiet
+from .recipe import InternalContext
 
 logger = logging.getLogger("statehold.upstream")
 
@@ -52,7 +52,7 @@ async def listed(connection: UpstreamConnection, method: str, key: str) -> list[
     cursor: object = None
     for _ in range(PAGES):
         params: JSON = {"cursor": cursor} if isinstance(cursor, str) else {}
-        page = await connection.request(method, params, Quiet())
+        page = await connection.request(method, params, InternalContext())
         found: object = page.get(key)
         if not isinstance(found, list):
             raise UpstreamMisbehaved(connection.service, f"{method} answered without {key}")

@@ -9,7 +9,7 @@ from ...sessions.errors import NotAllowed
 from ...sessions.services import JSON
 
 
-class Quiet:
+class InternalContext:
     """The context of a call that no caller made: nobody to ask, nobody to tell."""
 
     meta: Mapping[str, Any] = {}
@@ -34,4 +34,4 @@ class Quiet:
         raise NotAllowed("Statehold made this call itself and answers no questions.")
 
 
-__all__ = ["Quiet"]
+__all__ = ["InternalContext"]

@@ -22,7 +22,7 @@ from ...sessions.services import JSON, Restored, Snapshot
 from ..processes.workdir import private_folder
 from .config import Recipe, Step
 from .connection import UpstreamConnection
-from .quiet import Quiet
+from .quiet import InternalContext
 
 FILE_BYTES: Final = 64 * 2**20
 _PLACE: Final = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
@@ -105,7 +105,7 @@ async def _run(
 ) -> JSON:
     arguments = cast(JSON, filled(step.arguments, {**values, "dir": str(folder)}))
     try:
-        result = await connection.call(step.tool, arguments, Quiet())
+        result = await connection.call(step.tool, arguments, InternalContext())
     except (OutcomeUnknown, ConnectionLost):
         raise
     except SessionError as error:
@@ -216,4 +216,4 @@ def _text(result: JSON) -> str:
     return "\n".join(block["text"] for block in blocks if block["type"] == "text")
 
 
-__all__ = ["Quiet", "check_snapshot", "filled", "nothing", "restore", "save"]
+__all__ = ["InternalContext", "check_snapshot", "filled", "nothing", "restore", "save"]

@@ -23,7 +23,7 @@ from ..app_pages import app_page
 from ..processes.child import ProcessLimits
 from ..processes.launch import inherited_environment
 from ..processes.ledger import Ledger
-from ..processes.workdir import Place, Places
+from ..processes.workdir import Placeholders, Places
 from . import recipe as recipes
 from .config import Transport, UpstreamConfig
 from .connection import UpstreamConnection
@@ -33,7 +33,7 @@ from .live_items import LiveItems
 from .negotiation import Era
 from .probe import HeaderMap, Profile, header_map, probed
 from .profile_file import ProfileFile
-from .quiet import Quiet
+from .quiet import InternalContext
 from .redaction import Secrets
 from .transports.base import OpenChannel
 from .transports.http import http_channel
@@ -265,7 +265,9 @@ class UpstreamService:
         try:
             async with self._throw_away() as connection:
                 with anyio.fail_after(self.connect_seconds):
-                    return await connection.request("resources/read", {"uri": uri}, Quiet())
+                    return await connection.request(
+                        "resources/read", {"uri": uri}, InternalContext()
+                    )
         except TimeoutError:
             raise ServiceUnavailable(
                 f"{self.name} did not return {uri} within {self.connect_seconds:g} seconds."
@@ -319,7 +321,7 @@ class UpstreamService:
         session: SessionView,
         snapshot: Snapshot | None,
         connection: UpstreamConnection,
-        place: Place,
+        place: Placeholders,
     ) -> Restored:
         recipe = self.config.recipe
         if snapshot is not None and recipe is not None and place.folder is not None:
@@ -339,7 +341,7 @@ class UpstreamService:
         self._followed.pop(session_id, None)
         await self._places.forget(session_id)
 
-    async def _place(self, session: SessionView) -> Place:
+    async def _place(self, session: SessionView) -> Placeholders:
         try:
             return await self._places.make(session, folder=self._needs_folder)
         except OSError as error:
@@ -347,7 +349,7 @@ class UpstreamService:
                 f"{self.name} has no place to work: its folder cannot be made ({error.strerror})."
             ) from error
 
-    async def _connected(self, place: Place) -> UpstreamConnection:
+    async def _connected(self, place: Placeholders) -> UpstreamConnection:
         connection = UpstreamConnection(self.name, shared=self.scope == "shared")
         connection.on_changed = partial(self._changed, connection)
         connection.param_headers = self._param_headers
@@ -367,7 +369,7 @@ class UpstreamService:
             self._eras = (worked, "modern" if worked == "legacy" else "legacy")
         return connection
 
-    def _channel(self, place: Place) -> OpenChannel:
+    def _channel(self, place: Placeholders) -> OpenChannel:
         config = self.config
         if config.command is None:
             assert config.url is not None
@@ -389,7 +391,7 @@ class UpstreamService:
         # Redacted first: an escaped secret would not be recognised.
         logger.debug("%s stderr: %s", self.name, escaped(self._secrets.redact(line)))
 
-    def _cwd(self, place: Place) -> str | None:
+    def _cwd(self, place: Placeholders) -> str | None:
         if self.config.cwd is None:
             return None
         folder = Path(place.fill(self.config.cwd))

@@ -19,7 +19,7 @@ from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 from sqlalchemy.sql.dml import Insert
 
 from ...errors import StoreUnavailable
-from .values import Packed, Violated, overwriting
+from .values import PackedTexts, Violated, overwriting
 
 _UPGRADE_SECONDS: Final = 30
 
@@ -33,7 +33,7 @@ def options(url: URL, busy_seconds: float) -> dict[str, Any]:
             raise OverflowError("an integer of more than 64 bits")
         return str(value)
 
-    def one_of(values: Packed, mapping: Any) -> str:
+    def one_of(values: PackedTexts, mapping: Any) -> str:
         return f"({','.join(converters.escape_str(value) for value in values) or 'NULL'})"
 
     settings = (
@@ -46,7 +46,7 @@ def options(url: URL, busy_seconds: float) -> dict[str, Any]:
         "connect_timeout": 5,
         "read_timeout": 60,
         "write_timeout": 60,
-        "conv": {**converters.conversions, int: integer, Packed: one_of},
+        "conv": {**converters.conversions, int: integer, PackedTexts: one_of},
         "init_command": f"SET SESSION {', SESSION '.join(settings)}",
     }
     if "unix_socket" in url.query:

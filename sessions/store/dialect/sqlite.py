@@ -17,14 +17,14 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy.sql.dml import Insert
 
 from ...errors import StoreUnavailable
-from .values import Packed, Violated, overwriting
+from .values import PackedTexts, Violated, overwriting
 
 FILE_NAME: Final = "statehold.db"
 DIALECT: Final = SQLiteDialect_pysqlite()
 WRITES: Final = "statehold_writes"
 """The execution option of a connection whose transactions take the write lock at once, where there is only one."""
 
-sqlite3.register_adapter(Packed, json.dumps)
+sqlite3.register_adapter(PackedTexts, json.dumps)
 
 # What every connection needs. An acknowledged write survives a power cut (synchronous=FULL); what was deleted is zeroed
 # where that costs no extra page (secure_delete=FAST).

@@ -31,7 +31,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
 from . import sqlite
-from .values import Packed
+from .values import PackedTexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +143,9 @@ def among(item: ColumnElement[str], name: str = "ids") -> ColumnElement[bool]:
     return _Among(item, bindparam(name))
 
 
-def packed(ids: Iterable[str]) -> Packed:
+def packed(ids: Iterable[str]) -> PackedTexts:
     """The value of the parameter of `among`."""
-    return Packed(ids)
+    return PackedTexts(ids)
 
 
 def _both(element: _Among, compiler: SQLCompiler, options: dict[str, Any]) -> tuple[str, str]:

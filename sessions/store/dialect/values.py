@@ -23,5 +23,5 @@ def overwriting(
     }
 
 
-class Packed(list[str]):
+class PackedTexts(list[str]):
     """Texts that go to the database as one parameter: as JSON, an array or a list, whatever it knows best."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from statehold.tools.browser.call import summed
 from statehold.tools.browser.session.answer import TEXT_LIMIT, Answer, as_json, difference
-from statehold.tools.browser.session.tab import NEWS, News
+from statehold.tools.browser.session.tab import NEWS, TabEvents
 
 LINES = some.lists(some.sampled_from(["- a", "- b", "  - c", "- d"]), max_size=12)
 
@@ -87,7 +87,7 @@ def test_what_happened_often_is_one_line_and_very_much_is_counted() -> None:
 
 
 def test_of_very_much_that_happened_only_so_much_is_kept_and_the_rest_is_counted() -> None:
-    news = News()
+    news = TabEvents()
     for number in range(NEWS + 300):
         news.append(f"line {number}")
     assert len(news) == NEWS

@@ -18,7 +18,7 @@ from playwright.async_api import Browser, Error
 from statehold.sessions.errors import OutcomeUnknown, ServiceUnavailable
 from statehold.tools.browser.call import Call
 from statehold.tools.browser.connection import LINGER_SECONDS
-from statehold.tools.browser.egress.grant import Grant
+from statehold.tools.browser.egress.grant import EgressAccess
 from statehold.tools.browser.process.driver import Driver
 from statehold.tools.browser.process.pool import BrowserProcess
 from statehold.tools.browser.service import BrowserService
@@ -37,7 +37,7 @@ class Deadly:
     left: int = 0
     """How many more it kills."""
     which: str = "browser"
-    grants: list[Grant] = field(default_factory=list[Grant])
+    grants: list[EgressAccess] = field(default_factory=list[EgressAccess])
     """The ways out of all that was opened."""
 
 
@@ -47,7 +47,7 @@ def deadly(monkeypatch: pytest.MonkeyPatch) -> Deadly:
     whole = opening.Opening._prepare  # pyright: ignore[reportPrivateUsage]
 
     async def prepare(
-        self: opening.Opening, process: BrowserProcess, grant: Grant, *rest: Any
+        self: opening.Opening, process: BrowserProcess, grant: EgressAccess, *rest: Any
     ) -> None:
         await whole(self, process, grant, *rest)
         found.grants.append(grant)

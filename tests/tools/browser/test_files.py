@@ -13,7 +13,7 @@ from browsing import Browse, section
 from changing import Changing
 
 from statehold.sessions.errors import InvalidArgument
-from statehold.tools.browser.features.video import Films
+from statehold.tools.browser.features.video import Videos
 from statehold.tools.browser.session import files as module
 from statehold.tools.browser.session.failures import ToolFailed
 from statehold.tools.browser.session.files import Files, reason
@@ -158,7 +158,7 @@ class Windows:
 async def test_a_video_without_a_place_for_its_file_is_refused(tmp_path: Path) -> None:
     taken = tmp_path / "taken"
     taken.write_bytes(b"")
-    films = Films(
+    films = Videos(
         cast("Any", Windows()),
         Files(taken / "files", largest=MIB),
         set(),

@@ -20,7 +20,7 @@ from keeping import Keeping
 from playwright.async_api import Browser, Page
 
 from statehold.tools.browser.snapshot import capture
-from statehold.tools.browser.snapshot.encryption import Seal
+from statehold.tools.browser.snapshot.encryption import Encryption
 from statehold.tools.browser.snapshot.model import ContextSnapshot
 
 EVERYTHING = """() => ({
@@ -262,7 +262,7 @@ async def test_a_page_that_is_too_large_is_cut_and_that_is_said(
 async def test_a_sealed_snapshot_shows_nothing_and_comes_back_whole(
     browser: Browser, site: Keeping
 ) -> None:
-    seal = Seal("a key of sufficient length")
+    seal = Encryption("a key of sufficient length")
     async with resumed(browser) as before:
         page = await before.context.new_page()
         await log_in(before.context, page, site.at(1), "somebody")

@@ -16,12 +16,12 @@ from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser import call as calls
 from statehold.tools.browser.snapshot.world import World
 from statehold.tools.browser.tools import navigation
-from statehold.tools.upstream.recipe import Quiet
+from statehold.tools.upstream.recipe import InternalContext
 
 pytestmark = pytest.mark.peer
 
 
-class Listener(Quiet):
+class Listener(InternalContext):
     """A caller who wants to know how far its call is."""
 
     wants_progress = True

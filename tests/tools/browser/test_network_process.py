@@ -15,7 +15,7 @@ from playwright.async_api import BrowserContext
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
 from statehold.sessions.services import Snapshot
-from statehold.tools.browser.process.helpers import Parts
+from statehold.tools.browser.process.helpers import HelperProcesses
 from statehold.tools.browser.process.pool import BrowserProcess
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.snapshot.world import World
@@ -132,12 +132,12 @@ async def test_a_call_that_sees_the_cookies_vanish_has_an_unknown_outcome(
 async def test_an_empty_jar_replaces_a_full_one_only_when_the_browser_is_known_to_be_whole(
     data: Path, shell: str, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def silent(self: Parts, *, within: float) -> list[tuple[str, int]]:
+    async def silent(self: HelperProcesses, *, within: float) -> list[tuple[str, int]]:
         return []
 
     async with running(data, shell, caps=["storage"]) as service:
         with monkeypatch.context() as patch:
-            patch.setattr(Parts, "now", silent)
+            patch.setattr(HelperProcesses, "now", silent)
             async with opened(service) as browse:
                 given = await logged_in(browse, f"{lab}/counter")
                 await browse.text("cookie_clear")

@@ -29,7 +29,7 @@ from statehold.sessions.services import Snapshot
 from statehold.tools.browser.snapshot.gate import Gate
 from statehold.tools.browser.snapshot.model import ContextSnapshot
 from statehold.tools.browser.snapshot.restore import Resumed, restored
-from statehold.tools.browser.snapshot.storage import Origins
+from statehold.tools.browser.snapshot.storage import OriginStorage
 from statehold.tools.browser.snapshot.world import asked
 
 
@@ -375,7 +375,7 @@ async def pid_of(browser: Browser) -> int:
 async def test_a_cancelled_resume_leaves_no_context(browser: Browser, site: Keeping) -> None:
     open_before = len(browser.contexts)
 
-    async def never(context: BrowserContext, origins: Origins) -> None:
+    async def never(context: BrowserContext, origins: OriginStorage) -> None:
         await anyio.sleep_forever()
 
     with anyio.move_on_after(0.2):
@@ -403,7 +403,7 @@ async def test_rules_of_the_session_about_requests_hold_and_do_not_hinder(
     async def only_the_first(route: Route) -> None:
         await (route.continue_() if "127.0.0.1:" in route.request.url else route.abort())
 
-    async def prepare(context: BrowserContext, origins: Origins) -> None:
+    async def prepare(context: BrowserContext, origins: OriginStorage) -> None:
         await context.route("**/*", only_the_first)
 
     async with resumed(browser) as before:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from statehold.tools.browser.process.scratch import LONGEST, Scratch
+from statehold.tools.browser.process.scratch import LONGEST, ScratchFolder
 
 HOLDER = """
 import sys
 from pathlib import Path
 from statehold.tools.browser.process.scratch import Scratch
-scratch = Scratch.make(Path(sys.argv[1]))
+scratch = ScratchFolder.make(Path(sys.argv[1]))
 print(scratch.path, flush=True)
 sys.stdin.read()
 """
@@ -31,7 +31,7 @@ def short() -> Generator[Path]:
 
 
 def test_folder_is_private_and_removed_once(short: Path) -> None:
-    scratch = Scratch.make(short / "temporary")
+    scratch = ScratchFolder.make(short / "temporary")
     assert scratch.path.parent == short / "temporary"
     assert stat.S_IMODE(scratch.path.stat().st_mode) == 0o700
     (scratch.path / "file").write_text("left")
@@ -41,7 +41,7 @@ def test_folder_is_private_and_removed_once(short: Path) -> None:
 
 
 def test_two_have_two_folders_and_leave_each_other_alone(short: Path) -> None:
-    one, other = Scratch.make(short), Scratch.make(short)
+    one, other = ScratchFolder.make(short), ScratchFolder.make(short)
     assert one.path != other.path
     one.remove()
     assert other.path.is_dir()
@@ -57,16 +57,16 @@ def test_what_a_killed_process_left_is_removed_by_the_next(short: Path) -> None:
     ) as process:
         assert process.stdout is not None
         left = Path(process.stdout.readline().strip())
-        Scratch.make(short).remove()
+        ScratchFolder.make(short).remove()
         assert left.is_dir()
         process.kill()
         process.wait(10)
-    Scratch.make(short).remove()
+    ScratchFolder.make(short).remove()
     assert not left.exists()
 
 
 def test_path_too_long_for_a_socket_is_in_the_temporary_folder(tmp_path: Path) -> None:
-    scratch = Scratch.make(tmp_path / ("deep" * 20))
+    scratch = ScratchFolder.make(tmp_path / ("deep" * 20))
     assert len(os.fsencode(scratch.path)) <= LONGEST
     scratch.remove()
     assert not scratch.path.exists()

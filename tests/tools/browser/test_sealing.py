@@ -3,28 +3,28 @@ from __future__ import annotations
 import pytest
 
 from statehold.sessions.services import Snapshot
-from statehold.tools.browser.snapshot.encryption import Seal, SealBroken, opened
+from statehold.tools.browser.snapshot.encryption import Encryption, SealBroken, opened
 from statehold.tools.browser.snapshot.model import ContextSnapshot
 
 KEY = "a key of sufficient length"
 
 
 def test_what_is_sealed_opens_with_the_same_key_only() -> None:
-    sealed = Seal(KEY).seal(b"content")
+    sealed = Encryption(KEY).seal(b"content")
     assert b"content" not in sealed
-    assert Seal(KEY).open(sealed) == b"content"
+    assert Encryption(KEY).open(sealed) == b"content"
     with pytest.raises(SealBroken, match="another key"):
-        Seal(KEY + "!").open(sealed)
+        Encryption(KEY + "!").open(sealed)
 
 
 def test_the_same_content_is_never_sealed_the_same_way() -> None:
-    seal = Seal(KEY)
+    seal = Encryption(KEY)
     assert seal.seal(b"content") != seal.seal(b"content")
 
 
 @pytest.mark.parametrize("at", [0, 5, 10, 25, -1])
 def test_a_changed_byte_is_noticed(at: int) -> None:
-    seal = Seal(KEY)
+    seal = Encryption(KEY)
     sealed = bytearray(seal.seal(b"content"))
     sealed[at] ^= 1
     with pytest.raises(SealBroken):
@@ -33,13 +33,13 @@ def test_a_changed_byte_is_noticed(at: int) -> None:
 
 @pytest.mark.parametrize("length", [0, 3, 7, 8, 15, 20, 35])
 def test_a_cut_one_is_noticed(length: int) -> None:
-    seal = Seal(KEY)
+    seal = Encryption(KEY)
     with pytest.raises(SealBroken):
         seal.open(seal.seal(b"content")[:length])
 
 
 def test_without_a_key_nothing_is_brought_back() -> None:
-    snapshot = ContextSnapshot(lost=["x"]).snapshot(Seal(KEY))
+    snapshot = ContextSnapshot(lost=["x"]).snapshot(Encryption(KEY))
     with pytest.raises(SealBroken, match="no key is configured"):
         ContextSnapshot.of(snapshot)
     with pytest.raises(SealBroken):
@@ -49,14 +49,14 @@ def test_without_a_key_nothing_is_brought_back() -> None:
 
 def test_a_snapshot_from_before_there_was_a_key_is_still_read() -> None:
     given = ContextSnapshot(lost=["x"])
-    assert ContextSnapshot.of(given.snapshot(), Seal(KEY)) == given
-    assert ContextSnapshot.of(Snapshot({"version": 2}), Seal(KEY)).lost != []
+    assert ContextSnapshot.of(given.snapshot(), Encryption(KEY)) == given
+    assert ContextSnapshot.of(Snapshot({"version": 2}), Encryption(KEY)).lost != []
 
 
 def test_a_short_key_is_refused_with_the_remedy() -> None:
     with pytest.raises(ValueError, match="openssl rand"):
-        Seal("short")
+        Encryption("short")
 
 
 def test_a_key_is_never_shown() -> None:
-    assert KEY not in repr(Seal(KEY))
+    assert KEY not in repr(Encryption(KEY))

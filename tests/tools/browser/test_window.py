@@ -14,7 +14,7 @@ from browsing import Browse, new_view, opened, running
 from statehold.sessions.services import Snapshot
 from statehold.tools.browser.process.window import Window
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.snapshot.encryption import Seal
+from statehold.tools.browser.snapshot.encryption import Encryption
 from statehold.tools.browser.snapshot.model import ContextSnapshot
 
 KEY = "a key of a test, long enough"
@@ -23,7 +23,7 @@ KEY = "a key of a test, long enough"
 class Kept:
     """What a window made durable."""
 
-    def __init__(self, seal: Seal | None = None) -> None:
+    def __init__(self, seal: Encryption | None = None) -> None:
         self.saved: list[ContextSnapshot] = []
         self._seal = seal
         self._more = anyio.Event()
@@ -46,7 +46,7 @@ def addresses(hibernated: ContextSnapshot) -> list[str]:
 
 @asynccontextmanager
 async def window_of(
-    browse: Browse, seal: Seal | None = None
+    browse: Browse, seal: Encryption | None = None
 ) -> AsyncGenerator[tuple[Window, Kept]]:
     """Show a session; leaving waits until its window is closed."""
     window = Window(browse.connection, seal=seal, look_seconds=0.05, keep_seconds=0.0)
@@ -128,11 +128,11 @@ async def test_of_a_browser_that_died_the_last_look_is_kept(
 ) -> None:
     async with running(tmp_path / "data", shell, key=KEY) as service, opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/form")
-        async with window_of(browse, Seal(KEY)) as (window, kept):
+        async with window_of(browse, Encryption(KEY)) as (window, kept):
             await kept.until(f"{lab}/form")
             process = browse.connection._process  # pyright: ignore[reportPrivateUsage]
             assert process.pid is not None
             os.kill(process.pid, signal.SIGKILL)
         snapshot = await window.saved()
     assert snapshot is not None
-    assert addresses(ContextSnapshot.of(snapshot, Seal(KEY))) == [f"{lab}/form"]
+    assert addresses(ContextSnapshot.of(snapshot, Encryption(KEY))) == [f"{lab}/form"]

@@ -12,8 +12,8 @@ from anyio.abc import SocketStream
 
 from ....sessions.clock import Clock
 from .dialer import Dialer
-from .exchange import Exchange, Far, Gone, Stale
-from .grant import Grant
+from .exchange import Exchange, Gone, SiteSide, Stale
+from .grant import EgressAccess
 from .heads import HEAD_BYTES, Incoming, next_head, understood
 from .lines import BROKEN, close, drain, reset
 from .refusal import Refused, malformed, not_allowed
@@ -29,7 +29,7 @@ _PAGE_HEADERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ClientTimeouts:
     """How long a browser may take, in seconds."""
 
     head: float = 30.0
@@ -43,11 +43,11 @@ class Client:
     def __init__(
         self,
         stream: SocketStream,
-        grant: Grant,
+        grant: EgressAccess,
         *,
         dialer: Dialer,
         clock: Clock,
-        patience: Patience,
+        patience: ClientTimeouts,
     ) -> None:
         self._stream = stream
         self._grant = grant
@@ -57,7 +57,7 @@ class Client:
         self._scope = anyio.CancelScope()
         self._near = h11.Connection(h11.SERVER)
         self._unread = bytearray()
-        self._far: Far | None = None
+        self._far: SiteSide | None = None
 
     async def serve(self) -> None:
         """Serve until the browser leaves, a tunnel ends or the grant is revoked; then both sides are closed."""
@@ -125,7 +125,7 @@ class Client:
         grant = self._grant
         await self._close_far()
         line = await self._dialer.dial(incoming.target, grant)
-        self._far = Far(line)
+        self._far = SiteSide(line)
         await self._stream.send(_ESTABLISHED + line.rest)
         early, _ = self._near.trailing_data
         if early:
@@ -156,7 +156,7 @@ class Client:
     async def _exchange(self, incoming: Incoming) -> None:
         grant = self._grant
         if self._far is None:
-            self._far = Far(await self._dialer.dial(incoming.target, grant))
+            self._far = SiteSide(await self._dialer.dial(incoming.target, grant))
         exchange = Exchange(incoming, self._near, self._stream, self._far, grant)
         try:
             await exchange.run()
@@ -204,8 +204,8 @@ class Client:
         return False
 
 
-def _too_large(grant: Grant) -> str:
+def _too_large(grant: EgressAccess) -> str:
     return f"the response is larger than the {grant.policy.response_bytes} bytes allowed"
 
 
-__all__ = ["Client", "Patience"]
+__all__ = ["Client", "ClientTimeouts"]

@@ -13,7 +13,7 @@ import h11
 from anyio.abc import SocketStream
 
 from .addresses import LOOPBACK, IPAddress, is_here, meanings
-from .grant import Grant
+from .grant import EgressAccess
 from .lines import BROKEN, close, keep_alive
 from .policy import Target
 from .refusal import not_allowed, too_late, unreachable
@@ -25,7 +25,7 @@ _NEXT_SECONDS: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SiteConnection:
     """A connection to a site, or to the proxy that leads there."""
 
     stream: SocketStream
@@ -44,7 +44,7 @@ class Dialer:
         self._seconds = seconds
         self._own = own
 
-    async def dial(self, target: Target, grant: Grant) -> Line:
+    async def dial(self, target: Target, grant: EgressAccess) -> SiteConnection:
         """Open a connection.
 
         Raises:
@@ -59,10 +59,10 @@ class Dialer:
             return await self._through(grant.upstream, target)
         addresses = await self._addresses(target, grant)
         stream = await self._connected(target, self._judged(target, addresses, grant))
-        return Line(stream, target)
+        return SiteConnection(stream, target)
 
     def _judged(
-        self, target: Target, addresses: Sequence[IPAddress], grant: Grant
+        self, target: Target, addresses: Sequence[IPAddress], grant: EgressAccess
     ) -> Sequence[IPAddress]:
         """Return the addresses that may be reached. One that may not is never tried, whatever else the name stands for."""
         reasons = {
@@ -81,7 +81,7 @@ class Dialer:
             return f"{address} at port {target.port} is Statehold itself"
         return None
 
-    async def _addresses(self, target: Target, grant: Grant) -> Sequence[IPAddress]:
+    async def _addresses(self, target: Target, grant: EgressAccess) -> Sequence[IPAddress]:
         if target.address is not None:
             return [target.address]
         try:
@@ -100,19 +100,19 @@ class Dialer:
             raise unreachable(target, f"{target} {_explained(error)}") from None
         return stream
 
-    async def _through(self, proxy: UpstreamProxy, target: Target) -> Line:
+    async def _through(self, proxy: UpstreamProxy, target: Target) -> SiteConnection:
         try:
             with anyio.fail_after(self._seconds):
                 stream = await _fastest([proxy.host], proxy.port)
                 keep_alive(stream)
                 if not target.tunnel:
-                    return Line(stream, target, proxy)
+                    return SiteConnection(stream, target, proxy)
                 try:
                     rest = await _opened_tunnel(stream, proxy, target)
                 except BaseException:
                     await close(stream)
                     raise
-                return Line(stream, target, proxy, rest)
+                return SiteConnection(stream, target, proxy, rest)
         except TimeoutError:
             reason = f"the proxy upstream did not open {target} in {self._seconds:g} s"
             raise too_late(target, reason) from None
@@ -196,4 +196,4 @@ def _explained(error: OSError) -> str:
     return "cannot be reached"
 
 
-__all__ = ["Dialer", "Line"]
+__all__ = ["Dialer", "SiteConnection"]

@@ -9,11 +9,11 @@ import anyio
 import h11
 from anyio.abc import SocketStream
 
-from .dialer import Line
-from .grant import Grant
+from .dialer import SiteConnection
+from .grant import EgressAccess
 from .heads import RESPONSE_HEAD_BYTES, Headers, Incoming, end_to_end
 from .lines import BROKEN
-from .pieces import Pieces
+from .pieces import SendBuffer
 from .refusal import Refused, malformed, unreachable
 from .tunnel import Overfull
 
@@ -38,10 +38,10 @@ def _client() -> h11.Connection:
 
 
 @dataclass(slots=True)
-class Far:
+class SiteSide:
     """The site's side: kept from one request of a browser's connection to its next, if that goes to the same place."""
 
-    line: Line
+    line: SiteConnection
     http: h11.Connection = field(default_factory=_client)
     used: bool = False
 
@@ -63,8 +63,8 @@ class Exchange:
         incoming: Incoming,
         near: h11.Connection,
         stream: SocketStream,
-        far: Far,
-        grant: Grant,
+        far: SiteSide,
+        grant: EgressAccess,
     ) -> None:
         self._incoming = incoming
         self._near = near
@@ -114,7 +114,7 @@ class Exchange:
             pass  # the site takes no more; it may have answered all the same
 
     async def _send_all_of_it(self) -> None:
-        out = Pieces(self._far.http)
+        out = SendBuffer(self._far.http)
         out.add(self._request())
         while self._incoming.has_body:
             event = self._near.next_event()
@@ -162,7 +162,7 @@ class Exchange:
     # Towards the browser.
 
     async def _pass_answer_on(self) -> None:
-        out = Pieces(self._near)
+        out = SendBuffer(self._near)
         passed = interim = parts = 0
         while True:
             event = self._next()
@@ -250,4 +250,4 @@ class _BrowserLeft(Exception):
     pass
 
 
-__all__ = ["Exchange", "Far", "Gone", "Stale"]
+__all__ = ["Exchange", "SiteSide", "Gone", "Stale"]

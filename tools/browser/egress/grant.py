@@ -26,7 +26,7 @@ _LOOKUPS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class GrantStatistics:
+class AccessStatistics:
     """What has happened so far. Bytes are those of sites, heads and TLS included."""
 
     connections: int
@@ -36,7 +36,7 @@ class GrantStatistics:
     received: int
 
 
-class Grant:
+class EgressAccess:
     """The right of a context to use the proxy, from `FilteringProxy.admit` until `revoke`; its port is kept until `free`."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Grant:
         upstream: UpstreamProxy | None,
         on_refused: Told | None,
         on_failed: Told | None,
-        on_freed: Callable[[Grant], None],
+        on_freed: Callable[[EgressAccess], None],
     ) -> None:
         self.port = port
         self.owner = owner
@@ -77,7 +77,7 @@ class Grant:
         self._counted: set[anyio.CancelScope] = set()
 
     def __repr__(self) -> str:
-        return f"<Grant {self.server} connections={len(self._counted)}>"
+        return f"<EgressAccess {self.server} connections={len(self._counted)}>"
 
     def revoke(self) -> None:
         """End its connections at once and serve no more. May be called again.
@@ -94,8 +94,8 @@ class Grant:
         self.listening.cancel()
         self._on_freed(self)
 
-    def statistics(self) -> GrantStatistics:
-        return GrantStatistics(
+    def statistics(self) -> AccessStatistics:
+        return AccessStatistics(
             len(self._counted), self._refused, self._failed, self.sent, self.received
         )
 
@@ -143,4 +143,4 @@ class Grant:
             logger.exception("telling of a refused request failed")
 
 
-__all__ = ["Grant", "GrantStatistics", "Told"]
+__all__ = ["EgressAccess", "AccessStatistics", "Told"]

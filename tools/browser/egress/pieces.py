@@ -5,7 +5,7 @@ from __future__ import annotations
 import h11
 
 
-class Pieces:
+class SendBuffer:
     """Collects events for one side until take(). A site may send a body byte by byte; it is not sent on like that."""
 
     def __init__(self, http: h11.Connection) -> None:
@@ -33,4 +33,4 @@ class Pieces:
             self._body.clear()
 
 
-__all__ = ["Pieces"]
+__all__ = ["SendBuffer"]

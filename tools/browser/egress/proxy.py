@@ -20,9 +20,9 @@ import anyio
 from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
 
 from ....sessions.clock import Clock, SystemClock
-from .client import Client, Patience
+from .client import Client, ClientTimeouts
 from .dialer import Dialer
-from .grant import Grant, GrantStatistics, Told
+from .grant import AccessStatistics, EgressAccess, Told
 from .lines import close
 from .peer import Peers
 from .policy import NetworkPolicy
@@ -50,7 +50,7 @@ class FilteringProxy:
         connections: int | None = None,
         connections_per_grant: int = 128,
         connect_seconds: float = 30.0,
-        patience: Patience | None = None,
+        patience: ClientTimeouts | None = None,
         port: int | None = None,
     ) -> None:
         """`connections`: of all owners together; by default as many as the limit of open files leaves.
@@ -64,8 +64,8 @@ class FilteringProxy:
         )
         self._shares = Shares(affordable() if connections is None else connections)
         self._per_grant = connections_per_grant
-        self._patience = patience or Patience()
-        self._grants: set[Grant] = set()
+        self._patience = patience or ClientTimeouts()
+        self._grants: set[EgressAccess] = set()
         self._tasks: TaskGroup | None = None
         self._peers: Peers | None = None
         self._exit = AsyncExitStack()
@@ -104,7 +104,7 @@ class FilteringProxy:
         on_failed: Told | None = None,
         upstream: UpstreamProxy | None = None,
         owner: str = "",
-    ) -> Grant:
+    ) -> EgressAccess:
         """Let a context out, by a port that is its own until the grant is freed.
 
         `on_refused(host, reason)` is called for each request that the policy refuses, `on_failed` for each whose site
@@ -124,7 +124,7 @@ class FilteringProxy:
             raise
         (listener,) = bound.listeners
         assert isinstance(listener, SocketListener)
-        grant = Grant(
+        grant = EgressAccess(
             bound.extra(SocketAttribute.local_port),
             policy,
             owner=owner,
@@ -140,7 +140,9 @@ class FilteringProxy:
         tasks.start_soon(self._accept, listener, grant, tasks)
         return grant
 
-    async def _accept(self, listener: SocketListener, grant: Grant, tasks: TaskGroup) -> None:
+    async def _accept(
+        self, listener: SocketListener, grant: EgressAccess, tasks: TaskGroup
+    ) -> None:
         async with listener:
             with grant.listening:
                 while True:
@@ -160,7 +162,7 @@ class FilteringProxy:
                     tasks.start_soon(self._serve, stream, grant)
         self._own.discard(grant.port)
 
-    async def _serve(self, stream: SocketStream, grant: Grant) -> None:
+    async def _serve(self, stream: SocketStream, grant: EgressAccess) -> None:
         client = Client(
             stream,
             grant,
@@ -188,4 +190,4 @@ class FilteringProxy:
             return False
 
 
-__all__ = ["FilteringProxy", "Grant", "GrantStatistics", "Patience", "UpstreamProxy"]
+__all__ = ["FilteringProxy", "EgressAccess", "AccessStatistics", "ClientTimeouts", "UpstreamProxy"]

@@ -15,7 +15,7 @@ from .upstream import UpstreamProxy
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Route
 
-    from .proxy import FilteringProxy, Grant
+    from .proxy import EgressAccess, FilteringProxy
 
 
 class Egress:
@@ -41,7 +41,7 @@ class Egress:
         self._starting = anyio.Lock()
         self._proxy: FilteringProxy | None = None
 
-    async def admit(self, tell: Callable[[str, str], None], *, owner: str) -> Grant | None:
+    async def admit(self, tell: Callable[[str, str], None], *, owner: str) -> EgressAccess | None:
         """Return the access of one context of an owner; None for a remote browser.
 
         `tell` is called with each host that was refused or not reached, and with a sentence that says so. Revoke the

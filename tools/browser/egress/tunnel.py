@@ -8,7 +8,7 @@ import anyio
 from anyio.abc import SocketStream
 
 from ....sessions.clock import Clock
-from .grant import Grant
+from .grant import EgressAccess
 from .lines import BROKEN
 
 LINGER_SECONDS: Final = 60.0
@@ -25,7 +25,9 @@ class Overfull(Exception):
 class Tunnel:
     """Carries bytes until both sides have ended, one has broken, or it is cancelled. It closes neither stream."""
 
-    def __init__(self, near: SocketStream, far: SocketStream, grant: Grant, clock: Clock) -> None:
+    def __init__(
+        self, near: SocketStream, far: SocketStream, grant: EgressAccess, clock: Clock
+    ) -> None:
         self._near = near
         self._far = far
         self._grant = grant

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from ....sessions.exact import well_formed
-from ..session.holds import Held
+from ..session.holds import Hold
 from .glob import Glob
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Mocks:
         self, context: BrowserContext, holds: set[str], *, spawn: Callable[..., None]
     ) -> None:
         self._context = context
-        self.held = Held(HELD, holds, spawn=spawn, expire=self._expire)
+        self.held = Hold(HELD, holds, spawn=spawn, expire=self._expire)
         self._mocks: list[tuple[Mock, Glob, Callable[[Route], Awaitable[None]]]] = []
 
     def __len__(self) -> int:
@@ -160,7 +160,7 @@ class Offline:
     ) -> None:
         self._context = context
         self.on = False
-        self.held = Held(OFFLINE, holds, spawn=spawn, expire=self._expire)
+        self.held = Hold(OFFLINE, holds, spawn=spawn, expire=self._expire)
 
     async def set(self, offline: bool) -> None:
         """Go offline or online. Cancelled on the way to offline, it counts as offline, until it is set to online.

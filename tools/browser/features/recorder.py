@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anyio
 
 from ..session.failures import ToolFailed
-from ..session.holds import Held
+from ..session.holds import Hold
 from .steps import Seen, line_of, seen_of
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Recorder:
         """Where somebody points at, and began to press a button."""
         self._placed: list[AsyncContextManager] = []
         self._listeners: list[Callable[[], None]] = []
-        self.held = Held("a recording", holds, spawn=spawn, expire=self._expire)
+        self.held = Hold("a recording", holds, spawn=spawn, expire=self._expire)
 
     async def start(self, current: Page) -> None:
         """Begin to write down steps; the current page is called `page`.

@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from ..session.failures import ToolFailed
 from ..session.files import Files, reason
-from ..session.holds import Held
+from ..session.holds import Hold
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
@@ -41,7 +41,7 @@ class Trace:
         self._tell = tell
         self._scratch = scratch
         self._name = f"trace-{secrets.token_hex(8)}"
-        self.held = Held("a trace", holds, spawn=spawn, expire=self._expire)
+        self.held = Hold("a trace", holds, spawn=spawn, expire=self._expire)
 
     async def start(self) -> None:
         """Begin to trace.

@@ -11,7 +11,7 @@ import anyio
 
 from ..session.failures import ToolFailed
 from ..session.files import Files, reason
-from ..session.holds import Held
+from ..session.holds import Hold
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
@@ -22,7 +22,7 @@ CURSOR_MILLISECONDS: Final = 800
 """How long an animated mouse travels to what is clicked."""
 
 
-class Films:
+class Videos:
     """The videos of a context, on or off. They end with the context, and are lost then."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Films:
         self._saved: list[tuple[str, int]] = []
         self._turn = anyio.Lock()
         """Held while a video begins or ends: one that is ended before it has begun would go on."""
-        self.held = Held("a video", holds, spawn=spawn, expire=self._expire)
+        self.held = Hold("a video", holds, spawn=spawn, expire=self._expire)
 
     async def start(self, name: str, *, cursor: bool = False, **options: Any) -> None:
         """Begin to record every page there is, and those that open later.
@@ -160,4 +160,4 @@ def _why(error: BaseException) -> str:
     return f"{reason(error)}." if isinstance(error, OSError) else reason(error)
 
 
-__all__ = ["Films"]
+__all__ = ["Videos"]

@@ -18,7 +18,7 @@ from ....sessions.errors import ServiceUnavailable
 from ...processes import procfs
 from ...processes.launch import find_setpriv
 from ...processes.ledger import Ledger
-from .scratch import Scratch
+from .scratch import ScratchFolder
 from .sdk import attach_client, driver_command, driver_environment
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Driver:
 
     def __init__(self, folder: Path, ledger: Ledger | None) -> None:
         self._folder = folder
-        self._scratch: Scratch | None = None
+        self._scratch: ScratchFolder | None = None
         self.exited = anyio.Event()
         self.contexts = 0
         """How many contexts were made with it; it grows with them, so it is replaced after many."""
@@ -141,7 +141,7 @@ class Driver:
         setpriv = find_setpriv() if procfs.LINUX else None
         prefix = [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
         environment = _without_ours(driver_environment())
-        self._scratch = await anyio.to_thread.run_sync(Scratch.make, self._folder)
+        self._scratch = await anyio.to_thread.run_sync(ScratchFolder.make, self._folder)
         environment |= {"TMPDIR": str(self._scratch.path), procfs.MARK: self._mark}
         if procfs.LINUX:
             environment["PATH"] = _without_opener(self._scratch.path, environment.get("PATH"))

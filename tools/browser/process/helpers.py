@@ -24,7 +24,7 @@ NEEDED: Final = {
 Chromium starts an empty one in the place of one that ended; without the last it opens no page any more."""
 
 
-class Parts:
+class HelperProcesses:
     """The processes of one browser here. It lives as long as the browser."""
 
     def __init__(self, browser: Browser) -> None:
@@ -59,4 +59,4 @@ def _zygotes(browser: int) -> list[int]:
     return [child for child in children if f"--type={ZYGOTE}" in procfs.command_line(child)]
 
 
-__all__ = ["BROWSER", "NEEDED", "NETWORK", "Parts"]
+__all__ = ["BROWSER", "NEEDED", "NETWORK", "HelperProcesses"]

@@ -19,12 +19,12 @@ from anyio.abc import TaskGroup
 from ....sessions.errors import ServiceUnavailable
 from ...processes import procfs
 from ...processes.ledger import Ledger
-from ..session.clipboard import Turns
+from ..session.clipboard import ClipboardTurns
 from ..session.failures import said, why_not_started
 from ..session.popups import Popups
 from ..snapshot.gate import Gate
 from .driver import CHECK_SECONDS, RECOVERY, Driver
-from .helpers import BROWSER, NEEDED, NETWORK, Parts
+from .helpers import BROWSER, NEEDED, NETWORK, HelperProcesses
 from .living import while_living
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class BrowserProcess:
         self,
         browser: Browser,
         driver: Driver,
-        parts: Parts | None,
+        parts: HelperProcesses | None,
         spawn: Callable[..., object],
         domain: Domain,
     ) -> None:
@@ -76,7 +76,7 @@ class BrowserProcess:
         self.closing = False
         self.unused = anyio.Event()
         self.on_lost: list[Callable[[str], None]] = []
-        self.turns = Turns(browser)
+        self.turns = ClipboardTurns(browser)
         """Who has its clipboard."""
         self.popups = Popups(browser)
         browser.on("disconnected", lambda _: self.die("the browser ended"))
@@ -328,7 +328,7 @@ class Pool:
                 partial(self._launch, driver.playwright), driver.exited, driver.check, self._spawn
             )
             # The number of a process elsewhere means nothing here.
-            parts = None if self._remote else Parts(browser)
+            parts = None if self._remote else HelperProcesses(browser)
             process = BrowserProcess(browser, driver, parts, self._spawn, domain)
             await process.identify()
         except BaseException as error:

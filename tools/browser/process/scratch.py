@@ -18,7 +18,7 @@ LONGEST: Final = 58
 """Bytes of its path: a whole browser makes a socket some 45 deeper, which may be 104 long on macOS and 108 on Linux."""
 
 
-class Scratch:
+class ScratchFolder:
     """A folder from make() to remove(). What a process that was killed left behind is removed by the next make().
 
     Its lock tells that somebody uses it; the kernel drops that with the process. Both calls block.
@@ -29,7 +29,7 @@ class Scratch:
         self._handle: int | None = handle
 
     @classmethod
-    def make(cls, parent: Path) -> Scratch:
+    def make(cls, parent: Path) -> ScratchFolder:
         """Make one below `parent`, or below the system's temporary folder when the path would be too long.
 
         Raises:
@@ -90,4 +90,4 @@ def _locked(path: Path) -> int | None:
     return handle
 
 
-__all__ = ["LONGEST", "Scratch"]
+__all__ = ["LONGEST", "ScratchFolder"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
     from ..connection import BrowserConnection
-    from ..snapshot.encryption import Seal
+    from ..snapshot.encryption import Encryption
 
 LOOK_SECONDS: Final = 1.0
 """How often a window is saved: when it is closed its pages can no longer be asked."""
@@ -38,7 +38,7 @@ class Window:
         self,
         connection: BrowserConnection,
         *,
-        seal: Seal | None = None,
+        seal: Encryption | None = None,
         look_seconds: float = LOOK_SECONDS,
         keep_seconds: float = KEEP_SECONDS,
     ) -> None:

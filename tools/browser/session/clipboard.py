@@ -58,7 +58,7 @@ def owns_browser(config: BrowserConfig) -> bool:
 class Clipboard:
     """The clipboard of one session: texts by their type. What was copied is gone with the session's context."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: ClipboardTurns) -> None:
         self._turns = turns
         self._token = object()
         self._texts: dict[str, str] = {}
@@ -97,7 +97,7 @@ class Clipboard:
                     self._turns.note(object())
 
 
-class Turns:
+class ClipboardTurns:
     """Who has the clipboard of a browser process. Lives as long as the browser; its page is opened with the first turn."""
 
     def __init__(self, browser: Browser) -> None:

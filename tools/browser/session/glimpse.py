@@ -27,7 +27,7 @@ _COUNT: Final = f"""(function count(root, found) {{
 }})(document, 0)"""
 
 
-class Calm:
+class SettledAddresses:
     """The addresses whose pages stayed as they were when they were waited for last. It lives as long as a session."""
 
     def __init__(self) -> None:
@@ -46,11 +46,11 @@ class Calm:
 
 
 @dataclass(slots=True)
-class Glimpse:
+class PageSample:
     """What was seen of a page. Worth nothing until it is known that the page stayed as it was."""
 
     tab: Tab
-    calm: Calm
+    calm: SettledAddresses
     title: object = None
     """What the page says that its title is."""
     snapshot: str | None = None
@@ -78,4 +78,4 @@ async def prepare(tab: Tab) -> None:
         await tab.page.locator(":root").count()
 
 
-__all__ = ["Calm", "Glimpse", "prepare"]
+__all__ = ["SettledAddresses", "PageSample", "prepare"]

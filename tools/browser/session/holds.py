@@ -11,7 +11,7 @@ LONGEST: Final = 1800.0
 """After so many seconds it ends by itself: nobody pauses a session that is held, and what is recorded grows."""
 
 
-class Held:
+class Hold:
     """One such thing, on from begin() to end(). Ends by itself after `seconds`, by way of `expire`."""
 
     def __init__(
@@ -59,4 +59,4 @@ class Held:
             await self._expire()
 
 
-__all__ = ["LONGEST", "Held"]
+__all__ = ["LONGEST", "Hold"]

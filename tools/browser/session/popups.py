@@ -13,8 +13,8 @@ from ..snapshot.world import asked
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Page
 
-    from ..snapshot.doorstep import Doorstep
-    from ..snapshot.watch import Watch
+    from ..snapshot.doorstep import EmptyPages
+    from ..snapshot.watch import ContextWatch
 
 
 class Opener(Protocol):
@@ -36,14 +36,14 @@ class Popups:
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
-        self._openers: dict[str, tuple[Opener, Doorstep]] = {}
+        self._openers: dict[str, tuple[Opener, EmptyPages]] = {}
         self._listening = False
         self._starting = anyio.Lock()
 
     def __repr__(self) -> str:
         return f"<Popups contexts={len(self._openers)}>"
 
-    def follow(self, opener: Opener, watch: Watch, *, spawn: Callable[..., None]) -> None:
+    def follow(self, opener: Opener, watch: ContextWatch, *, spawn: Callable[..., None]) -> None:
         """Tell a session until its context closes, from a moment after its first page is there."""
         known: list[str] = []
         closed = anyio.Event()

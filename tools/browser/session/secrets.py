@@ -28,7 +28,7 @@ IS_SECRET: Final = f"""element => {{
 """Whether what is typed into an element goes into a secret field."""
 
 
-class Withheld:
+class TypedSecrets:
     """The texts of one session. It lives as long as its context, for a restored page has none of them."""
 
     def __init__(self) -> None:
@@ -73,4 +73,4 @@ def _masked(line: str, forms: Sequence[str]) -> str:
     return line
 
 
-__all__ = ["IS_SECRET", "MASK", "Withheld"]
+__all__ = ["IS_SECRET", "MASK", "TypedSecrets"]

@@ -15,19 +15,19 @@ from ..egress.policy import Target
 from ..features.mocks import Mocks, Offline
 from ..features.recorder import Recorder
 from ..features.trace import Trace
-from ..features.video import Films
+from ..features.video import Videos
 from .answer import ADDRESS, TITLE, in_line
 from .failures import ToolFailed
 from .files import Files, reason
-from .glimpse import Calm
-from .secrets import Withheld
-from .tab import News, Tab
+from .glimpse import SettledAddresses
+from .secrets import TypedSecrets
+from .tab import Tab, TabEvents
 from .tabs import Tabs
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Dialog, Download, Request
 
-    from ..snapshot.storage import Origins
+    from ..snapshot.storage import OriginStorage
     from .clipboard import Clipboard
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class BrowserSession:
         generation: int,
         files: Files,
         spawn: Callable[..., None],
-        origins: Origins,
+        origins: OriginStorage,
         scratch: Path | None,
     ) -> None:
         """`scratch`: where the driver of the context puts what is of no use after it."""
@@ -65,7 +65,7 @@ class BrowserSession:
         self.downloads = 0
         """How many downloads are under way."""
         self.downloads_begun = 0
-        self.news = News()
+        self.news = TabEvents()
         self.unreached: dict[str, str] = {}
         """Which hosts were not reached, and what is told of each, since somebody emptied it."""
         self._downloads_over = anyio.Event()
@@ -77,8 +77,8 @@ class BrowserSession:
         self._left: anyio.Event | None = None
         """Set when the action that was left behind last has ended."""
         self.stepping = False
-        self.calm = Calm()
-        self.withheld = Withheld()
+        self.calm = SettledAddresses()
+        self.withheld = TypedSecrets()
         self.clipboard: Clipboard | None = None
         """None where the browser process is the session's alone."""
         self._was_on: list[str] | None = None
@@ -86,7 +86,7 @@ class BrowserSession:
         self.mocks = Mocks(context, self.holds, spawn=spawn)
         self.offline = Offline(context, self.holds, spawn=spawn)
         self.trace = Trace(context, files, self.holds, spawn=spawn, tell=self.tell, scratch=scratch)
-        self.films = Films(
+        self.films = Videos(
             context, files, self.holds, spawn=spawn, tell=self.tell, hidden=watch.hidden
         )
         self.recorder = Recorder(
@@ -320,9 +320,9 @@ class BrowserSession:
             self.news.remove(line)
         return line
 
-    def take_news(self) -> News:
+    def take_news(self) -> TabEvents:
         """Return what happened since this was asked last, but for what happened in the pages themselves: tabs have that."""
-        found, self.news, of_tabs = self.news, News(), self.tabs.take_news()
+        found, self.news, of_tabs = self.news, TabEvents(), self.tabs.take_news()
         found += [*of_tabs, *self.files.take_news()]
         found.missed += of_tabs.missed
         return found

@@ -21,8 +21,8 @@ from .glimpse import LARGE, prepare
 if TYPE_CHECKING:
     from playwright.async_api import Request
 
-    from ..snapshot.watch import Watch
-    from .glimpse import Glimpse
+    from ..snapshot.watch import ContextWatch
+    from .glimpse import PageSample
     from .tab import Tab
 
 LOAD_SECONDS: Final = 5.0
@@ -68,10 +68,10 @@ async def settle(
     tab: Tab,
     started: Sequence[Request],
     *,
-    watch: Watch,
+    watch: ContextWatch,
     seconds: float,
     quiet: bool = True,
-    glimpse: Glimpse | None = None,
+    glimpse: PageSample | None = None,
 ) -> bool:
     """Wait until the page has come to rest after an action, at most `seconds` and what a navigation takes.
 
@@ -105,7 +105,7 @@ def _over(tab: Tab) -> bool:
 
 
 async def _quieted(
-    tab: Tab, watch: Watch, glimpse: Glimpse | None, same: list[bool], *, loads: bool
+    tab: Tab, watch: ContextWatch, glimpse: PageSample | None, same: list[bool], *, loads: bool
 ) -> None:
     """Wait until the page is loaded and rests, and note whether it stayed the same while it was looked at."""
     from playwright.async_api import Error
@@ -130,7 +130,7 @@ async def _quieted(
                 await tab.page.evaluate(f"() => {_REST}({LARGE})")
 
 
-async def _loaded(tab: Tab, tasks: TaskGroup, glimpse: Glimpse | None) -> None:
+async def _loaded(tab: Tab, tasks: TaskGroup, glimpse: PageSample | None) -> None:
     """Wait for the load event. While it takes its time, what a snapshot needs is made ready."""
     from playwright.async_api import Error
 

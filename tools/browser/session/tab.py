@@ -74,7 +74,7 @@ class ConsoleLine:
         return f"[{self.kind.upper()}] {text}{at}"
 
 
-class News(list[str]):
+class TabEvents(list[str]):
     """What happened and was not told yet; of very much the first lines, and how many more there were."""
 
     missed = 0
@@ -125,7 +125,7 @@ class Tab:
         self.modal = anyio.Event()
         """Set while a dialog, a file chooser or an action that is held back waits for an answer."""
         self._asking: list[anyio.Event] = []
-        self.news = News()
+        self.news = TabEvents()
         self.seen: str | None = None
         """The last snapshot that was shown, for the difference to it."""
         self.stage: Literal["unknown", "loading", "loaded"] = "unknown"
@@ -415,9 +415,9 @@ class Tab:
         self.settle_modal()
         self._note_change()
 
-    def take_news(self) -> News:
+    def take_news(self) -> TabEvents:
         """Return what happened in the page since this was asked last."""
-        found, self.news = self.news, News()
+        found, self.news = self.news, TabEvents()
         return found
 
 
@@ -437,4 +437,4 @@ def _is_navigation(request: Request, frame: Frame) -> bool:
     return request.is_navigation_request() and request.frame == frame
 
 
-__all__ = ["LEVELS", "ConsoleLine", "Level", "News", "Tab"]
+__all__ = ["LEVELS", "ConsoleLine", "Level", "TabEvents", "Tab"]

@@ -12,7 +12,7 @@ import anyio
 from ..snapshot.restore import SleepingTab
 from ..snapshot.world import origin_of
 from .pages import new_page
-from .tab import News, Tab
+from .tab import Tab, TabEvents
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Download, Page, Request
@@ -46,7 +46,7 @@ class Tabs:
         """`hidden` tells pages of the context that are nobody's tabs."""
         self.context = context
         self.current: Tab | None = None
-        self.news = News()
+        self.news = TabEvents()
         self._told_of: dict[Tab, str] = {}
         """What the news say of tabs that pages opened."""
         self._windows: WeakSet[Page] = WeakSet()
@@ -302,8 +302,8 @@ class Tabs:
         if after is not None:
             self.news.append("The current tab closed; another one is current now.")
 
-    def take_news(self) -> News:
-        found, self.news, self.refused = self.news, News(), 0
+    def take_news(self) -> TabEvents:
+        found, self.news, self.refused = self.news, TabEvents(), 0
         self._told_of.clear()
         return found
 

@@ -14,7 +14,7 @@ from ....sessions.errors import ConnectionLost
 from ....sessions.services import JSON
 from .earlier import without
 from .model import ContextSnapshot, DormantTab, SavedTab
-from .storage import DATABASE_SECONDS, READ_SECONDS, Origins, listed
+from .storage import DATABASE_SECONDS, READ_SECONDS, OriginStorage, listed
 from .world import WorldError, origin_of, without_login
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ async def saved(
     *,
     light: bool,
     seconds: float,
-    origins: Origins,
+    origins: OriginStorage,
 ) -> ContextSnapshot:
     """Save a context within `seconds`, leaving it as it is.
 
@@ -104,7 +104,7 @@ async def saved(
 class _Reading:
     """One pass over the pages of a context."""
 
-    def __init__(self, origins: Origins, *, light: bool, probe: float) -> None:
+    def __init__(self, origins: OriginStorage, *, light: bool, probe: float) -> None:
         self.cookies: list[JSON] | None = None
         self.tabs: dict[int, SavedTab] = {}
         self.claimed: set[str] = set()

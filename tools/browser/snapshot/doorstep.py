@@ -45,7 +45,7 @@ async def stand(page: Page, url: str) -> None:
     await page.goto(url, wait_until="commit")
 
 
-class Doorstep:
+class EmptyPages:
     """Opens pages of a context that are no tabs of anybody's. Lives as long as the context.
 
     `hidden` tells such pages from others as soon as the context speaks of them.
@@ -159,4 +159,4 @@ async def _close(page: Page) -> None:
         logger.warning("an empty page did not close within %g seconds", CLOSE_SECONDS)
 
 
-__all__ = ["Doorstep", "nowhere", "stand"]
+__all__ = ["EmptyPages", "nowhere", "stand"]

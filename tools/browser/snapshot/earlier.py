@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from ....sessions.services import JSON
 from .doorstep import stand
-from .watch import Watch
+from .watch import ContextWatch
 from .world import WorldError, origin_of
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ STATE: Final = '],"state":'
 """What stands between session storage and the rest: within a string the quotes would be escaped."""
 
 
-class Earlier:
+class SessionStorages:
     """The session storage of the tabs of a context, as far as it was read. Lives as long as the context."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: ContextWatch) -> None:
         self.copying = True
         """Whether tabs may be copied to read it, which a person would see in a window."""
         self._watch = watch
@@ -112,4 +112,4 @@ def without(tab: SavedTab, origins: Collection[str]) -> SavedTab:
     return replace(tab, entry=entry, sessions=kept)
 
 
-__all__ = ["Earlier", "without"]
+__all__ = ["SessionStorages", "without"]

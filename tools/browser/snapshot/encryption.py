@@ -25,7 +25,7 @@ class SealBroken(ServiceUnavailable):
     recovery = "Ask whoever runs this server to configure the key the session was saved with, or make a new session."
 
 
-class Seal:
+class Encryption:
     """AES-256-GCM with one key; lives as long as its service. Each sealing uses a fresh random nonce.
 
     The key is a text of any form, best 32 random bytes. It is stretched with scrypt, once, which takes some 50 ms.
@@ -45,7 +45,7 @@ class Seal:
         self._cipher = _cipher(stretched)
 
     def __repr__(self) -> str:
-        return f"<Seal {self._mark.hex()}>"
+        return f"<Encryption {self._mark.hex()}>"
 
     def seal(self, content: bytes) -> bytes:
         """Return the content encrypted, with a mark by which open() knows the key."""
@@ -79,7 +79,7 @@ class Seal:
             ) from None
 
 
-def opened(seal: Seal | None, sealed: bytes) -> bytes:
+def opened(seal: Encryption | None, sealed: bytes) -> bytes:
     """Return what was sealed, refusing when there is no key.
 
     Raises:
@@ -96,4 +96,4 @@ def _cipher(key: bytes) -> AESGCM:
     return AESGCM(key)
 
 
-__all__ = ["Seal", "SealBroken", "opened"]
+__all__ = ["Encryption", "SealBroken", "opened"]

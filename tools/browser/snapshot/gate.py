@@ -28,7 +28,7 @@ WAKE_SECONDS: Final = 5.0
 """A document waits no longer than this for its origin, and is then loaded without."""
 
 
-class Sleeper(Protocol):
+class DormantContext(Protocol):
     """What of one browser context is asleep."""
 
     @property
@@ -48,7 +48,7 @@ class Gate:
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
         self._session: CDPSession | None = None
-        self._sleepers: dict[str, Sleeper] = {}
+        self._sleepers: dict[str, DormantContext] = {}
         self._lock = anyio.Lock()
         self._refused: tuple[JSON, ...] = ()
         self._watched: frozenset[str] = frozenset()
@@ -83,7 +83,7 @@ class Gate:
             if not self._refused:
                 await self._watch(self._watched, _REFUSED)
 
-    async def admit(self, context_id: str, sleeper: Sleeper) -> None:
+    async def admit(self, context_id: str, sleeper: DormantContext) -> None:
         """Hold documents of what is asleep in a context from now on."""
         self._sleepers[context_id] = sleeper
         await self.changed()
@@ -140,7 +140,7 @@ class Gate:
             if origin in sleeper.asleep:
                 await sleeper.wake(origin)
 
-    async def _concerned(self, frame: str) -> list[Sleeper]:
+    async def _concerned(self, frame: str) -> list[DormantContext]:
         """Return whose frame it is. Frames in a page have no target of their own; then it may be anybody's."""
         if len(self._sleepers) > 1:
             with suppress(Exception):
@@ -155,4 +155,4 @@ def _literal(text: str) -> str:
     return "".join("\\" + letter if letter in "*?\\" else letter for letter in text)
 
 
-__all__ = ["Gate", "Sleeper"]
+__all__ = ["Gate", "DormantContext"]

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import orjson
 
 from ....sessions.services import JSON, Snapshot
-from .encryption import Seal, opened
+from .encryption import Encryption, opened
 
 VERSION: Final = 1
 """The version of the saved form; another one is not restored."""
@@ -53,7 +53,7 @@ class ContextSnapshot:
     on: list[str] = field(default_factory=list[str])
     """What was on and is lost with the context, in words: mocked requests, a recording."""
 
-    def snapshot(self, seal: Seal | None = None) -> Snapshot:
+    def snapshot(self, seal: Encryption | None = None) -> Snapshot:
         """Turn it into what a session stores, encrypted when there is a seal."""
         data: JSON = {"version": VERSION, **asdict(self)}
         if seal is None:
@@ -63,7 +63,7 @@ class ContextSnapshot:
         )
 
     @staticmethod
-    def of(snapshot: Snapshot, seal: Seal | None = None) -> ContextSnapshot:
+    def of(snapshot: Snapshot, seal: Encryption | None = None) -> ContextSnapshot:
         """Turn a snapshot back. What cannot be read is said in `lost`, and nothing else comes back then.
 
         Raises:

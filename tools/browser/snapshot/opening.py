@@ -23,7 +23,7 @@ from ..session.failures import in_words
 from ..session.files import Files
 from ..session.session import BrowserSession
 from .capture import saved
-from .encryption import Seal
+from .encryption import Encryption
 from .gate import Gate
 from .model import ContextSnapshot
 from .restore import Resumed, restored
@@ -32,9 +32,9 @@ from .world import WorldError
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Error
 
-    from ..egress.proxy import Grant
+    from ..egress.proxy import EgressAccess
     from ..process.pool import BrowserProcess
-    from .storage import Origins
+    from .storage import OriginStorage
 
 SAVE_SECONDS: Final = 15.0
 CHECKPOINT_SECONDS: Final = 4.0
@@ -73,7 +73,7 @@ class Opening:
         hibernated: ContextSnapshot | None,
         tools: Mapping[str, BrowserTool],
         *,
-        seal: Seal | None,
+        seal: Encryption | None,
         was_on: Sequence[str] | None = None,
     ) -> BrowserConnection:
         """Open the context and bring back what was saved.
@@ -118,7 +118,7 @@ class Opening:
         session.tabs.adopt(resumed.tabs, resumed.current)
         process.popups.follow(session.tabs, resumed.origins.watch, spawn=self._spawn)
         session.news[:0] = self._early
-        jar = Jar(process, full=hibernated is not None and bool(hibernated.cookies))
+        jar = CookieGuard(process, full=hibernated is not None and bool(hibernated.cookies))
         connection = BrowserConnection(session, process, tools, save=partial(_saved, seal, jar))
         connection.on_closed.append(session.end)
         if grant is not None:
@@ -132,7 +132,10 @@ class Opening:
         return connection
 
     async def _restore(
-        self, process: BrowserProcess, grant: Grant | None, hibernated: ContextSnapshot | None
+        self,
+        process: BrowserProcess,
+        grant: EgressAccess | None,
+        hibernated: ContextSnapshot | None,
     ) -> Resumed:
         """Open the context, bring back what was saved, and make sure that the browser still holds it.
 
@@ -153,7 +156,7 @@ class Opening:
             raise Gone
         return resumed
 
-    def _options(self, process: BrowserProcess, grant: Grant | None) -> dict[str, Any]:
+    def _options(self, process: BrowserProcess, grant: EgressAccess | None) -> dict[str, Any]:
         config = self._config
         options: dict[str, Any] = {
             "viewport": {"width": config.viewport[0], "height": config.viewport[1]},
@@ -188,9 +191,9 @@ class Opening:
     async def _prepare(
         self,
         process: BrowserProcess,
-        grant: Grant | None,
+        grant: EgressAccess | None,
         context: BrowserContext,
-        origins: Origins,
+        origins: OriginStorage,
     ) -> None:
         if grant is not None:
             context.on("close", lambda _: grant.free())
@@ -226,7 +229,7 @@ class Opening:
             news.append(line)
 
 
-def _leave(grant: Grant, process: BrowserProcess) -> None:
+def _leave(grant: EgressAccess, process: BrowserProcess) -> None:
     """End the way out of a context that was closed, or did not close in time and may still send something."""
     grant.revoke()
     if process.lost.is_set():
@@ -248,7 +251,7 @@ async def _unavailable(
 
 
 @dataclass(slots=True)
-class Jar:
+class CookieGuard:
     """Whether the last snapshot of a session held cookies, and the browser that may have lost them since."""
 
     process: BrowserProcess
@@ -267,7 +270,9 @@ class Jar:
         self.full = bool(cookies)
 
 
-async def _saved(seal: Seal | None, jar: Jar, session: BrowserSession, light: bool) -> Snapshot:
+async def _saved(
+    seal: Encryption | None, jar: CookieGuard, session: BrowserSession, light: bool
+) -> Snapshot:
     found = await saved(
         session.context,
         session.tabs.pages,

@@ -18,7 +18,7 @@ from ..session.pages import new_page, unless_stopped
 from .doorstep import nowhere, stand
 from .earlier import without
 from .model import ContextSnapshot, SavedTab
-from .storage import Origins
+from .storage import OriginStorage
 from .world import WorldError, origin_of
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class SleepingTab:
     """A tab that is known but not open. wake() opens it; concurrent calls open it once and get the same page."""
 
     def __init__(
-        self, saved: SavedTab, number: int, context: BrowserContext, origins: Origins
+        self, saved: SavedTab, number: int, context: BrowserContext, origins: OriginStorage
     ) -> None:
         self._saved = saved
         self.number = number
@@ -114,7 +114,7 @@ class Resumed:
     """A context that is there again. Its owner closes the context; nothing else has to be closed."""
 
     context: BrowserContext
-    origins: Origins
+    origins: OriginStorage
     tabs: list[Page | SleepingTab]
     current: int
     report: Restored
@@ -125,7 +125,7 @@ async def restored(
     hibernated: ContextSnapshot | None,
     *,
     context_options: Mapping[str, Any],
-    prepare: Callable[[BrowserContext, Origins], Awaitable[None]] | None = None,
+    prepare: Callable[[BrowserContext, OriginStorage], Awaitable[None]] | None = None,
     seconds: float = 30.0,
 ) -> Resumed:
     """Open a context with what was saved of one, or an empty one for None.
@@ -139,7 +139,7 @@ async def restored(
     given = hibernated or ContextSnapshot()
     context = await browser.new_context(**context_options)
     try:
-        origins = Origins(context, asleep=given.origins)
+        origins = OriginStorage(context, asleep=given.origins)
         if prepare is not None:
             await prepare(context, origins)
         return await _resumed(context, origins, given, seconds)
@@ -150,7 +150,7 @@ async def restored(
 
 
 async def _resumed(
-    context: BrowserContext, origins: Origins, given: ContextSnapshot, seconds: float
+    context: BrowserContext, origins: OriginStorage, given: ContextSnapshot, seconds: float
 ) -> Resumed:
     now = time.time()
     fresh = [cookie for cookie in given.cookies if not 0 <= cookie.get("expires", -1) < now]
@@ -196,14 +196,14 @@ async def _add_cookies(context: BrowserContext, cookies: Sequence[JSON]) -> int:
 
 
 async def _loaded(
-    saved: SavedTab, number: int, page: Page, origins: Origins, seconds: float
+    saved: SavedTab, number: int, page: Page, origins: OriginStorage, seconds: float
 ) -> Report:
     report = await _brought(saved, number, page, origins, seconds)
     await _placed(saved, page, origins)
     return report
 
 
-async def _placed(saved: SavedTab, page: Page, origins: Origins) -> None:
+async def _placed(saved: SavedTab, page: Page, origins: OriginStorage) -> None:
     """Put the addresses before and after a page around it. What brought it back is no part of its history."""
     from playwright.async_api import Error
 
@@ -216,7 +216,7 @@ async def _placed(saved: SavedTab, page: Page, origins: Origins) -> None:
 
 
 async def _brought(
-    saved: SavedTab, number: int, page: Page, origins: Origins, seconds: float
+    saved: SavedTab, number: int, page: Page, origins: OriginStorage, seconds: float
 ) -> Report:
     from playwright.async_api import Error
 
@@ -260,7 +260,7 @@ async def _brought(
     return report
 
 
-async def _shaped(saved: SavedTab, page: Page, origins: Origins) -> None:
+async def _shaped(saved: SavedTab, page: Page, origins: OriginStorage) -> None:
     """Give a tab its size, and the media features that it emulates."""
     if saved.viewport is not None:
         width, height = saved.viewport
@@ -271,7 +271,7 @@ async def _shaped(saved: SavedTab, page: Page, origins: Origins) -> None:
         origins.watch.media[page] = dict(saved.media)
 
 
-async def _prepared(saved: SavedTab, page: Page, origins: Origins, report: Report) -> None:
+async def _prepared(saved: SavedTab, page: Page, origins: OriginStorage, report: Report) -> None:
     """Bring back what has to be there before the page loads, on an empty document in its place."""
     from playwright.async_api import Error
 
@@ -296,7 +296,7 @@ async def _prepared(saved: SavedTab, page: Page, origins: Origins, report: Repor
 
 
 async def _visited(
-    saved: SavedTab, number: int, page: Page, origins: Origins, report: Report
+    saved: SavedTab, number: int, page: Page, origins: OriginStorage, report: Report
 ) -> bool:
     """Load the page of a tab. Returns whether it is the page that was saved."""
     response = await _answer(saved.url, page)
@@ -362,7 +362,7 @@ async def _begun(saved: SavedTab, page: Page) -> AsyncGenerator[_Begun]:
 
 
 async def _entered(
-    saved: SavedTab, number: int, page: Page, origins: Origins, report: Report, begun: _Begun
+    saved: SavedTab, number: int, page: Page, origins: OriginStorage, report: Report, begun: _Begun
 ) -> bool:
     """Bring session storage and history state back once more where the page did not see them when it began.
 
@@ -403,7 +403,7 @@ async def _answer(url: str, page: Page) -> Response | None:
 
 
 async def _refilled(
-    saved: SavedTab, number: int, page: Page, origins: Origins, report: Report
+    saved: SavedTab, number: int, page: Page, origins: OriginStorage, report: Report
 ) -> None:
     from playwright.async_api import Error
 

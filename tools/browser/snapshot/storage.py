@@ -12,9 +12,9 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from .doorstep import nowhere, stand
-from .earlier import Earlier
+from .earlier import SessionStorages
 from .gate import Gate
-from .watch import Watch
+from .watch import ContextWatch
 from .world import WorldError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ NEXT: Final = ",\n"
 """What stands between two databases: within a string the end of the line would be escaped."""
 
 
-class Origins:
+class OriginStorage:
     """The storage of one context, kept beside it for as long as it lives.
 
     A restored origin sleeps until something is about to load a document of it: the gate of the browser then wakes it first.
@@ -55,7 +55,7 @@ class Origins:
     """
 
     def __init__(self, context: BrowserContext, *, asleep: Mapping[str, str] | None = None) -> None:
-        self.watch = Watch(context)
+        self.watch = ContextWatch(context)
         self.known: dict[str, str] = dict(asleep or {})
         """What each origin stored when it was last read, as page/state.js wrote it."""
         self.asleep: set[str] = set(self.known)
@@ -75,7 +75,7 @@ class Origins:
         """Tabs as they were read last."""
         self.filled: WeakKeyDictionary[Page, float] = WeakKeyDictionary()
         """When what was done on pages was put back."""
-        self.earlier = Earlier(self.watch)
+        self.earlier = SessionStorages(self.watch)
         self.cleared: dict[str, None] = {}
         """Origins by whose word the browser forgot what they stored, which tabs that sleep do not know."""
         self.watch.on_cleared.append(self._forget_cleared)
@@ -88,7 +88,7 @@ class Origins:
         self._gate: Gate | None = None
 
     def __repr__(self) -> str:
-        return f"<Origins known={len(self.known)} asleep={len(self.asleep)}>"
+        return f"<OriginStorage known={len(self.known)} asleep={len(self.asleep)}>"
 
     def note_failing(self, page: Page, saved: SavedTab) -> None:
         """Keep what was saved of the page of a tab as long as its site's error stays."""
@@ -352,4 +352,4 @@ def _named(database: str) -> str:
     return f"the database {name[:1000]}"
 
 
-__all__ = ["DATABASE_SECONDS", "READ_SECONDS", "Origins", "listed"]
+__all__ = ["DATABASE_SECONDS", "READ_SECONDS", "OriginStorage", "listed"]

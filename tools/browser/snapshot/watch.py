@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-from .doorstep import Doorstep
+from .doorstep import EmptyPages
 from .world import World, origin_of
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ POLLED: Final = 20
 """Of how many addresses of a page it is known when it asked them last."""
 
 
-class Watch:
+class ContextWatch:
     """Follows the pages of a context from the moment it is made until the context closes."""
 
     def __init__(self, context: BrowserContext) -> None:
         self.context = context
-        self.doorstep = Doorstep(context)
+        self.doorstep = EmptyPages(context)
         self.touched: set[str] = set()
         """Origins of documents that were there since somebody last took them out."""
         self.been: WeakKeyDictionary[Page, dict[str, None]] = WeakKeyDictionary()
@@ -238,4 +238,4 @@ def _related(url: str, top: str) -> bool:
     return one.split(".")[-2:] == other.split(".")[-2:]
 
 
-__all__ = ["Watch"]
+__all__ = ["ContextWatch"]

@@ -10,7 +10,7 @@ from mcp.shared.message import SessionMessage
 from ..sdk import ReadStream, WriteStream
 
 
-class Channel(Protocol):
+class Transport(Protocol):
     """An open transport: the SDK's two streams, and what happened to them."""
 
     @property
@@ -45,7 +45,7 @@ class Channel(Protocol):
         ...
 
 
-OpenChannel: TypeAlias = AbstractAsyncContextManager[Channel]
+OpenChannel: TypeAlias = AbstractAsyncContextManager[Transport]
 
 
-__all__ = ["Channel", "OpenChannel"]
+__all__ = ["Transport", "OpenChannel"]

@@ -16,7 +16,7 @@ from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.shared.inbound import MCP_METHOD_HEADER
 
 from ..list_changes import LISTEN
-from .base import Channel
+from .base import Transport
 
 RESULT_BYTES: Final = 64 * 2**20
 """The longest message taken from an upstream, as an event or as a JSON body."""
@@ -145,7 +145,7 @@ class _Drained(httpx2.AsyncByteStream):
             await self._inner.aclose()
 
 
-class HttpChannel:
+class HttpTransport:
     """The SDK's streams over one HTTP client."""
 
     http = True
@@ -172,7 +172,7 @@ class HttpChannel:
 
 
 @asynccontextmanager
-async def http_channel(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Channel]:
+async def http_channel(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Transport]:
     """Connect to a Streamable HTTP endpoint; leaving ends its session.
 
     A request that meets a network error ends the whole channel, in the task that entered it.
@@ -184,7 +184,7 @@ async def http_channel(url: str, headers: Mapping[str, str]) -> AsyncGenerator[C
             write,
         ),
     ):
-        yield HttpChannel(client, read, write)
+        yield HttpTransport(client, read, write)
 
 
-__all__ = ["RESULT_BYTES", "Client", "HttpChannel", "http_channel", "ssl_context"]
+__all__ = ["RESULT_BYTES", "Client", "HttpTransport", "http_channel", "ssl_context"]

@@ -31,8 +31,8 @@ from ..errors import UpstreamMisbehaved, UpstreamRefused
 from ..negotiation import Era, Peer, negotiate
 from ..redaction import Secrets
 from ..sdk import ReadStream
-from .base import Channel, OpenChannel
-from .pipe_requests import Lane
+from .base import OpenChannel, Transport
+from .pipe_requests import PipeRequests
 
 logger = logging.getLogger("statehold.upstream")
 
@@ -71,7 +71,7 @@ class Died(ServiceUnavailable):
     """Raised when the upstream was gone before it had introduced itself."""
 
 
-class Wire:
+class JsonRpcConnection:
     """A live transport to one upstream. It lives from open() until aclose() or until the far side is gone.
 
     All its scopes are entered and left in one task of its own, so that open() and aclose() may be called in any task and
@@ -96,9 +96,9 @@ class Wire:
         self._told = anyio.Event()
         self._closed = anyio.Event()
         self._numbers = itertools.count(1)
-        self._channel: Channel | None = None
+        self._channel: Transport | None = None
         self._dispatcher: JSONRPCDispatcher | None = None
-        self._lane: Lane | None = None
+        self._lane: PipeRequests | None = None
         self._tasks: TaskGroup | None = None
         self._task: asyncio.Task[None] | None = None
         self._peer: Peer | None = None
@@ -199,8 +199,8 @@ class Wire:
             self._settled.set()
             self._closed.set()
 
-    async def _serve(self, channel: Channel, eras: Sequence[Era]) -> None:
-        self._lane = None if channel.http else Lane(channel.write)
+    async def _serve(self, channel: Transport, eras: Sequence[Era]) -> None:
+        self._lane = None if channel.http else PipeRequests(channel.write)
         watched = _Watched(channel.read, self._lane, self._at_end)
         dispatcher = JSONRPCDispatcher[TransportContext](watched, channel.write)
         async with anyio.create_task_group() as tasks:
@@ -233,7 +233,7 @@ class Wire:
             method, params, {"headers": headers, "cancel_on_abandon": False}, next(self._numbers)
         )
 
-    async def _hang_up(self, channel: Channel) -> None:
+    async def _hang_up(self, channel: Transport) -> None:
         """End the streams of HTTP, which would report as a fault what comes once nobody reads it. A pipe just ends."""
         for scope, ended in list(self._streams.items()) if channel.http else ():
             scope.cancel()
@@ -242,7 +242,7 @@ class Wire:
             for _ in range(3):
                 await anyio.lowlevel.checkpoint()
 
-    async def _first_words(self, channel: Channel, error: SessionError) -> SessionError:
+    async def _first_words(self, channel: Transport, error: SessionError) -> SessionError:
         """Turn the end of a connection that was not open yet into the story of its end."""
         if not isinstance(error, ConnectionLost | OutcomeUnknown):
             return error
@@ -262,7 +262,7 @@ class Wire:
         self._cause = self._cause or (cause, "")
         self._at_end()
 
-    async def _note_loss(self, channel: Channel) -> None:
+    async def _note_loss(self, channel: Transport) -> None:
         cause, words = self._cause or await channel.farewell()
         if not self._stopping:
             self._tell(cause, words)
@@ -406,7 +406,7 @@ class _Watched:
     def __init__(
         self,
         inner: ReadStream[SessionMessage | Exception],
-        lane: Lane | None,
+        lane: PipeRequests | None,
         on_end: Callable[[], None],
     ) -> None:
         self._inner = inner
@@ -465,4 +465,4 @@ def _described(error: Exception | None) -> str:
     return f"{type(error).__name__}: {said}"
 
 
-__all__ = ["Died", "Handler", "Wire"]
+__all__ = ["Died", "Handler", "JsonRpcConnection"]

@@ -31,7 +31,7 @@ CANCEL_SECONDS: Final = 5.0
 """How long telling the far side that its answer is not wanted any more may take, as in the SDK."""
 
 
-class Lane:
+class PipeRequests:
     """The requests in flight over one pipe. It lives as long as the wire; close() ends those that wait."""
 
     def __init__(self, write: WriteStream[SessionMessage]) -> None:
@@ -132,4 +132,4 @@ def _closed() -> MCPError:
     return MCPError(code=CONNECTION_CLOSED, message="Connection closed")
 
 
-__all__ = ["Lane"]
+__all__ = ["PipeRequests"]

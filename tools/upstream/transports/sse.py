@@ -19,14 +19,14 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCRequest
 
 from ..sdk import request_within_origin, sse_within_origin
-from .base import Channel
+from .base import Transport
 from .framing import decode, encode
 from .http import RESULT_BYTES, Client
 
 Received = SessionMessage | Exception
 
 
-class SseChannel:
+class SseTransport:
     """The event stream of a server as the read stream, and one POST per message as the write stream."""
 
     http = False
@@ -83,7 +83,7 @@ class SseChannel:
     async def aclose(self) -> None:
         return
 
-    async def __aenter__(self) -> SseChannel:
+    async def __aenter__(self) -> SseTransport:
         return self
 
     async def __aexit__(
@@ -111,7 +111,7 @@ class SseChannel:
 
 
 @asynccontextmanager
-async def sse_channel(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Channel]:
+async def sse_channel(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Transport]:
     """Connect to an HTTP+SSE endpoint. A failure after that ends the read stream and cancels nobody.
 
     Raises:
@@ -130,7 +130,7 @@ async def sse_channel(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Ch
             receiving,
             anyio.create_task_group() as tasks,
         ):
-            channel = SseChannel(client, await _endpoint(events, url), sending, receiving)
+            channel = SseTransport(client, await _endpoint(events, url), sending, receiving)
             tasks.start_soon(_relay, events, channel, sending)
             yield channel
             tasks.cancel_scope.cancel()
@@ -149,7 +149,7 @@ async def _endpoint(events: AsyncGenerator[httpx2.ServerSentEvent], url: str) ->
 
 async def _relay(
     events: AsyncGenerator[httpx2.ServerSentEvent],
-    channel: SseChannel,
+    channel: SseTransport,
     sending: MemoryObjectSendStream[Received],
 ) -> None:
     try:
@@ -166,4 +166,4 @@ async def _relay(
         sending.close()
 
 
-__all__ = ["SseChannel", "sse_channel"]
+__all__ = ["SseTransport", "sse_channel"]

@@ -11,13 +11,13 @@ from typing import Final
 from ....sessions.errors import ServiceUnavailable
 from ...processes.child import ChildProcess, ProcessLimits
 from ...processes.ledger import Ledger
-from .base import Channel
+from .base import Transport
 
 EXIT_CODE_SECONDS: Final = 0.3
 """How long the exit code may come after the end of stdout, before a caller is told without it."""
 
 
-class StdioChannel:
+class StdioTransport:
     """The streams of one child process."""
 
     http = False
@@ -55,7 +55,7 @@ async def stdio_channel(
     limits: ProcessLimits | None = None,
     ledger: Ledger | None = None,
     on_stderr: Callable[[str], None] | None = None,
-) -> AsyncGenerator[Channel]:
+) -> AsyncGenerator[Transport]:
     """Start a child and end it, with all that belongs to it, when left.
 
     Raises:
@@ -76,7 +76,7 @@ async def stdio_channel(
             f"{service} could not be started: {_problem(command, cwd, error)}."
         ) from error
     try:
-        yield StdioChannel(child)
+        yield StdioTransport(child)
     finally:
         await child.aclose()
 
@@ -92,4 +92,4 @@ def _problem(command: str, cwd: str | None, error: OSError | ValueError) -> str:
     return f"the program {name!r} cannot be run ({error.strerror})"
 
 
-__all__ = ["StdioChannel", "stdio_channel"]
+__all__ = ["StdioTransport", "stdio_channel"]

@@ -15,7 +15,7 @@ from rawhttp import (
     site,
 )
 
-from statehold.tools.browser.egress.proxy import FilteringProxy, Patience
+from statehold.tools.browser.egress.proxy import ClientTimeouts, FilteringProxy
 
 HEAD = "GET http://127.0.0.1:{port}/ HTTP/1.1"
 
@@ -87,7 +87,7 @@ async def test_a_body_in_bad_chunks_never_becomes_a_whole_request(
 
 
 async def test_a_head_is_bounded_in_size_and_time(leaks: Any) -> None:
-    patience = Patience(head=0.05, idle=0.05)
+    patience = ClientTimeouts(head=0.05, idle=0.05)
     async with FilteringProxy(patience=patience) as proxy:
         grant = await proxy.admit(LOCAL)
         async with browser(grant) as silent:
