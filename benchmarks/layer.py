@@ -15,12 +15,12 @@ import anyio.lowlevel
 from statehold.sessions.calls.request import Request
 from statehold.sessions.calls.router import Router
 from statehold.sessions.clock import SystemClock
+from statehold.sessions.json_codec import JSON
 from statehold.sessions.node import Node
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
 from statehold.sessions.registry import Registry
 from statehold.sessions.services import (
-    JSON,
     CallContext,
     CallResult,
     PausePolicy,

@@ -14,7 +14,7 @@ import sys
 import threading
 from typing import Any, cast
 
-JSON = dict[str, Any]
+from ..sessions.json_codec import JSON
 
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 METHOD_NOT_FOUND = -32601

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import anyio
 
-JSON: TypeAlias = dict[str, Any]
-"""A JSON object as parsed: str, int, float, bool, None, list and dict only."""
+from .json_codec import JSON
 
 PausePolicy = Literal["snapshot", "keep", "release"]
 """What pausing a session does to a connection: save and close it, leave it open while the budget allows, or close it."""
@@ -308,7 +307,6 @@ class Service(Protocol):
 
 
 __all__ = [
-    "JSON",
     "Answering",
     "CallContext",
     "CallResult",

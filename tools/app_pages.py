@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from ..sessions.services import JSON
+from ..sessions.json_codec import JSON
 
 OLD_KEY: Final = "ui/resourceUri"
 """The key of the page in older servers. New ones often set it beside `ui.resourceUri`."""

@@ -19,7 +19,8 @@ from mcp.shared.inbound import x_mcp_header_map
 from mcp_types import Tool
 from pydantic import ValidationError
 
-from ..sessions.services import JSON, ToolSpec
+from ..sessions.json_codec import JSON
+from ..sessions.services import ToolSpec
 from .app_pages import with_app_page
 from .definition import Naming
 from .schema import (

@@ -16,8 +16,8 @@ from pydantic_core import PydanticKnownError, core_schema
 from ..sessions.calls.claims import Claim
 from ..sessions.calls.deliveries import Delivery
 from ..sessions.errors import InvalidArgument, SessionNotFound
+from ..sessions.json_codec import JSON
 from ..sessions.records import Principal
-from ..sessions.services import JSON
 
 Naming = Literal["explicit", "pinned", "auto"]
 """How a caller names the session: a required argument, the URL or command line, or an argument that may be left out."""

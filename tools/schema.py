@@ -9,7 +9,7 @@ from jsonschema import Draft4Validator, Draft7Validator, Draft202012Validator
 from jsonschema.exceptions import SchemaError
 from jsonschema.validators import validator_for
 
-from ..sessions.services import JSON
+from ..sessions.json_codec import JSON
 
 
 def _is_object_schema(schema: object) -> bool:

@@ -14,6 +14,7 @@ import anyio.to_thread
 
 from ...sessions.clock import SystemClock
 from ...sessions.errors import SessionError
+from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Event, Status
 from ...sessions.live.session import Session
 from ...sessions.node import Node
@@ -25,8 +26,6 @@ from ...tools.processes.workdir import plain
 from ..config.model import Config
 from ..control.socket import ControlRefused, ControlUnavailable, ask
 from .parser import BUSY, FAILURE, NOT_FOUND
-
-JSON = dict[str, Any]
 
 CAUSE = "cli"
 

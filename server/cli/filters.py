@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from typing import Any, cast
+from typing import cast
 
 from ...sessions.errors import InvalidArgument
+from ...sessions.json_codec import JSON
 from ...sessions.records import LABELS
 from ...tools.definition import moment
 from .changes import Refused
 from .parser import USAGE
-
-JSON = dict[str, Any]
 
 
 def chosen(arguments: Namespace) -> JSON:

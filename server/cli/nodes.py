@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import anyio
 
+from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.records import NodeRecord, SessionRecord
 from ...sessions.views import seconds_of
 from ..control.socket import ControlRefused, ControlUnavailable, ask
-
-JSON = dict[str, Any]
 
 LOOK_SECONDS = 3.0
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import anyio.to_thread
 
 from ...sessions.errors import SessionError
+from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.records import SessionRecord
 from ...tools.browser.config import BrowserConfig
@@ -20,7 +21,6 @@ from .parser import OK, USAGE
 if TYPE_CHECKING:
     from ...tools.browser.features.picture import PictureKind
 
-JSON = dict[str, Any]
 
 KINDS: dict[str, PictureKind] = {
     ".png": "png",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from ...sessions.json_codec import JSON
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.redaction import Secrets
 from ..config.model import Config, ConfigError, ServiceConfig
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from ...sessions.services import ToolSpec
     from ...tools.upstream.service import Check
 
-JSON = dict[str, Any]
 
 _AT_ONCE = 4
 

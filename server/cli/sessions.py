@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 
 from ...sessions.errors import StoreUnavailable
+from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import OPEN, Status
 from ...sessions.records import LOCAL, JournalKind, JournalRecord, SessionFilter, SessionRecord
 from ...sessions.store import SQLStore
@@ -24,8 +25,6 @@ from .filters import chosen
 from .nodes import LiveNodes
 from .output import ago, complain, pairs, plain, plural, say, say_json, span, table, until
 from .parser import FAILURE, OK, USAGE
-
-JSON = dict[str, Any]
 
 _PAGE = 500
 

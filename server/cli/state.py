@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ...sessions.actions.state import change_state
 from ...sessions.errors import SessionError, StoreUnavailable
+from ...sessions.json_codec import JSON
 from ...sessions.live.session import Session
 from ...sessions.records import SessionRecord, StateRecord
 from ...sessions.state.patch import MISSING, at, tokens_of, updated
@@ -16,8 +17,6 @@ from .changes import Refused, SessionChanger
 from .output import say, say_json
 from .parser import FAILURE, OK, USAGE
 from .screenshot import refuse_closed, refused
-
-JSON = dict[str, Any]
 
 
 async def read_state(store: SQLStore, record: SessionRecord, arguments: Namespace) -> int:

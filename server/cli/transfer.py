@@ -18,6 +18,7 @@ from ...sessions.actions.export import exported
 from ...sessions.actions.import_ import ImportTarget, imported
 from ...sessions.clock import SystemClock
 from ...sessions.errors import SessionError
+from ...sessions.json_codec import JSON
 from ...sessions.records import SessionRecord
 from ...sessions.registry import Registry
 from ...sessions.transitions.create import new_id
@@ -31,8 +32,6 @@ from .filters import object_of
 from .output import plain, plural, say, say_json
 from .parser import OK, USAGE
 from .screenshot import refuse_closed, refused
-
-JSON = dict[str, Any]
 
 
 async def whole(changer: SessionChanger, record: SessionRecord, action: str, **wish: Any) -> JSON:

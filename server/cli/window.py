@@ -8,13 +8,13 @@ from argparse import Namespace
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_thread
 
 from ...sessions.concurrency import Overtaken, beside
 from ...sessions.errors import SessionBusy, SessionError, SessionNotFound
+from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.node import NODES
 from ...sessions.records import SessionRecord
@@ -31,8 +31,6 @@ from .changes import Refused, SessionChanger
 from .output import say, say_json
 from .parser import BUSY, OK
 from .screenshot import browser_of, refuse_closed, refused
-
-JSON = dict[str, Any]
 
 PLACE = "a window that a person works in"
 CAUSE = "window"

@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from ...sessions.json_codec import JSON
 from .model import ConfigError
-
-JSON = dict[str, Any]
 
 _KEYS = ("command", "args", "env", "cwd", "url", "headers", "type", "disabled")
 _URL_KEYS = {"serverUrl": None, "httpUrl": "http"}

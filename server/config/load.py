@@ -18,14 +18,13 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
+from ...sessions.json_codec import JSON
 from ...tools.browser.config import BrowserConfig
 from ...tools.processes.procfs import MARK
 from ...tools.upstream.config import UpstreamConfig
 from .client_files import expand, read_services, read_text, transport_name
 from .messages import FLAGS, Layer, describe, nearest
 from .model import Config, ConfigError
-
-JSON = dict[str, Any]
 
 PREFIX = "STATEHOLD_"
 CONFIG_VARIABLE = "STATEHOLD_CONFIG"

@@ -10,11 +10,11 @@ from typing import Final
 
 from ...sessions.actions.rename_delete import SAME
 from ...sessions.errors import SessionNotFound
+from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Event
 from ...sessions.node import NODES
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
-from ...sessions.services import JSON
 from .socket import serve_control
 
 SHOWN: Final = 1000

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from ...sessions.actions.branches import MOST
 from ...sessions.errors import InvalidArgument, SessionError
-
-JSON = dict[str, Any]
+from ...sessions.json_codec import JSON
 
 PICTURES: Final = ("png", "jpeg", "webp")
 POLICIES: Final = ("last_wins", "first_wins", "fail")

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 import anyio
 
 from ...sessions.errors import ServiceNotBound, ServiceUnavailable, SessionBusy
+from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Event, Status
 from ...sessions.live.session import Binding, Session
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
-from ...sessions.services import JSON
 from ...tools.browser.connection import BrowserConnection
 from ...tools.browser.features.picture import Picture, PictureKind, take_picture
 from ...tools.browser.service import BrowserService

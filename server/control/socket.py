@@ -21,16 +21,16 @@ import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import anyio
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from ...sessions.errors import InvalidArgument, SessionError
+from ...sessions.json_codec import JSON
 from .requests import checked
 
-JSON = dict[str, Any]
 Handler = Callable[[JSON], Awaitable[JSON]]
 """Gets a checked request and returns what the response holds besides `ok`. A SessionError becomes the `error`."""
 

@@ -24,11 +24,12 @@ from ...sessions.errors import (
     SessionError,
     SessionNotFound,
 )
+from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.node import Node
 from ...sessions.records import Principal, SessionFilter
 from ...sessions.registry import Registry
-from ...sessions.services import JSON, Service, ToolSpec
+from ...sessions.services import Service, ToolSpec
 from ...sessions.store.base import Store
 from ...sessions.transitions.create import SessionOptions
 from ...tools.catalog import Catalog, Entry, Naming, Offer

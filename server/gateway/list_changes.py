@@ -9,7 +9,8 @@ from typing import Final, TypeVar
 import anyio
 
 from ...sessions.errors import SessionError
-from ...sessions.services import JSON, ToolSpec
+from ...sessions.json_codec import JSON
+from ...sessions.services import ToolSpec
 from ...tools.upstream.connection import UpstreamConnection
 from ...tools.upstream.probe import listed_prompts, listed_tools
 from ...tools.upstream.service import UpstreamService

@@ -12,8 +12,9 @@ from ...sessions.calls.claims import Claim
 from ...sessions.calls.receipts import Receipts
 from ...sessions.calls.request import Request
 from ...sessions.errors import InvalidArgument, SessionError
+from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
-from ...sessions.services import JSON, CallResult
+from ...sessions.services import CallResult
 from ...tools.definition import Context, Outcome, OwnTool
 from ...tools.own.sessions import summary
 from ..sdk.caller import Caller

@@ -19,7 +19,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, is_version_at_least
 from starlette.types import Receive, Scope, Send
 
 from ...sessions.errors import InvalidArgument
-from ...sessions.services import JSON
+from ...sessions.json_codec import JSON
 from ..protocol.request_checks import refuse_unsound
 from ..protocol.server import StateholdServer
 from ..sdk.access import RequestContext, TransportSessions, open_transport

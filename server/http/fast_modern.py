@@ -17,7 +17,7 @@ from mcp.shared.inbound import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import Receive, Scope, Send
 
-from ...sessions.services import JSON
+from ...sessions.json_codec import JSON
 from ..protocol.server import StateholdServer
 from ..sdk.access import RequestContext
 from .fast_request import (

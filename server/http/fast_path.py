@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ErrorData
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ...sessions.services import JSON
+from ...sessions.json_codec import JSON
 from ..protocol.server import StateholdServer
 from ..sdk.access import RequestContext, in_flight
 from ..sdk.caller import DELIVERY_SCOPE

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ...sessions.services import JSON
+from ...sessions.json_codec import JSON
 from ..protocol.refusals import invalid_request
 from ..sdk.access import RequestContext
 from .response import CallResponse

@@ -19,7 +19,7 @@ from mcp_types import (
 )
 from starlette.types import Receive, Send
 
-from ...sessions.services import JSON
+from ...sessions.json_codec import JSON
 from ..sdk.access import send_on
 from .replay import RETRY_MS, SessionEvents
 from .response import CallResponse, event

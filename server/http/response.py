@@ -16,8 +16,7 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import ErrorData, ProgressToken, RequestId
 from starlette.types import Receive, Send
 
-from ...sessions.exact import well_formed
-from ...sessions.services import JSON
+from ...sessions.json_codec import JSON, well_formed
 
 PING_SECONDS: Final = 15.0
 """Silence after which the stream is begun and kept alive; the SDK's figure, which clients and proxies are used to."""

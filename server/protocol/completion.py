@@ -8,7 +8,7 @@ import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
-from ...sessions.services import JSON
+from ...sessions.json_codec import JSON
 from ..sdk.access import RequestContext
 from .resources import Resources, result_of, session_argument, translated
 

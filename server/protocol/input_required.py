@@ -15,7 +15,7 @@ from typing import Any, cast
 import anyio
 
 from ...sessions.errors import InvalidArgument, NotAllowed
-from ...sessions.services import JSON
+from ...sessions.json_codec import JSON
 from ..sdk.access import RequestContext
 from ..sdk.caller import ANSWER_SECONDS, Caller
 

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 import anyio
 
-from ...sessions.services import JSON
+from ...sessions.json_codec import JSON
 from ...tools.upstream.service import UpstreamService
 from ..gateway.gateway import Gateway
 

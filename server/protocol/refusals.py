@@ -8,8 +8,6 @@ from typing import Any, cast
 import mcp_types as types
 from pydantic import ValidationError
 
-from ...sessions.members import UNREADABLE, members
-
 
 def invalid_request(found: object) -> types.JSONRPCError | None:
     """Return the answer to a batch, and to a request whose id is neither a string nor an integer; else None."""
@@ -17,7 +15,7 @@ def invalid_request(found: object) -> types.JSONRPCError | None:
         message = "Invalid Request: batches are not supported; send one message at a time"
     elif isinstance(found, dict) and "method" in found and "id" in found:
         number = cast("dict[str, Any]", found)["id"]
-        if number is UNREADABLE or (isinstance(number, str | int) and not isinstance(number, bool)):
+        if isinstance(number, str | int) and not isinstance(number, bool):
             return None
         message = "Invalid Request: the id of a request is a string or an integer"
     else:
@@ -29,25 +27,23 @@ def invalid_request(found: object) -> types.JSONRPCError | None:
 
 def refusal(line: bytes, error: ValidationError) -> types.JSONRPCError | None:
     """Return the answer to a line that is no message, None when it is no request: nobody waits for one then."""
-    text = line.decode(errors="replace")
+    first = error.errors(include_url=False, include_input=False)[0]
     try:
         # Python reads what pydantic does not, half a surrogate pair above all.
-        found: Any = json.loads(text, strict=False)
+        found: Any = json.loads(line.decode(errors="replace"), strict=False)
     except (ValueError, RecursionError):
-        found = members(text)
+        # JSON-RPC 2.0, section 5: null where the id cannot be detected.
+        told = types.ErrorData(code=types.PARSE_ERROR, message=f"Parse error: {first['msg']}")
+        return types.JSONRPCError(jsonrpc="2.0", id=None, error=told)
     invalid = invalid_request(found)
     if invalid is not None:
         return invalid
     if not isinstance(found, dict) or "method" not in found:
         return None
     number = cast("dict[str, Any]", found).get("id")
-    if number is UNREADABLE:
-        # JSON-RPC 2.0, section 5: null where the id cannot be detected.
-        number = None
-    elif number is None:
+    if number is None:
         return None
     # Not the errors of the fields, which hold what came.
-    first = error.errors(include_url=False, include_input=False)[0]
     if first["type"] == "json_invalid":
         told = types.ErrorData(code=types.PARSE_ERROR, message=f"Parse error: {first['msg']}")
     else:

@@ -30,9 +30,10 @@ from ...sessions.errors import (
     SessionNotFound,
     StoreUnavailable,
 )
+from ...sessions.json_codec import JSON
 from ...sessions.live.directory import ID_PREFIX
 from ...sessions.records import Principal
-from ...sessions.services import JSON, Offering
+from ...sessions.services import Offering
 from ...tools.catalog import SESSION_ARGUMENT, free_argument
 from ...tools.upstream.errors import UpstreamRefused
 from ...tools.upstream.service import UpstreamService

@@ -11,7 +11,7 @@ import orjson
 from ...sessions.calls.notices import NOTICE_MEMBER, NOTICE_META
 from ...sessions.calls.request import Answer
 from ...sessions.errors import ServiceUnavailable, SessionError
-from ...sessions.services import JSON
+from ...sessions.json_codec import JSON
 from ...tools.app_pages import with_app_page
 from ...tools.definition import Outcome, OwnTool
 from ..gateway.repeats import AnotherProcess

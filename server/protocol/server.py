@@ -37,8 +37,8 @@ from ...sessions.errors import (
     SessionNotFound,
     StoreUnavailable,
 )
+from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL, Principal
-from ...sessions.services import JSON
 from ...sessions.transitions.create import SessionOptions
 from ...tools.catalog import Catalog, Entry, Naming
 from ...tools.definition import Context, OwnTool, missing_session

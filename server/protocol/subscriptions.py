@@ -17,8 +17,8 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 
 from ...sessions.calls.request import Request
 from ...sessions.errors import RequestRefused, SessionError, StoreUnavailable
+from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
-from ...sessions.services import JSON
 from ...tools.upstream.quiet import InternalContext
 from ..gateway.gateway import Gateway
 from .uris import session_uri

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, cast
 from urllib.parse import quote, unquote
 
-from ...sessions.services import JSON
+from ...sessions.json_codec import JSON
 
 SCHEME: Final = "session://"
 PAGE_SCHEME: Final = "ui://"

@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError, NoBackChannelError
 
 from ...sessions.calls.deliveries import Delivery
 from ...sessions.errors import InvalidArgument, NotAllowed
-from ...sessions.services import JSON
+from ...sessions.json_codec import JSON
 from ...sessions.validation import label
 from .access import RequestContext, channel_of, connection_of, is_modern
 

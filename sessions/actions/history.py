@@ -19,6 +19,7 @@ from ..errors import InvalidArgument, OutcomeUnknown, SessionBusy, StoreUnavaila
 from ..journal.digest import LAST_CALLS, LAST_ERRORS, LAST_NOTES, Material, digest, pages_of
 from ..journal.entries import STARTED, message_entry
 from ..journal.redaction import Redactor
+from ..json_codec import JSON
 from ..lifecycle import Status
 from ..live.directory import Directory
 from ..live.session import Session
@@ -30,7 +31,6 @@ from ..records import (
     SessionRecord,
     SummaryRecord,
 )
-from ..services import JSON
 from ..store.base import Store
 from ..validation import label
 from ..views import describe_binding, timestamp

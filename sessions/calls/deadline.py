@@ -15,9 +15,10 @@ import anyio
 
 from ..concurrency import Overtaken, beside
 from ..errors import OutcomeUnknown, SessionBusy, SessionClosed, SessionError
+from ..json_codec import JSON
 from ..live.questions import OpenQuestions
 from ..live.session import Session
-from ..services import JSON, CallContext
+from ..services import CallContext
 
 T = TypeVar("T")
 

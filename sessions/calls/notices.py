@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from ..services import JSON, CallResult, ToolSpec
+from ..json_codec import JSON
+from ..services import CallResult, ToolSpec
 
 NOTICE_MEMBER: Final = "statehold_notice"
 """The member of structured content that repeats the note, for clients that show structured content only."""

@@ -24,12 +24,12 @@ from ..errors import (
     SessionLimit,
     StoreUnavailable,
 )
-from ..exact import dumps
 from ..journal.entries import INPUT_REQUIRED, STARTED, CallEntry, status_of
+from ..json_codec import JSON, dumps
 from ..live.session import Binding, Operation, Session
 from ..records import JournalRecord, ReceiptRecord
 from ..registry import Registry
-from ..services import JSON, CallContext, CallResult
+from ..services import CallContext, CallResult
 from ..store.base import Store
 from ..validation import label
 from .deadline import until_closed

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..json_codec import JSON
 from ..records import Principal
-from ..services import JSON
 from .deliveries import Delivery
 
 

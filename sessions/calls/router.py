@@ -24,10 +24,11 @@ from ..errors import (
     StoreUnavailable,
 )
 from ..journal.entries import CallEntry, excerpt
+from ..json_codec import JSON
 from ..live.connection import LiveConnection
 from ..live.session import Binding, Session
 from ..registry import Registry
-from ..services import JSON, Answering, CallContext, CallResult
+from ..services import Answering, CallContext, CallResult
 from ..store.base import Store
 from .attempts import Attempts
 from .deadline import Waiting, limited, until_closed

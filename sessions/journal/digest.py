@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 import orjson
 
-from ..services import JSON
+from ..json_codec import JSON
 from ..store.base import JournalCounts
 from ..views import timestamp
 from .redaction import Redactor

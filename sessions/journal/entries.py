@@ -9,7 +9,7 @@ from typing import Any, cast
 import orjson
 
 from ..errors import SessionError
-from ..exact import dumps, loads
+from ..json_codec import dumps, loads
 from ..records import JournalKind, JournalRecord
 from ..services import CallResult, ToolSpec
 from .redaction import REDACTED, SLACK, Known, Redactor, texts_under

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal, cast
 
+from ..json_codec import JSON
 from .patch import MISSING, pointer
 
 Policy = Literal["last_wins", "first_wins", "fail"]
-JSON = dict[str, Any]
 
 KEPT: Final = 1000
 """Places where sources disagree that a merge names; more are only counted."""

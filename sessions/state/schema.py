@@ -22,10 +22,10 @@ from jsonschema.exceptions import SchemaError, ValidationError
 from referencing import Registry
 
 from ..errors import InvalidArgument, StateInvalid
+from ..json_codec import JSON
 from . import patterns
 from .patch import MISSING, at, pointer, tokens_of
 
-JSON = dict[str, Any]
 T = TypeVar("T")
 
 SCHEMA_LIMIT: Final = 64 << 10

@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import Connection, String, bindparam, delete, select, update
 
-from ..exact import dumps, loads
 from ..journal.entries import OVERHEAD, STARTED
+from ..json_codec import dumps, loads
 from ..records import JournalKind
 from . import schema
 from .base import JournalLimits

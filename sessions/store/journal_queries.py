@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, String, bindparam, func, or_, select
 
-from ..exact import loads
 from ..journal.entries import INPUT_REQUIRED, STARTED
+from ..json_codec import loads
 from ..records import HistoryFilter, JournalKind, JournalRecord, ReceiptRecord, SummaryRecord
 from . import rows, schema
 from .base import JournalCounts

@@ -24,8 +24,8 @@ from sqlalchemy import (
 )
 
 from ..errors import OutcomeUnknown
-from ..exact import dumps
 from ..journal.entries import STARTED
+from ..json_codec import dumps
 from ..lifecycle import OPEN, Event, Status
 from ..records import BindingStatus, JournalKind, NodeState
 from . import queries, schema

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ..exact import dumps, loads
 from ..journal.entries import OVERHEAD, STARTED, CallEntry
+from ..json_codec import dumps, loads
 from ..records import (
     BindingRecord,
     JournalRecord,

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from sqlalchemy import Connection, Select, and_, func, or_, select
 
 from ..errors import InvalidArgument
-from ..exact import dumps, loads
+from ..json_codec import dumps, loads
 from ..records import LABELS, SessionFilter, SessionRecord
 from ..state.merge import same
 from . import rows, schema

@@ -16,10 +16,11 @@ from statehold.sessions.calls import deadline
 from statehold.sessions.calls.deadline import limited
 from statehold.sessions.calls.request import Request
 from statehold.sessions.errors import OutcomeUnknown
+from statehold.sessions.json_codec import JSON
 from statehold.sessions.live.session import Session
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
-from statehold.sessions.services import JSON, CallContext, CallResult, SessionView, Snapshot
+from statehold.sessions.services import CallContext, CallResult, SessionView, Snapshot
 
 
 class Thinking(Nobody):

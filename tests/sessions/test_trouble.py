@@ -23,9 +23,10 @@ from statehold.sessions.errors import (
     StateConflict,
     StoreUnavailable,
 )
+from statehold.sessions.json_codec import JSON
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, NodeRecord, Timeouts
-from statehold.sessions.services import JSON, CallContext, SessionView, Snapshot
+from statehold.sessions.services import CallContext, SessionView, Snapshot
 from statehold.sessions.transitions.admission import USED_SECONDS
 
 

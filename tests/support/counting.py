@@ -10,8 +10,8 @@ import anyio
 import anyio.lowlevel
 
 from statehold.sessions.errors import OutcomeUnknown, ServiceUnavailable
+from statehold.sessions.json_codec import JSON
 from statehold.sessions.services import (
-    JSON,
     CallContext,
     CallResult,
     PausePolicy,

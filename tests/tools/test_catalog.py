@@ -9,7 +9,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from mcp.shared.inbound import find_invalid_x_mcp_header
 
-from statehold.sessions.services import JSON, ToolSpec
+from statehold.sessions.json_codec import JSON
+from statehold.sessions.services import ToolSpec
 from statehold.tools.catalog import Catalog, Naming, Offer, describe_renames, sanitised
 
 

@@ -8,8 +8,8 @@ import pytest
 from pydantic import BaseModel, Field, JsonValue
 
 from statehold.sessions.errors import InvalidArgument, SessionNotFound
+from statehold.sessions.json_codec import JSON
 from statehold.sessions.records import LOCAL
-from statehold.sessions.services import JSON
 from statehold.tools.definition import Arguments, Context, Outcome, OwnTool, schema_of, words
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
-from ...sessions.exact import well_formed
+from ...sessions.json_codec import well_formed
 from ...sessions.services import CallContext
 from .egress.policy import scheme_allowed
 from .session.answer import ADDRESS, TITLE, Answer, difference, in_line

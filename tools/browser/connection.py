@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from ...sessions.concurrency import beside
 from ...sessions.errors import ConnectionLost, InvalidArgument, OutcomeUnknown, ServiceUnavailable
 from ...sessions.journal.redaction import texts_under
-from ...sessions.services import JSON, CallContext, CallResult, Restored, Snapshot
+from ...sessions.json_codec import JSON
+from ...sessions.services import CallContext, CallResult, Restored, Snapshot
 from .call import Call
 from .definition import BrowserTool
 from .session.failures import ToolFailed, in_words

@@ -19,7 +19,8 @@ from pydantic import (
 )
 from pydantic.json_schema import GenerateJsonSchema
 
-from ...sessions.services import JSON, ToolSpec
+from ...sessions.json_codec import JSON
+from ...sessions.services import ToolSpec
 from .call import Call
 from .config import BrowserConfig, Capability
 from .session.settle import LOAD_SECONDS

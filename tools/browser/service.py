@@ -20,7 +20,8 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from ...sessions.errors import ServiceUnavailable, SessionError
-from ...sessions.services import JSON, PausePolicy, SessionView, Snapshot, ToolSpec
+from ...sessions.json_codec import JSON
+from ...sessions.services import PausePolicy, SessionView, Snapshot, ToolSpec
 from ..processes.ledger import Ledger
 from ..processes.workdir import plain
 from ..upstream.service import Check

@@ -12,9 +12,9 @@ from pydantic import BaseModel, Field
 from ...sessions.actions.document import read, text_of
 from ...sessions.actions.porting import DOCUMENT_LIMIT
 from ...sessions.errors import InvalidArgument
+from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.registry import Registry
-from ...sessions.services import JSON
 from ...sessions.store.base import Store
 from ...sessions.views import timestamp
 from ..definition import Arguments, Context, Outcome, OwnTool

@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from ...sessions.actions.branches import MOST
+from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
-from ...sessions.services import JSON
 from ...sessions.state.merge import Policy
 from ..definition import Context, Outcome, OwnTool
 from .sessions import Name, One, SessionId, summary

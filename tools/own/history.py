@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ...sessions.errors import InvalidArgument
+from ...sessions.json_codec import JSON
 from ...sessions.records import HistoryFilter, JournalKind, SessionRecord
 from ...sessions.registry import Registry
-from ...sessions.services import JSON
 from ...sessions.validation import Plain
 from ..definition import Context, Outcome, OwnTool, moment
 from .sessions import One, summary

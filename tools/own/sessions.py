@@ -9,11 +9,11 @@ from pydantic import BaseModel, Field, JsonValue
 
 from ...sessions.actions.rename_delete import SAME
 from ...sessions.calls.deliveries import take
+from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.live.session import Session
 from ...sessions.records import SessionFilter, labels_of
 from ...sessions.registry import Registry
-from ...sessions.services import JSON
 from ...sessions.transitions.create import SessionOptions
 from ...sessions.validation import Plain
 from ..definition import Arguments, Context, Handler, Outcome, OwnTool, moment, words

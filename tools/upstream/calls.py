@@ -16,7 +16,8 @@ from typing import Final
 import anyio
 
 from ...sessions.errors import NotAllowed
-from ...sessions.services import JSON, CallContext
+from ...sessions.json_codec import JSON
+from ...sessions.services import CallContext
 
 logger = logging.getLogger("statehold.upstream")
 

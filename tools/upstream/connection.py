@@ -17,7 +17,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, LOG_LEVEL_META_KEY, METHOD_NOT_FOUND
 
 from ...sessions.errors import NotAllowed, ServiceUnavailable, SessionError
-from ...sessions.services import JSON, CallContext, CallResult, Restored, Snapshot
+from ...sessions.json_codec import JSON
+from ...sessions.services import CallContext, CallResult, Restored, Snapshot
 from .calls import LEVELS, Call, Calls
 from .errors import UpstreamMisbehaved, UpstreamRefused
 from .list_changes import ACKNOWLEDGED, LISTEN, Listener, wanted

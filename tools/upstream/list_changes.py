@@ -10,7 +10,7 @@ import anyio
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
 
-from ...sessions.services import JSON
+from ...sessions.json_codec import JSON
 from .negotiation import Peer
 
 logger = logging.getLogger("statehold.upstream")

@@ -28,7 +28,7 @@ from mcp_types.version import (
     MODERN_PROTOCOL_VERSIONS,
 )
 
-from ...sessions.services import JSON
+from ...sessions.json_codec import JSON
 from .errors import UpstreamMisbehaved, UpstreamRefused
 
 Era: TypeAlias = Literal["legacy", "modern"]

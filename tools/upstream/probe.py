@@ -11,7 +11,8 @@ from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types import Prompt
 from pydantic import ValidationError
 
-from ...sessions.services import JSON, ToolSpec
+from ...sessions.json_codec import JSON
+from ...sessions.services import ToolSpec
 from .connection import UpstreamConnection
 from .errors import UpstreamMisbehaved, UpstreamRefused
 from .negotiation import Peer

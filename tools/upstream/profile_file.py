@@ -13,7 +13,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ...sessions.services import JSON, ToolSpec
+from ...sessions.json_codec import JSON
+from ...sessions.services import ToolSpec
 from ..processes.workdir import private_folder
 from .negotiation import Peer
 from .probe import Profile

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final, cast
 
-from ...sessions.services import JSON
+from ...sessions.json_codec import JSON
 
 OUR_META: Final = "statehold/"
 DEPTH: Final = 6

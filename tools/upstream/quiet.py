@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...sessions.errors import NotAllowed
-from ...sessions.services import JSON
+from ...sessions.json_codec import JSON
 
 
 class InternalContext:

@@ -17,8 +17,9 @@ from ...sessions.errors import (
     ServiceUnavailable,
     SessionError,
 )
+from ...sessions.json_codec import JSON
 from ...sessions.one_line import one_line
-from ...sessions.services import JSON, Restored, Snapshot
+from ...sessions.services import Restored, Snapshot
 from ..processes.workdir import private_folder
 from .config import Recipe, Step
 from .connection import UpstreamConnection

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 from mcp_types import SERVER_INFO_META_KEY
 
-from ...sessions.services import JSON
+from ...sessions.json_codec import JSON
 from .errors import UpstreamMisbehaved
 from .provenance import attribute_notes, attribute_question, strip_our_meta
 

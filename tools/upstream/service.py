@@ -17,8 +17,9 @@ import anyio.to_thread
 from mcp.shared.inbound import mcp_param_headers
 
 from ...sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
+from ...sessions.json_codec import JSON
 from ...sessions.one_line import escaped
-from ...sessions.services import JSON, PausePolicy, Restored, SessionView, Snapshot, ToolSpec
+from ...sessions.services import PausePolicy, Restored, SessionView, Snapshot, ToolSpec
 from ..app_pages import app_page
 from ..processes.child import ProcessLimits
 from ..processes.launch import inherited_environment

@@ -8,7 +8,7 @@ import pytest
 from browsing import Browse, section
 from pydantic import BaseModel
 
-from statehold.sessions.services import JSON
+from statehold.sessions.json_codec import JSON
 from statehold.tools.browser.config import CAPABILITIES, BrowserConfig
 from statehold.tools.browser.definition import BrowserTool
 from statehold.tools.browser.tools import toolset

@@ -12,7 +12,8 @@ from browsing import Browse, new_view, opened, section, text_of
 from lab import Lab
 from playwright.async_api import CDPSession, Error
 
-from statehold.sessions.services import JSON, Snapshot
+from statehold.sessions.json_codec import JSON
+from statehold.sessions.services import Snapshot
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.snapshot import capture, world
 from statehold.tools.browser.snapshot.model import ContextSnapshot

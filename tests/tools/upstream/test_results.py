@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from statehold.sessions.services import JSON
+from statehold.sessions.json_codec import JSON
 from statehold.tools.upstream.errors import UpstreamMisbehaved
 from statehold.tools.upstream.results import checked
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from ....sessions.exact import well_formed
+from ....sessions.json_codec import well_formed
 from ..session.holds import Hold
 from .glob import Glob
 

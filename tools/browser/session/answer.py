@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Final, cast
 from urllib.parse import ParseResult, SplitResult
 
-from ....sessions.exact import well_formed
-from ....sessions.services import JSON, CallResult
+from ....sessions.json_codec import JSON, well_formed
+from ....sessions.services import CallResult
 
 ORDER: Final = (
     "Error",

@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 
 from ....sessions.errors import InvalidArgument
-from ....sessions.services import JSON
+from ....sessions.json_codec import JSON
 from ...processes.workdir import private_folder
 from ..process.sdk import artifact_of
 from .failures import in_words

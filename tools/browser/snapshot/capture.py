@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from ....sessions.errors import ConnectionLost
-from ....sessions.services import JSON
+from ....sessions.json_codec import JSON
 from .earlier import without
 from .model import ContextSnapshot, DormantTab, SavedTab
 from .storage import DATABASE_SECONDS, READ_SECONDS, OriginStorage, listed

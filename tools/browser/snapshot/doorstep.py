@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
-from ....sessions.services import JSON
+from ....sessions.json_codec import JSON
 from ..session.pages import new_page, unless_left
 from .world import World, WorldError, asked
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from ....sessions.services import JSON
+from ....sessions.json_codec import JSON
 from .doorstep import stand
 from .watch import ContextWatch
 from .world import WorldError, origin_of

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import anyio
 
-from ....sessions.services import JSON
+from ....sessions.json_codec import JSON
 from ..egress.policy import LOCAL_SCHEMES
 from .world import asked, origin_of
 

@@ -7,7 +7,8 @@ from typing import Final, Protocol
 
 import orjson
 
-from ....sessions.services import JSON, Snapshot
+from ....sessions.json_codec import JSON
+from ....sessions.services import Snapshot
 from .encryption import Encryption, opened
 
 VERSION: Final = 1

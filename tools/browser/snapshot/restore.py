@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
-from ....sessions.services import JSON, Restored
+from ....sessions.json_codec import JSON
+from ....sessions.services import Restored
 from ..session.pages import new_page, unless_stopped
 from .doorstep import nowhere, stand
 from .earlier import without

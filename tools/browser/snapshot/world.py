@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from ....sessions.services import JSON
+from ....sessions.json_codec import JSON
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import anyio
 from pydantic import Field
 
-from ....sessions.services import JSON
+from ....sessions.json_codec import JSON
 from ..call import Call
 from ..definition import Arguments, BrowserTool, NoArguments, tool
 from ..egress.policy import scheme_allowed

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from ....sessions.exact import well_formed
+from ....sessions.json_codec import well_formed
 from ..call import Call
 from ..definition import Arguments, BrowserTool, Element, Filename, Target, Whole, tool
 from ..process.node import matching

@@ -28,7 +28,6 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
-from ....sessions.members import members
 from ..sdk import ReadStream
 
 QUEUED_BYTES: Final = 4 * 2**20
@@ -65,26 +64,26 @@ def encode(message: JSONRPCMessage) -> bytes:
 def decode(line: bytes) -> JSONRPCMessage | None:
     """Return the message of a line, None when it is none.
 
-    An answer that is not a valid one becomes an error answer, so that its caller learns of it instead of waiting. A half
+    JSON that is no valid answer becomes an error answer, so that its caller does not wait. A half
     surrogate pair, which JavaScript servers produce when they cut a text, becomes a replacement character.
     """
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
-        return _salvaged(line)
+        return _repaired(line)
 
 
-def _salvaged(line: bytes) -> JSONRPCMessage | None:
+def _repaired(line: bytes) -> JSONRPCMessage | None:
     text = line.decode("utf-8", "replace")
     try:
         found: object = json.loads(text)
         clean = json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
         return jsonrpc_message_adapter.validate_json(clean, by_name=False)
     except (ValueError, RecursionError):
-        found = members(text)
-    if "method" in found:
         return None
-    number = found.get("id")
+    if not isinstance(found, dict) or "method" in found:
+        return None
+    number = cast("dict[str, object]", found).get("id")
     if isinstance(number, bool) or not isinstance(number, int | str):
         return None
     fault = ErrorData(code=INTERNAL_ERROR, message="The server sent an answer that is no JSON-RPC.")

@@ -24,7 +24,7 @@ from mcp_types import (
 from opentelemetry.propagate import inject
 from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 
-from ....sessions.services import JSON
+from ....sessions.json_codec import JSON
 from ..sdk import WriteStream
 
 CANCEL_SECONDS: Final = 5.0

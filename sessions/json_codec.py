@@ -1,11 +1,14 @@
-"""JSON in which every number and every text stays what it is, and texts that any transport can carry."""
+"""The JSON that Statehold stores and sends: exact integers, and text that every transport can carry."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic_core import from_json, to_json
+
+JSON: TypeAlias = dict[str, Any]
+"""A JSON object as parsed: str, int, float, bool, None, list and dict only."""
 
 
 def dumps(value: object) -> str:
@@ -33,4 +36,4 @@ def well_formed(text: str) -> str:
     return text
 
 
-__all__ = ["dumps", "loads", "well_formed"]
+__all__ = ["JSON", "dumps", "loads", "well_formed"]
