@@ -40,6 +40,7 @@ from .types import (
     SomeSeconds,
     not_bool,
     split,
+    wrong,
 )
 
 Toolset = Literal["core", "lifecycle", "state", "history", "branch", "admin"]
@@ -490,12 +491,6 @@ class Config(Section):
             if problem:
                 raise wrong(("services", name), problem)
         return self
-
-
-def wrong(key: tuple[str, ...], message: str) -> PydanticCustomError:
-    """Return an error that a validator raises about the setting `key`."""
-    context: dict[str, Any] = {"message": message, "key": key}
-    return PydanticCustomError("statehold", "{message}", context)
 
 
 def _problem_of(name: str) -> str | None:

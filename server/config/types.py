@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -49,6 +49,12 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def wrong(key: tuple[str, ...], message: str) -> PydanticCustomError:
+    """Return an error that a validator raises about the setting `key`."""
+    context: dict[str, Any] = {"message": message, "key": key}
+    return PydanticCustomError("statehold", "{message}", context)
+
+
 __all__ = [
     "Bytes",
     "Count",
@@ -60,4 +66,5 @@ __all__ = [
     "SomeSeconds",
     "not_bool",
     "split",
+    "wrong",
 ]

@@ -10,12 +10,27 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final, Literal, cast
 from urllib.parse import quote
 
-REDACTED: Final = "[redacted]"
+from .secret_names import (
+    KEYS,
+    NAME_FIELDS,
+    REDACTED,
+    SHORT_NAMES,
+    assignments,
+    flags,
+    name_marks,
+    name_words,
+    names_secret,
+    pairs,
+    plain_name,
+    short_assignments,
+    signed_backwards,
+)
+
 _REDACTED: Final = rf"\g<head>{REDACTED}"
 LEVELS: Final = 50
 """Levels of a value that are kept."""
@@ -29,64 +44,6 @@ SHORTEST: Final = 8
 LEAST: Final = 4
 """A secret with fewer characters is not looked for elsewhere: it would be found in ordinary words."""
 
-KEYS: Final = frozenset(
-    {
-        "password",
-        "passwd",
-        "secret",
-        "token",
-        "access_token",
-        "refresh_token",
-        "api_key",
-        "apikey",
-        "authorization",
-        "cookie",
-        "set-cookie",
-        "private_key",
-        "client_secret",
-        "secret_key",
-        "access_key",
-        "secret_access_key",
-        *("passphrase", "credential", "credentials", "jwt", "cvv", "cvc", "dsn"),
-        *("pwd", "pass", "pin", "otp"),
-    }
-)
-"""Names whose values are secret when nothing else is configured."""
-
-_SHORT: Final = frozenset({"pwd", "pass", "pin", "otp"})
-"""Names that are ordinary words as well: in a text, `pin: left` and `pass: 3` hold no secret, `pin=1234` does."""
-
-_TO_THE_END = frozenset({"authorization", "proxyauthorization", "cookie", "setcookie"})
-"""Names of headers, whose values have blanks."""
-
-_WORDS: Final = re.compile(
-    r"[\W_]+|(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[A-Z][a-z]|[0-9])|(?<=[0-9])(?=[A-Za-z])"
-)
-"""What is between the words of a name: signs, capitals as in camelCase, and digits."""
-_STILL: Final = frozenset(
-    {
-        *("value", "string", "raw", "plain", "plaintext", "hash", "hashed", "encoded"),
-        *("base64", "data", "header", "key", "access", "confirm", "confirmation", "repeat"),
-        *("again", "old", "new", "current"),
-    }
-)
-"""Words behind the name of a secret with which it is one still: `secret_key`, but not `token_count`."""
-_OTHER_TOKENS: Final = frozenset(
-    {
-        *("page", "continuation", "next", "sync", "progress", "cancel", "cancellation", "per"),
-        *("max", "min", "start", "end", "stop", "bos", "eos", "pad", "unk", "mask", "sep"),
-        *("cls", "special", "first", "last"),
-    }
-)
-"""Words before `token` that make it no secret: of lists in pages, of language models and their prices."""
-_OTHERS: Final = {
-    "token": _OTHER_TOKENS,
-    "pass": frozenset({"first", "second", "single", "multi", "one", "two", "by", "all", "test"}),
-    "pin": frozenset({"map", "push", "drawing"}),
-}
-"""By a name, the words before it that make it something else."""
-_NAME_FIELDS: Final = ("name", "key", "field", "label")
-"""Members that name what stands in the member `value` beside them."""
 _USER_FLAG: Final = re.compile(
     r"(?P<head>(?<!\S)(?:-u|--user|--proxy-user)(?:\s{1,4}|=)[\"']?[^\s:/\"']{1,128}:)(?!\d{1,9}(?!\S))[^\s\"']+"
 )
@@ -153,27 +110,29 @@ class Redactor:
             re.error: one of them is none.
         """
         given = sorted({key.lower() for key in keys if key})
-        names = {_plain(key) for key in given}
-        joined = {"".join(_words(key)) for key in given}
+        names = {plain_name(key) for key in given}
+        joined = {"".join(name_words(key)) for key in given}
         longest = max(map(len, joined), default=0)
 
         @lru_cache(maxsize=4096)
         def look(key: str) -> tuple[str, _Part]:
             """Return a name as it is shown, and what it says of its value."""
-            if _plain(key) in names:
+            if plain_name(key) in names:
                 return self._clean(key), "all"
-            return self._clean(key), "some" if _has_one(_words(key), joined, longest) else ""
+            return self._clean(key), "some" if names_secret(
+                name_words(key), joined, longest
+            ) else ""
 
         self._look = look
         self._patterns = [re.compile(pattern) for pattern in patterns]
-        long = [name for name in given if name not in _SHORT]
-        short = [name for name in given if name in _SHORT]
-        self._marks = _marks(given)
-        self._signed = _signed_backwards(long, short)
-        self._assigned = _assignments(long)
-        self._short = _short_assignments(short)
-        self._flags = _flags(given)
-        self._pairs = _pairs(given)
+        long = [name for name in given if name not in SHORT_NAMES]
+        short = [name for name in given if name in SHORT_NAMES]
+        self._marks = name_marks(given)
+        self._signed = signed_backwards(long, short)
+        self._assigned = assignments(long)
+        self._short = short_assignments(short)
+        self._flags = flags(given)
+        self._pairs = pairs(given)
         forms = {form for text in secrets if len(text) >= LEAST for form in _written(text)}
         # The longest first: one may be a part of another.
         self._secrets = sorted(forms, key=len, reverse=True)
@@ -251,7 +210,7 @@ class Redactor:
 
     def _names_secret(self, item: dict[object, object]) -> bool:
         """Whether an object is of the form `{"name": "password", "value": ...}`."""
-        for field in _NAME_FIELDS:
+        for field in NAME_FIELDS:
             name = item.get(field)
             if isinstance(name, str) and len(name) <= KEY_LENGTH and self._look(name)[1]:
                 return True
@@ -388,113 +347,6 @@ def _begun(text: str, form: str) -> int:
     """Return how many characters at the end of a text are the beginning of another."""
     longest = min(len(form) - 1, len(text))
     return next((n for n in range(longest, 0, -1) if text.endswith(form[:n])), 0)
-
-
-def _plain(key: str) -> str:
-    return key.lower().replace("-", "").replace("_", "")
-
-
-def _words(key: str) -> list[str]:
-    return [word.lower() for word in _WORDS.split(key) if word]
-
-
-def _has_one(words: Sequence[str], names: set[str], longest: int) -> bool:
-    """Whether some of the words are one of `names`, with none behind them that make it another thing."""
-    for end in range(len(words), 0, -1):
-        found = ""
-        for start in range(end - 1, -1, -1):
-            found = words[start] + found
-            if len(found) > longest:
-                break
-            before = words[start - 1] if start else ""
-            if found in names and before not in _OTHERS.get(found, ()):
-                return True
-        if words[end - 1] not in _STILL and not words[end - 1].isdigit():
-            return False
-    return False
-
-
-def _parts(key: str) -> list[str]:
-    return re.split("[-_]", key)
-
-
-def _marks(names: Sequence[str]) -> tuple[str, ...]:
-    """Return texts of which one is in every text in which a name is."""
-    spelled = {sign.join(_parts(name)) for name in names for sign in ("", "-", "_")}
-    return tuple(sorted(one for one in spelled if not any(o in one for o in spelled if o != one)))
-
-
-def _assignments(names: Sequence[str]) -> re.Pattern[str]:
-    """Return what finds `name = value`, `name: value` and `"name": "value"`; group `head` is all but the value."""
-
-    def words(*, whole: bool) -> str:
-        return _alternatives(name for name in names if (_plain(name) in _TO_THE_END) is whole)
-
-    never = "(?!)"
-    sign = r"\\?[\"']?\s{0,3}[:=]\s{0,3}+\\?+[\"']?+"
-    begin = r"(?:(?<![a-zA-Z0-9])|(?-i:(?<=[a-z0-9])(?=[A-Z])))"
-    value = r"(?:(?<=\")(?:[^\"\\]|\\.)+|(?<=')[^']+|[^\s\"',;&<>}\])]+)"
-    return re.compile(
-        rf"{begin}(?P<head>(?:(?P<whole>{words(whole=True) or never})|{words(whole=False) or never}){sign})"
-        rf"(?!{re.escape(REDACTED)})(?(whole)[^\r\n\"']+|{value})",
-        re.IGNORECASE,
-    )
-
-
-def _signed_backwards(long: Sequence[str], short: Sequence[str]) -> re.Pattern[str]:
-    """Return what finds a name with its sign in a lowered text that is read backwards.
-
-    Wherever the expressions of the assignments find something, it does. They try every name at every character; this one
-    tries the names at the signs only, which are few.
-    """
-
-    def backwards(names: Sequence[str]) -> str:
-        return "|".join(
-            "[-_]?".join(re.escape(part[::-1]) for part in reversed(_parts(name))) for name in names
-        )
-
-    words = backwards(long) or "(?!)"
-    every = rf"(?:{words}|(?:{backwards(short) or '(?!)'})(?![a-z0-9]))"
-    return re.compile(
-        rf":\s{{0,3}}+(?:[\"']\\?+{every}|\\?+(?:{words}))|=\s{{0,3}}+[\"']?+\\?+{every}"
-    )
-
-
-def _short_assignments(names: Sequence[str]) -> re.Pattern[str]:
-    """Return what finds a quoted name with its value, or `name=value`. No path is a secret: PWD is where a shell is."""
-    words = _alternatives(names) or "(?!)"
-    sign = r"(?:\\?[\"']\s{0,3}:\s{0,3}+\\?+[\"']?+|\s{0,3}=\s{0,3}+\\?+[\"']?+)(?![/~])"
-    value = r"(?:(?<=\")(?:[^\"\\]|\\.)+|(?<=')[^']+|[^\s\"',;&<>}\])]+)"
-    return re.compile(
-        rf"(?P<head>(?<![a-zA-Z0-9])(?:{words}){sign})(?!{re.escape(REDACTED)}){value}",
-        re.IGNORECASE,
-    )
-
-
-def _flags(names: Sequence[str]) -> re.Pattern[str]:
-    """Return what finds `--name value` of a command line."""
-    words = _alternatives(names) or "(?!)"
-    return re.compile(
-        rf"(?P<head>--(?:[a-z0-9]{{1,32}}-){{0,3}}(?:{words})\s{{1,4}}[\"']?)(?![-\[\s])[^\s\"']+",
-        re.IGNORECASE,
-    )
-
-
-def _pairs(names: Sequence[str]) -> re.Pattern[str]:
-    """Return what finds the value in a text such as `{"name": "password", "value": "..."}`."""
-    words, quote = _alternatives(names) or "(?!)", r"\\?[\"']"
-    field = "|".join(_NAME_FIELDS)
-    return re.compile(
-        rf"(?P<head>{quote}(?:{field}){quote}\s{{0,3}}:\s{{0,3}}{quote}(?:[\w]{{1,32}}[-_ ])?"
-        rf"(?:{words}){quote}\s{{0,3}},\s{{0,3}}"
-        rf"{quote}value{quote}\s{{0,3}}:\s{{0,3}}{quote})(?!{re.escape(REDACTED)})(?:[^\"'\\]|\\[^\"'])+",
-        re.IGNORECASE,
-    )
-
-
-def _alternatives(names: Iterable[str]) -> str:
-    chosen = sorted(names, key=len, reverse=True)
-    return "|".join("[-_]?".join(map(re.escape, _parts(name))) for name in chosen)
 
 
 def _may_have_a_key(text: str) -> bool:
