@@ -1,4 +1,4 @@
-"""Answers to lines that are no messages: whoever sent a request gets one, whatever else is wrong with its line."""
+"""JSON-RPC errors for lines that are no messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def invalid_request(found: object) -> types.JSONRPCError | None:
 
 
 def refusal(line: bytes, error: ValidationError) -> types.JSONRPCError | None:
-    """Return the answer to a line that is no message, None when it is no request: nobody waits for one then."""
+    """Return the answer to a line that is no message; None for a blank line, a notification or an answer."""
+    if not line.strip():
+        return None
     first = error.errors(include_url=False, include_input=False)[0]
     try:
         # Python reads what pydantic does not, half a surrogate pair above all.

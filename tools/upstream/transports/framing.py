@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
@@ -61,11 +63,17 @@ def encode(message: JSONRPCMessage) -> bytes:
         return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
 
 
+_ANSWERED: Final = re.compile(
+    rb'^\s*\{(?:"jsonrpc":\s*"2.0",\s*)?"id":\s*(\d+)|"id":\s*(\d+)\s*\}\s*$'
+)
+"""The id at the beginning or the end of an answer that no parser reads. Our ids are numbers."""
+
+
 def decode(line: bytes) -> JSONRPCMessage | None:
     """Return the message of a line, None when it is none.
 
-    JSON that is no valid answer becomes an error answer, so that its caller does not wait. A half
-    surrogate pair, which JavaScript servers produce when they cut a text, becomes a replacement character.
+    An answer that is not a valid one becomes an error answer, so that its caller does not wait. Half of a surrogate pair,
+    which JavaScript servers produce when they cut a text, becomes a replacement character.
     """
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -74,16 +82,18 @@ def decode(line: bytes) -> JSONRPCMessage | None:
 
 
 def _repaired(line: bytes) -> JSONRPCMessage | None:
-    text = line.decode("utf-8", "replace")
+    number: object = None
     try:
-        found: object = json.loads(text)
-        clean = json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
-        return jsonrpc_message_adapter.validate_json(clean, by_name=False)
+        found: object = json.loads(line.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
-        return None
-    if not isinstance(found, dict) or "method" in found:
-        return None
-    number = cast("dict[str, object]", found).get("id")
+        if (seen := _ANSWERED.search(line)) and b'"method"' not in line[:200]:
+            number = int(seen[1] or seen[2])
+    else:
+        clean = json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
+        with suppress(ValueError):
+            return jsonrpc_message_adapter.validate_json(clean, by_name=False)
+        if isinstance(found, dict) and "method" not in found:
+            number = cast("dict[str, object]", found).get("id")
     if isinstance(number, bool) or not isinstance(number, int | str):
         return None
     fault = ErrorData(code=INTERNAL_ERROR, message="The server sent an answer that is no JSON-RPC.")
