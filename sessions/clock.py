@@ -12,7 +12,7 @@ import anyio.lowlevel
 
 
 class Clock(Protocol):
-    """Seconds since 1970 in UTC that never run backwards, and a way to wait for them."""
+    """Seconds since 1970 in UTC that never run backwards, and a sleep until such a time."""
 
     def now(self) -> float: ...
 
@@ -22,7 +22,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """Wall time at start, carried on by a clock that no time server moves.
+    """Wall time at start, advanced by a clock that no time server adjusts.
 
     It counts time spent suspended where the system can (CLOCK_BOOTTIME on Linux), so a laptop that sleeps overnight finds
     its idle sessions due.
@@ -54,11 +54,11 @@ class ManualClock:
 
     @property
     def waiting(self) -> int:
-        """How many tasks wait for a time."""
+        """Number of tasks that wait for a time."""
         return len(self._waiting)
 
     def advance(self, seconds: float) -> None:
-        """Move on and wake whoever waited for a time that has come."""
+        """Move the clock on and wake the tasks whose time has come."""
         self._now += seconds
         while self._waiting and self._waiting[0][0] <= self._now:
             heapq.heappop(self._waiting)[2].set()

@@ -1,4 +1,4 @@
-"""Work while something else runs beside it."""
+"""Run work beside a second function; the end of either ends both."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ T = TypeVar("T")
 
 
 class Overtaken(Exception):
-    """Raised when what ran beside the work ended first, and the work was given up."""
+    """Raised when the function beside the work ended first, and the work was cancelled."""
 
 
 async def beside(other: Callable[[], Awaitable[object]], work: Callable[[], Awaitable[T]]) -> T:
-    """Return what `work` returns; `other` runs meanwhile, and both end together.
+    """Run `work` and `other` concurrently until one of them ends, and return the result of `work`.
 
     Raises:
         Overtaken: `other` ended first.
-        whatever `work` raises, as it is.
+        Exception: as `work` raised it.
     """
     failure: Exception | None = None
     outcome: list[T] = []
@@ -35,7 +35,7 @@ async def beside(other: Callable[[], Awaitable[object]], work: Callable[[], Awai
         except Exception as error:
             # Not through the task group, which would wrap it.
             failure = error
-        # Whoever is cancelled at this moment still gets what was done, to undo it.
+        # Shielded: a caller that is cancelled at this moment still gets the result, so that it can undo the work.
         tasks.cancel_scope.shield = True
         tasks.cancel_scope.cancel()
     if failure is not None:

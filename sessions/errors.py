@@ -19,8 +19,8 @@
      │    └── RequestRefused        the far side answered with a JSON-RPC error
      └── NotAllowed
 
-`code` and `recovery` are what a client sees; see design section 5. A message never holds a secret, a traceback or a path
-of this machine.
+A client sees `code` and `recovery`; see design section 5. A message never holds a secret, a traceback or a path of this
+machine.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SessionError(Exception):
 
 
 class SessionNotFound(SessionError):
-    """Raised for an unknown, a foreign and a purged id alike, so that nobody can tell them apart."""
+    """Raised for an unknown, a foreign and a purged id alike, so that callers cannot tell them apart."""
 
     code = "session_not_found"
     recovery = "Call session_list to see your sessions, or session_create to make one."
@@ -156,7 +156,7 @@ class CallDeferred(ConnectionLost):
 
 
 class OutcomeUnknown(SessionError):
-    """Raised when the connection died during a call, so nobody knows whether it took effect."""
+    """Raised when the connection died during a call, so it is unknown whether the call took effect."""
 
     code = "outcome_unknown"
     recovery = "The call may or may not have run: look at its effect before you repeat it."
@@ -196,7 +196,7 @@ class InvalidArgument(SessionError):
 
 
 class RequestRefused(InvalidArgument):
-    """Raised when the far side answered a request with a JSON-RPC error, which may be passed on as it is."""
+    """Raised when the server answered a request with a JSON-RPC error, which may be passed on as it is."""
 
     recovery = "Read the message of the server, correct the call and try again."
 

@@ -1,7 +1,7 @@
 """The state machine of a session.
 
-Everything that decides what may happen to a session stands in this file, as one table. It does no I/O, knows no clock and
-no protocol: the registry applies an event, gets the next status, and then does the work the row describes.
+This file holds every transition of a session, as one table. It does no I/O, knows no clock and no protocol: the registry
+applies an event, gets the next status, and then does the work that the row describes.
 
 A session is `creating` until every eager service is connected, `idle` while it is open with nothing in flight and `active`
 while at least one call is in flight. A `paused` session has given up its live connections, or keeps them only as long as
@@ -24,7 +24,7 @@ from .errors import IllegalTransition
 
 
 class Status(StrEnum):
-    """Where a session stands."""
+    """Status of a session."""
 
     CREATING = "creating"
     IDLE = "idle"
@@ -36,7 +36,7 @@ class Status(StrEnum):
 
 
 class Event(StrEnum):
-    """What can happen to a session."""
+    """Events in the life of a session."""
 
     CREATED = "created"
     OPENED = "opened"
@@ -62,7 +62,7 @@ class Event(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One row of the table. A source or target of None is a session that is not there."""
+    """One row of the table. A source or target of None means that the session does not exist."""
 
     code: str
     source: Status | None
@@ -115,7 +115,7 @@ def _rows() -> list[Transition]:
 TABLE: Final[Mapping[tuple[Status | None, Event], Transition]] = MappingProxyType(
     {(row.source, row.event): row for row in _rows()}
 )
-"""Every transition there is, by status and event."""
+"""All transitions, by status and event."""
 
 
 def transition(status: Status | None, event: Event) -> Transition:

@@ -1,8 +1,8 @@
 """This process as a node among those that share a data folder.
 
 A node holds an exclusive lock on a file of its own for as long as its process lives. The kernel drops the lock when the
-process ends, however it ends, and not before: a stopped process keeps it. So whoever can lock a node's file has proof that
-the node is dead, and nothing else is proof.
+process ends, however it ends, and not before: a stopped process keeps it. A process that can lock a node's file has proof
+that the node is dead.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Node:
         self, store: Store, record: NodeRecord, locks: LockFolder | None, clock: Callable[[], float]
     ) -> None:
         self.bury: Callable[[], Awaitable[object]] | None = None
-        """Called on proof that a node is dead, before anybody may claim its sessions: whoever starts processes ends here
-        what a dead node left running, so that no session is ever open twice."""
+        """Called on proof that a node is dead, before any process can claim its sessions. It ends the child processes that
+        the dead node left running, so that no session is ever open twice."""
         self.record = record
         self._store = store
         self._locks = locks
@@ -50,7 +50,7 @@ class Node:
 
     @property
     def id(self) -> str:
-        """What the store calls this node. New at every start."""
+        """Id of this node in the store. New at every start."""
         return self.record.id
 
     @classmethod
@@ -66,7 +66,7 @@ class Node:
     ) -> AsyncGenerator[Node]:
         """Join the nodes of a data folder, and leave them at the end.
 
-        Without a folder (a store in memory) nobody else can be there, and there is no lock.
+        A store in memory has no folder: then there are no other nodes and there is no lock.
 
         Raises:
             StoreUnavailable: when the lock or the store cannot be had.
@@ -121,9 +121,9 @@ class Node:
         return adopted
 
     async def leave(self) -> None:
-        """Say that nothing of this node is left running, and drop its lock. Idempotent, bounded, never raises.
+        """Report that nothing of this node is left running, and drop its lock. Idempotent, bounded, never raises.
 
-        When the store cannot be told, the file stays, and its lock is proof for whoever comes next.
+        If the store cannot be told, the file stays: its free lock proves to other processes that this node is dead.
         """
         if self._left:
             return
@@ -151,7 +151,7 @@ class LockFolder:
         return self._path / f"{node}.lock"
 
     def proof_key(self) -> str:
-        """Name this boot of the machine and this folder: who has the same key sees the same locks."""
+        """Name this boot of the machine and this folder. Processes with the same key see the same locks."""
         found = self._path.stat()
         return f"{_boot_id()}:{found.st_dev}:{found.st_ino}"
 
@@ -162,7 +162,7 @@ class LockFolder:
             StoreUnavailable: when the folder cannot be written, or its file system has no locks.
         """
         try:
-            # A mode goes for the last folder only, and the one above is ours too.
+            # mkdir applies the mode to the last folder only, and the one above is ours too.
             for path in (self._path.parent, self._path):
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
             while not self._try_hold(node):  # noqa: ASYNC110 - a sweeper sets no event
@@ -177,7 +177,7 @@ class LockFolder:
     def _try_hold(self, node: str) -> bool:
         path = self._file(node)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        # A sweeper may have locked and removed the file between the two calls; then the lock is on nothing.
+        # A sweeper may have locked and removed the file between the two calls; the lock would be on a deleted file.
         if _locked(handle, fcntl.LOCK_EX) and _same_file(handle, path):
             self._held = handle
             return True
@@ -185,7 +185,7 @@ class LockFolder:
         return False
 
     def drop(self, node: str, *, remove: bool) -> None:
-        """Give up the lock, and remove the file when nobody needs it as proof any more."""
+        """Give up the lock; with `remove`, remove the file too, which is then no longer needed as proof."""
         if remove:
             self._file(node).unlink(missing_ok=True)
         if self._held is not None:
@@ -194,10 +194,10 @@ class LockFolder:
 
     @contextmanager
     def proof(self, record: NodeRecord, own_key: str) -> Generator[bool]:
-        """Whether a node is proved dead. While the block runs nobody can start under its file.
+        """Yield whether a node is proved dead. During the block no process can start under its file.
 
-        A node whose file is gone is dead when it was of another boot or folder, since none of those can use this database
-        now, or when its process is gone.
+        A node without a file is dead if its process is gone, or if it ran under another boot or folder: no such process
+        can use this database now.
         """
         try:
             handle = os.open(self._file(record.id), os.O_RDWR | os.O_CLOEXEC)

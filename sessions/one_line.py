@@ -1,4 +1,4 @@
-"""Texts of others inside lines of ours: they end no line and steer no terminal."""
+"""Foreign texts inside lines of ours: they cannot end a line or control a terminal."""
 
 from __future__ import annotations
 

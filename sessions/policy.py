@@ -1,4 +1,4 @@
-"""The numbers and choices that the sessions of one process live by. All times are seconds."""
+"""Settings for the sessions of one process. All times are seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .records import Timeouts
 
 @dataclass(frozen=True, slots=True)
 class JournalLimits:
-    """How much the journal of one session may take. Past it the oldest entries become one that counts them."""
+    """Size limits of one session's journal. Beyond them, one entry with counts replaces the oldest entries."""
 
     entries: int = 100_000
     bytes: int = 64 << 20
@@ -23,9 +23,9 @@ class Policy:
 
     timeouts: Timeouts = field(default_factory=Timeouts)
     longest: Timeouts = field(default_factory=lambda: Timeouts(idle=0, paused=0, lifetime=0))
-    """What a session may ask for at most; 0 means no bound."""
+    """Upper bounds of the timeouts a session may ask for; 0 means no bound."""
     namespace: str = ""
-    """Where a name is looked for when the caller says no namespace."""
+    """Namespace of a name when the caller gives none."""
     on_idle: Literal["pause", "close"] = "pause"
     auto_resume: bool = True
     """Whether a call resumes a paused session, instead of getting session_paused."""
@@ -38,12 +38,12 @@ class Policy:
     live_per_principal: int = 0
     """A fixed maximum of one principal; 0 means none."""
     shared: bool = False
-    """Whether there may be several principals, so that each leaves something of every total to others."""
+    """Whether there may be several principals, so that each leaves a part of every total to the others."""
     sessions_per_principal: int = 1000
     stored_bytes_per_principal: int = 4 << 30
-    """What the sessions of one principal may take in the store; 0 means no limit."""
+    """Bytes that the sessions of one principal may take in the store; 0 means no limit."""
     free_disk_bytes: int = 100 << 20
-    """What stays free on the disk of the data folder."""
+    """Bytes that stay free on the disk of the data folder."""
     calls_per_session: int = 1000
     queue: int = 1000
     queue_per_principal: int = 0
@@ -57,15 +57,15 @@ class Policy:
     redact: frozenset[str] = KEYS
     """Argument names, in lower case, whose values never reach the journal."""
     redact_patterns: tuple[str, ...] = ()
+    """Regular expressions of texts that never reach the journal, in addition to known secrets."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """Texts of the configuration that never reach the journal."""
-    """Regular expressions of what never reaches it wherever it stands, besides what is known to be secret."""
     receipts: int = 10_000
     """Operation ids that a session may use."""
     receipt_bytes: int = 8 << 20
-    """How large a result may be to be kept for a repeat of its operation id."""
+    """Size limit in bytes of a result that is kept for a repeat of its operation id."""
     receipts_bytes: int = 256 << 20
-    """How much the results kept for one session may take together."""
+    """Size limit in bytes of all results kept for one session."""
 
 
 __all__ = ["JournalLimits", "Policy"]

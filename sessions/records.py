@@ -1,4 +1,4 @@
-"""What is stored of a session, and what is shown of it.
+"""The records the store keeps of sessions and nodes, and the filters that select them.
 
 Times are seconds since 1970 in UTC, as floats. Durations are seconds. A record is a value: nothing in it is live.
 """
@@ -14,7 +14,7 @@ from .lifecycle import Status
 
 
 class Principal(BaseModel):
-    """Who calls: a token's issuer and subject, or `local`.
+    """A caller: a token's issuer and subject, or `local`.
 
     `key` is what the store keeps as the owner of a session. Compare principals by their keys: a client that registers
     anew finds its user's sessions. `client_id` is for audit only.
@@ -28,10 +28,10 @@ class Principal(BaseModel):
 
     @property
     def key(self) -> str:
-        """What the store keeps; no two principals have the same."""
+        """The owner as the store keeps it, unique to an issuer and a subject."""
         if not self.issuer:
             return f":{self.subject}"
-        # The length in front keeps the issuer and the subject apart; the 0 is from keys that had a client between them.
+        # The length prefix separates the issuer from the subject. The 0 is from older keys, which had a client between them.
         return f"{len(self.issuer)}.0:{self.issuer}{self.subject}"
 
     @classmethod
@@ -45,11 +45,11 @@ class Principal(BaseModel):
 
 
 LABELS: Final = ("user_id", "agent_id", "team_id", "workflow_id")
-"""Whose work a session is, as the caller counts it: for finding it again. They give nobody any right."""
+"""Ids that a caller may attach to a session, to find it again. They give no access rights."""
 
 
 def labels_of(holder: object) -> dict[str, str]:
-    """Return those of LABELS that a record, or whatever has attributes of their names, has."""
+    """Return the labels in LABELS that `holder` has as attributes and that are not None."""
     found = {label: getattr(holder, label) for label in LABELS}
     return {label: value for label, value in found.items() if value is not None}
 
@@ -73,9 +73,9 @@ class Timeouts(Record):
 class SessionRecord(Record):
     """One session as the store keeps it.
 
-    `status` is the durable one: a store never holds `active`, which only the owning node can know.
+    `status` is the durable status: the store never holds `active`, which only the owning node knows.
     `epoch` is the fencing number: it rises by one whenever a node becomes the owner and is never reset.
-    `due_at` is when the reaper has to look at the session next, or None for never.
+    `due_at` is when Deadlines must look at the session next, or None for never.
     """
 
     id: str
@@ -105,12 +105,12 @@ class SessionRecord(Record):
 
     @property
     def labels(self) -> dict[str, str]:
-        """Those of LABELS that it has."""
+        """The labels in LABELS that are not None."""
         return labels_of(self)
 
 
 class BindingStatus(StrEnum):
-    """How a session's use of a service stands."""
+    """Status of a session's use of a service."""
 
     UNOPENED = "unopened"
     OPEN = "open"
@@ -119,13 +119,13 @@ class BindingStatus(StrEnum):
     KEPT = "kept"
     """The session is paused and the live connection still stands."""
     LOST = "lost"
-    """The live connection is gone and nobody has been told yet."""
+    """The live connection is gone, and no caller has been told yet."""
     FAILED = "failed"
     """The last attempt to open it failed."""
 
     @property
     def missing(self) -> bool:
-        """Whether there is no live connection though nobody gave it up."""
+        """Whether the connection was lost or could not be opened, rather than given up."""
         return self in (BindingStatus.LOST, BindingStatus.FAILED)
 
 
@@ -145,7 +145,7 @@ class BindingRecord(Record):
 
 
 class SnapshotRecord(Record):
-    """What a service saved of one connection. The store keeps the last two per binding."""
+    """The data a service saved of one connection. The store keeps the last two per binding."""
 
     session_id: str
     service: str
@@ -156,7 +156,7 @@ class SnapshotRecord(Record):
 
 
 class StateRecord(Record):
-    """The JSON object a session carries, with its version: 0 for the one given at create."""
+    """The JSON object of a session, with its version; version 0 is the value given at create."""
 
     session_id: str
     version: int = 0
@@ -169,11 +169,11 @@ class JournalKind(StrEnum):
     TRANSITION = "transition"
     MESSAGE = "message"
     COMPACTED = "compacted"
-    """Stands for the oldest entries, which are gone: how many there were of what."""
+    """Replaces the oldest entries, which were deleted, by counts of them."""
 
 
 class JournalRecord(Record):
-    """One entry of the ordered record of a session.
+    """One entry of a session's journal.
 
     A call has `tool`, `service`, `status` (`ok`, `error`, `cancelled`, or the code of a SessionError), times, generation,
     request and result; one with an operation id is `started` until it ends. A transition has `tool=None`, its table code
@@ -200,42 +200,42 @@ class JournalRecord(Record):
 
 
 class ReceiptRecord(Record):
-    """What became of a call with an operation id. Secret: the result is kept as it was, to be given back.
+    """The outcome of a call with an operation id. Secret: the result is kept unredacted, to be returned again.
 
-    `status` is `started`, `input_required`, or as that of a journal entry; `outcome_unknown` when nobody can know any more.
+    `status` is `started`, `input_required`, a status of a journal entry, or `outcome_unknown` when the outcome is lost.
     """
 
     session_id: str
     operation_id: str
     digest: str
-    """What was asked for, so that the id cannot be used for something else."""
+    """Digest of the request, so that the id cannot be used for another one."""
     status: str
     seq: int
-    """Its entry in the journal; see claims.py for those without."""
+    """Position of its entry in the journal; see claims.py for receipts without one."""
     epoch: int
     started_at: float
     ended_at: float | None = None
     bytes: int = 0
-    """How large the result was."""
+    """Size of the result in bytes."""
     result: JsonValue = None
-    """The result, None when it was too large to be kept or there was none."""
+    """The result; None when it was too large to be kept, or there was none."""
     error: JsonValue = None
-    """What was raised: code, message, recovery."""
+    """The error the call raised: code, message, recovery."""
 
 
 class SummaryRecord(Record):
-    """What a host wrote about a session."""
+    """A summary of a session, written by a host."""
 
     session_id: str
     text: str
     topics: list[str] = Field(default_factory=list[str])
     updated_at: float
     through_seq: int
-    """The last entry of the journal when it was written."""
+    """Position of the last journal entry when the summary was written."""
 
 
 class HistoryFilter(Record):
-    """Which entries of a journal to read, the newest first choice. Fields that are None do not filter."""
+    """Selection of journal entries; `limit` keeps the newest. Fields that are None do not filter."""
 
     before: int | None = None
     """Only entries before this position."""
@@ -245,7 +245,7 @@ class HistoryFilter(Record):
     statuses: list[str] | None = None
     runs: list[str] | None = None
     last_runs: int | None = None
-    """Only entries of the last so many runs."""
+    """Only entries of this many last runs."""
     roles: list[str] | None = None
     skip_roles: list[str] | None = None
     since: float | None = None
@@ -267,16 +267,16 @@ class NodeRecord(Record):
 
     id: str
     proof_key: str
-    """Where its lock file lies, so that only a process which sees the same file system may test it."""
+    """Identifies the boot and the folder of its lock file; see LockFolder.proof_key."""
     address: str = ""
-    """What to tell a caller whose session is open there: `stdio, pid 123` or `http://127.0.0.1:8931, pid 123`."""
+    """The process as shown to a caller whose session is open there: `stdio, pid 1` or `http://127.0.0.1:8931, pid 1`."""
     state: NodeState = NodeState.UP
     started_at: float
     pid: int = 0
 
 
 class SessionFilter(Record):
-    """Which sessions to list. Fields that are None do not filter."""
+    """Selection of sessions to list. Fields that are None do not filter."""
 
     owner: str | None = None
     namespace: str | None = None

@@ -52,12 +52,13 @@ logger = logging.getLogger("statehold.sessions")
 
 
 class Registry:
-    """Every session this node owns, and the way to those it does not own yet.
+    """The sessions this node owns, and access to those it does not own yet.
 
-    It lives as long as the process: `async with Registry(...)` adopts what dead nodes left behind, runs the reaper and, at
-    the end, drains: calls in flight get `close_grace`, then every session is paused and its connections are closed. Every
-    method may be called from any task. `principal` is checked by each one: a foreign session does not exist. `ref` is an id
-    or a name of the caller's. `files` returns the bytes of the files that services keep for some sessions; it may block.
+    It lives as long as the process: `async with Registry(...)` adopts the sessions of dead nodes, starts the deadlines and,
+    at the end, drains: calls in flight get `close_grace`, then every session is paused and its connections are closed.
+    Every method may be called from any task. Methods with a `principal` check it: a foreign session does not exist. `ref`
+    is an id or a name of the caller's. `files` returns the bytes of the files that services keep for some sessions; it may
+    block.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Registry:
         self.clock = clock or SystemClock()
         self.services = dict(services)
         self.on_purged: list[Callable[[str], None]] = []
-        """Called with the id of a session of which nothing is left."""
+        """Called with the id of a session when nothing of it is left."""
         self.draining = False
         self._store = store
         self._node = node
@@ -220,7 +221,7 @@ class Registry:
             logger.error("the end of the journal was not written: %s", error)
 
     def spawn(self, work: Callable[..., Coroutine[Any, Any, object]], *args: object) -> None:
-        """Start background work of the registry; its failure is logged and takes nothing along."""
+        """Start background work of the registry. A failure is logged and stops nothing else."""
         self._start(self._guarded, work, args)
 
     def _start(self, work: Callable[..., Coroutine[Any, Any, object]], *args: object) -> None:
@@ -262,15 +263,15 @@ class Registry:
         return await self._creation.create(principal, wish or SessionOptions())
 
     async def find(self, principal: Principal, ref: str, namespace: str | None = None) -> Session:
-        """Return a session as this node's, whatever its status; see Directory.find."""
+        """Return a session that this node owns, in any open status; see Directory.find."""
         return await self._directory.find(principal, ref, namespace)
 
     def live(self, principal: Principal, session_id: str) -> Session | None:
-        """Return a session that takes a call at once, without waiting for anything, else None."""
+        """Return a session that takes a call at once, without waiting; None when it does not."""
         return None if self.draining else self._directory.ready(principal, session_id)
 
     def held(self) -> list[Session]:
-        """Return every session this node owns, whosever it is; for whoever runs the process."""
+        """Return every session this node owns, of all principals; for operators."""
         return list(self._directory)
 
     async def info(
@@ -286,7 +287,7 @@ class Registry:
         return await self._directory.page(principal, wanted)
 
     async def ready(self, principal: Principal, ref: str, namespace: str | None = None) -> Session:
-        """Return a session that is idle or active, resuming it or waiting for its recovery where that is needed.
+        """Return a session that is idle or active; resume it or wait for its recovery if necessary.
 
         Raises:
             SessionPaused: it is paused and resuming is not automatic.
@@ -341,7 +342,7 @@ class Registry:
         return session
 
     async def resume(self, principal: Principal, ref: str) -> Session:
-        """Resume a session (T09) and open again what was open; what came back is in each binding's notice."""
+        """Resume a session (T09) and reopen its connections; the notice of each binding says what was restored."""
         session = await self._directory.find(principal, ref)
         if session.status is Status.PAUSED:
             await self.changes.resume(session, cause="requested")
@@ -377,7 +378,7 @@ class Registry:
 
     @asynccontextmanager
     async def _changing(self, principal: Principal, ref: str) -> AsyncGenerator[Session]:
-        """Hold a session, whatever its open status, while the block changes it; afterwards a paused one is free again."""
+        """Hold an open session while the block changes it; release a paused one afterwards."""
         for _ in range(8):
             session = await self._directory.find(principal, ref)
             try:
@@ -387,7 +388,7 @@ class Registry:
                     yield session
                     return
             finally:
-                # Waiting for whoever holds it next, such as a pause, would be too late for telling what is new.
+                # Only if paused: give_back() waits for `changing`, so a pause that holds it would delay the caller's notice.
                 if session.status is Status.PAUSED:
                     await self.changes.give_back(session)
         raise SessionBusy("The session keeps changing.")
@@ -435,7 +436,7 @@ class Registry:
         return session
 
     async def bind(self, principal: Principal, ref: str, service: str) -> Session:
-        """Have a session use a service; binding it twice does nothing."""
+        """Bind a service to a session; binding it twice does nothing."""
         found = self._creation.service(service)
         await self.ready(principal, ref)
         async with self._changing(principal, ref) as session:
@@ -452,7 +453,7 @@ class Registry:
         return session
 
     async def unbind(self, principal: Principal, ref: str, service: str) -> Session:
-        """End a session's use of a service: its connection is closed and its snapshots are deleted."""
+        """Unbind a service from a session: close its connection and delete its snapshots."""
         self._creation.service(service)
         async with self._changing(principal, ref) as session:
             binding = session.bindings.get(service)
@@ -465,7 +466,7 @@ class Registry:
                 await self.links.close(session, [binding])
         return session
 
-    # What happens by itself.
+    # Events without a caller.
 
     def _purged(self, session_id: str) -> None:
         for tell in self.on_purged:

@@ -1,4 +1,4 @@
-"""The seams between a session and what it keeps alive.
+"""The protocols between a session and its live connections.
 
 A Service is a configured kind of live connection; it lives as long as the process. A Connection is one live connection of
 one service for one session; exactly one task, its owner, opens and closes it, and any task may call it.
@@ -15,20 +15,20 @@ import anyio
 from .json_codec import JSON
 
 PausePolicy = Literal["snapshot", "keep", "release"]
-"""What pausing a session does to a connection: save and close it, leave it open while the budget allows, or close it."""
+"""Effect of a pause on a connection: save and close it, leave it open while the budget allows, or close it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
     """One tool of a service, as the service describes it.
 
-    `definition` is the JSON of an MCP `Tool`: name, inputSchema, and whatever else it came with.
+    `definition` is the JSON of an MCP `Tool`: name, inputSchema and any other fields it came with.
     """
 
     name: str
     definition: JSON
     secret: frozenset[str] = frozenset()
-    """Names of arguments, also nested ones, whose texts the journal gets only when a result says what of them is secret."""
+    """Names of arguments, also nested ones. The journal gets their texts only if a result says which parts are secret."""
 
     def hint(self, name: str) -> bool:
         annotations = self.definition.get("annotations")
@@ -36,18 +36,18 @@ class ToolSpec:
 
     @property
     def reads(self) -> bool:
-        """Whether it changes nothing, by its own declaration (readOnlyHint)."""
+        """Whether the tool declares that it changes nothing (readOnlyHint)."""
         return self.hint("readOnlyHint")
 
     @property
     def repeatable(self) -> bool:
-        """Whether running it twice does no harm, by its own declaration (readOnlyHint or idempotentHint)."""
+        """Whether the tool declares that running it twice does no harm (readOnlyHint or idempotentHint)."""
         return self.reads or self.hint("idempotentHint")
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a service saved of a connection: JSON plus named blobs. Secret: never logged, never shown."""
+    """Saved data of a connection: JSON plus named blobs. Secret: never logged, never shown."""
 
     data: JSON = field(default_factory=dict[str, Any])
     blobs: dict[str, bytes] = field(default_factory=dict[str, bytes])
@@ -55,7 +55,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What opening a connection brought back, in words a model can use. Empty strings: nothing to say."""
+    """The parts restored and lost when a connection was opened, in words a model can use. Empty: nothing to say."""
 
     restored: str = ""
     lost: str = ""
@@ -63,7 +63,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
-    """What a service may know of the session it opens a connection for."""
+    """A session as a service sees it when it opens a connection."""
 
     id: str
     name: str | None
@@ -80,9 +80,9 @@ class CallResult:
 
     payload: JSON
     secrets: Sequence[str] | None = None
-    """Texts that the journal must not hold, of the arguments or the result; None: the result does not know."""
+    """Texts of the arguments or the result that the journal must not hold; None: not known."""
     notice: str | None = None
-    """What its answer says first; the receipt of an operation keeps it for repeats."""
+    """Text that precedes the result in its answer; the receipt of an operation keeps it for repeats."""
 
     @property
     def is_error(self) -> bool:
@@ -94,14 +94,14 @@ class CallResult:
 
 
 class CallContext(Protocol):
-    """What a connection may use of the request it serves. Valid until the call returns.
+    """The request that a connection serves, as far as the connection may use it. Valid until the call returns.
 
     All methods may be called at any time during the call; after it they do nothing.
     """
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """The caller's `_meta` as it may be forwarded: without the keys that belong to its own hop."""
+        """The caller's `_meta` as it may be forwarded: without the keys of its own hop."""
         ...
 
     @property
@@ -134,7 +134,7 @@ class CallContext(Protocol):
 
     @property
     def reachable(self) -> bool:
-        """Whether a question could still reach the caller, whose client may be gone while the call goes on."""
+        """Whether a question could still reach the caller. Its client may be gone while the call goes on."""
         ...
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
@@ -146,7 +146,7 @@ class CallContext(Protocol):
     async def ask(self, method: str, params: JSON) -> JSON:
         """Put `elicitation/create`, `sampling/createMessage` or `roots/list` to the caller; return its result.
 
-        The time limit of the call stands still meanwhile, so waiting for the answer has a limit of its own.
+        The time limit of the call is suspended meanwhile, so waiting for the answer has a limit of its own.
 
         Raises:
             NotAllowed: when the caller did not declare that it can answer, or did not.
@@ -158,24 +158,24 @@ class Connection(Protocol):
     """One live connection. `call` may run concurrently up to the service's `concurrency`."""
 
     lost: anyio.Event
-    """Set when the far side is gone, whoever noticed. Never set by aclose()."""
+    """Set when the other end is gone, however that was noticed. Never set by aclose()."""
 
     reason: str | None
     """Why it was lost: exit code or signal, stderr tail. For logs and `last_error`; secrets removed."""
 
     opened: Restored
-    """What the snapshot it was opened with brought back."""
+    """The parts of its snapshot that were restored and lost."""
 
     @property
     def busy(self) -> str | None:
-        """What keeps it from being paused now, in words: what would be lost although it is saved first. None: nothing."""
+        """The work that a pause would lose even if it is saved first, in words; None: it may be paused."""
         ...
 
     @property
     def unsaved(self) -> bool:
         """Whether something may have changed since it was last saved, so that a checkpoint is worth taking.
 
-        Asked at the end of each call, whatever became of the call. What changes without one has to be told; see Telling.
+        Read at the end of each call, with any outcome. Changes outside a call are reported through SelfChanging.
         """
         ...
 
@@ -185,7 +185,7 @@ class Connection(Protocol):
         Raises:
             OutcomeUnknown: the connection died after the request was sent.
             ConnectionLost: the connection was dead before it was sent.
-            InvalidArgument: the far side answered with a JSON-RPC error for the request itself.
+            InvalidArgument: the server answered with a JSON-RPC error for the request itself.
         """
         ...
 
@@ -194,11 +194,11 @@ class Connection(Protocol):
         ...
 
     async def checkpoint(self) -> Snapshot | None:
-        """Save in passing: as snapshot() does, but what takes long may stay as it was when it was last saved."""
+        """Save as snapshot() does, but parts that take long may stay as they were last saved."""
         ...
 
     async def aclose(self) -> None:
-        """Close within a bound, whatever the far side does. May be called twice, and while calls are in flight."""
+        """Close within a bound, even if the other end hangs. May be called twice, and while calls are in flight."""
         ...
 
 
@@ -217,17 +217,17 @@ class SelfChanging(Protocol):
     on_unsaved: Callable[[], None]
     """Called each time something became unsaved by itself. The session layer sets it once the connection is open.
 
-    It returns at once, and may be called as often as there is something to tell, also after aclose(). Whether and when a
-    checkpoint is taken is not the connection's business; it does not count as use of the session.
+    It returns at once. It may be called any number of times, also after aclose(). The session layer decides whether and
+    when to take a checkpoint; a change does not count as use of the session.
     """
 
 
 @runtime_checkable
 class Diagnosing(Protocol):
-    """A connection to something that writes diagnostics beside the protocol."""
+    """A connection to a program that writes diagnostics outside the protocol."""
 
     def stderr_tail(self) -> str:
-        """Return the last lines of it, bounded, secrets removed. May be called after aclose() too."""
+        """Return the last lines of the diagnostics, bounded, secrets removed. May be called after aclose() too."""
         ...
 
 
@@ -237,7 +237,7 @@ class Offering(Protocol):
 
     @property
     def capabilities(self) -> Collection[str]:
-        """The MCP capabilities behind it: "resources", "prompts". Nothing before it was probed."""
+        """The MCP capabilities behind it: "resources", "prompts". Empty before the first probe."""
         ...
 
     @property
@@ -297,12 +297,12 @@ class Service(Protocol):
         """Open a connection for a session. The task that called it is the owner and will call aclose().
 
         Raises:
-            ServiceUnavailable: with the cause, and the far side's last words where it has any.
+            ServiceUnavailable: with the cause, and the last words of the server if there are any.
         """
         ...
 
     def tool(self, name: str) -> ToolSpec | None:
-        """Return what is known of a tool, without asking for it; None may change everything."""
+        """Return the known description of a tool without asking the service. None: the tool may change everything."""
         ...
 
 

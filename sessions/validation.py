@@ -1,6 +1,6 @@
-"""Labels that callers give: the ids of operations and runs, the role of a message, whose a session is.
+"""Labels that callers give: ids of operations and runs, the role of a message, the user or team of a session.
 
-They are looked up, so they are kept as they are, and what not every database can keep is refused on all of them.
+Labels are looked up, so they are stored unchanged. Characters that one database cannot store are refused for all of them.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pydantic_core import PydanticCustomError
 from .errors import InvalidArgument
 
 LENGTH: Final = 128
-"""Characters of a label at most."""
+"""Most characters of a label."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 """Control characters, Unicode's category Cc. PostgreSQL cannot keep NUL."""
 
 
 def label(what: str, given: object, length: int = LENGTH) -> str:
-    """Return a label as it may be stored: exactly as it is.
+    """Return a label unchanged if it may be stored.
 
     Raises:
-        InvalidArgument: naming `what`: it is no text of 1 to `length` characters, or has a control character.
+        InvalidArgument: `given` is not a text of 1 to `length` characters, or has a control character. It names `what`.
     """
     if not isinstance(given, str) or not 0 < len(given) <= length or _CONTROL.search(given):
         raise InvalidArgument(
@@ -39,7 +39,7 @@ def _fit(text: str) -> str:
 
 
 Plain = Annotated[str, AfterValidator(_fit)]
-"""The same for a model, which says itself how long it may be."""
+"""The same check as a type for models, which limit the length themselves."""
 
 
 __all__ = ["LENGTH", "Plain", "label"]

@@ -26,7 +26,7 @@ def seconds_of(text: object) -> float | None:
 
 
 def expiry(record: SessionRecord, status: Status, idle_since: float) -> float | None:
-    """When a session that nobody uses any more will be closed; None for never."""
+    """Return when an unused session will be closed; None for never."""
     times = record.timeouts
     found = [] if record.lifetime_ends_at is None else [record.lifetime_ends_at]
     if status is Status.PAUSED:
