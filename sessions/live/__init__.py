@@ -1,1 +1,1 @@
-"""What this node holds open: sessions, connections, snapshots, budgets and deadlines."""
+"""The open sessions of this node: connections, snapshots, budgets and deadlines."""

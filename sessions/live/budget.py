@@ -12,7 +12,7 @@ import anyio
 from ..errors import SessionLimit
 
 RATIO: Final = 3
-"""Where callers share a total, one of them may take this many times what it leaves free: 75 of 100."""
+"""Where principals share a total, one of them may take this many times what it leaves free: 75 of 100."""
 
 _Queue: TypeAlias = OrderedDict[object, tuple[str, anyio.Event]]
 
@@ -29,13 +29,13 @@ class BudgetStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one principal may take of a total. The first unit is never refused while one is free."""
+    """The part of a total that one principal may take. The first unit is never refused while one is free."""
 
     total: int
     most: int = 0
     """A fixed maximum; 0 means none."""
     shared: bool = False
-    """Whether other principals may come: then RATIO times what is left free is the maximum, so some is left for them."""
+    """Whether other principals may come. Then one may take at most RATIO times what it leaves free."""
 
     def allows(self, taken: int, used: int) -> bool:
         """Whether a principal that has taken `taken` may take one more, when all together use `used`."""
@@ -52,9 +52,9 @@ class Budget:
     divided by the owners that hold or wait for places.
 
     Holders that are marked idle may be asked to give way: `make_room` is called with the id and is expected to release() it
-    soon. Asked first, when the requester has less than a fair share, are the sessions of owners that have more, then the
-    requester's own, then those of others; of each the longest idle first. `may_leave` is called with an id and whether the
-    requester is another owner, and decides whether that holder is asked; busy holders never are.
+    soon. If the requester has less than a fair share, the holders of owners that have more are asked first; then the
+    requester's own, then those of others. Among them the longest idle is asked first. `may_leave` is called with an id and
+    whether the requester is another owner, and decides whether that holder is asked; busy holders never are.
 
     `most` and `queue_most` are fixed maximums for one owner, 0 for none. With `shared`, no owner can take all places or
     the whole queue; see Share. Every method but acquire() is synchronous; a cancelled waiter leaves the queue.
@@ -82,9 +82,9 @@ class Budget:
         self._held = Counter[str]()
         self._idle: OrderedDict[str, None] = OrderedDict()
         self._leaving: dict[str, str] = {}
-        """The holders that were asked to give way, with the owner that waits for it."""
+        """The holders that were asked to give way, each with the owner that waits for its place."""
         self._waiting: OrderedDict[str, _Queue] = OrderedDict()
-        """The queues of the owners that wait, the one served longest ago first."""
+        """The queues of the waiting owners, ordered by when each was served last, the oldest first."""
 
     def statistics(self) -> BudgetStatistics:
         return BudgetStatistics(
@@ -112,7 +112,7 @@ class Budget:
             with anyio.move_on_after(self._queue_seconds):
                 await granted.wait()
         except BaseException:
-            # Cancelled at the moment a place was granted: it belongs to the next one.
+            # A place was granted at the moment of cancellation: pass it on.
             if granted.is_set():
                 self.release(holder)
             raise
@@ -184,7 +184,7 @@ class Budget:
                 del self._waiting[owner]
 
     def _grant(self, freed_by: str) -> None:
-        """Hand out what is free. The owner that gave a place up may always have it again, unless it is another's turn."""
+        """Grant free places. `freed_by` may always have its place again, unless it is another owner's turn."""
         while self._waiting and len(self._owners) < self._places.total:
             able = [
                 owner

@@ -26,7 +26,7 @@ CLOSE_BOUND = 15.0
 class LiveConnection:
     """A connection of one service, from the moment it is being opened until it is closed.
 
-    It lives until aclose(), until the far side is lost, or until the task group it was started in ends. Any number of tasks
+    It lives until aclose(), until the other end is lost, or until the task group it was started in ends. Any number of tasks
     may wait for it to open: it is opened once. A waiter that is cancelled leaves the others and the opening alone.
     """
 
@@ -41,14 +41,14 @@ class LiveConnection:
         self.service = service
         self.view = view
         self.calls = 0
-        """How many calls were answered over it."""
+        """Number of calls answered over it."""
         self.called_at = float("-inf")
         """When the last call over it ended, in whatever way."""
         self.recorded = anyio.Event()
-        """Set when it is durable that it was opened, or could not be made so."""
+        """Set when its opening is durable, or could not be made so."""
         self._snapshot = snapshot
         self.restores = snapshot is not None
-        """Whether it begins with what was saved."""
+        """Whether it is opened from a snapshot."""
         self._on_lost = on_lost
         self._connection: Connection | None = None
         self._error: SessionError | None = None
@@ -97,7 +97,7 @@ class LiveConnection:
 
     @property
     def busy(self) -> str | None:
-        """What keeps it from being paused, None when nothing does."""
+        """The work that a pause would lose, in words; None when there is none."""
         return self.connection.busy if self.usable else None
 
     @property
@@ -108,7 +108,7 @@ class LiveConnection:
         return self._connection.reason if self._connection is not None else None
 
     def stderr_tail(self) -> str:
-        """The last lines that the far side wrote to stderr, also after it was closed."""
+        """Return the last lines that the other end wrote to stderr, also after it was closed."""
         connection = self._connection
         return connection.stderr_tail() if isinstance(connection, Diagnosing) else ""
 
@@ -127,13 +127,13 @@ class LiveConnection:
         return self.connection
 
     async def aclose(self) -> None:
-        """Close it and wait, within a bound, until it is closed. Opening is given up."""
+        """Close it and wait, within a bound, until it is closed. A pending opening is cancelled."""
         self.close_nowait()
         with anyio.move_on_after(CLOSE_BOUND):
             await self.closed.wait()
 
     def close_nowait(self) -> None:
-        """Have the owner close it; `closed` tells when that is done."""
+        """Tell the owner to close it; `closed` is set when that is done."""
         self._stop.set()
         if not self._settled.is_set():
             self._opening.cancel()

@@ -26,17 +26,17 @@ from .snapshots import UNSTORED, Snapshots, save_quietly
 logger = logging.getLogger("statehold.sessions")
 
 RESTART_SECONDS: Final = 5.0
-"""How long a connection that is to be replaced may take to be saved."""
+"""Seconds allowed for saving a connection before it is replaced."""
 UNTOLD: Final = 1000
-"""How many characters of what nobody was told are kept."""
+"""Characters kept of the losses that no caller has been told of."""
 UNSAVED: Final = "what was done after it was last saved"
 
 
 class Connector:
     """The connections of all sessions of this node. It lives as long as the registry, which owns the task group.
 
-    A connection is opened at most once at a time per session and service, whoever asks. `start` starts a task of the
-    registry, `spawn` one whose failure is only logged; `on_failed` is called with a session that could not be recovered.
+    Concurrent requests for the connection of one session and service open it once. `start` starts a task of the registry,
+    `spawn` one whose failure is only logged; `on_failed` is called with a session that could not be recovered.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Connector:
                 self._budget.release(session.id)
             raise
         binding.opening -= 1
-        # Somebody else may have started it while this task waited for a place or the snapshot.
+        # Another task may have started it while this one waited for a place or the snapshot.
         if binding.live is not None and binding.live.phase not in ("failed", "closed"):
             return binding.live
         generation = binding.record.generation + 1
@@ -114,7 +114,7 @@ class Connector:
         return live
 
     async def _opened(self, session: Session, binding: Binding, live: LiveConnection) -> None:
-        """Record what became of an opening, whoever still waits for it."""
+        """Record the result of an opening, even if no caller waits for it any more."""
         try:
             await live.opened()
         except SessionError as error:
@@ -166,7 +166,7 @@ class Connector:
         if live is None or live.phase not in ("opening", "open"):
             live = LiveConnection(binding.service, session.view(1), None, on_lost=lambda _: None)
             self._shared[name] = live
-            # What is for all sessions and for ever tells none that it was replaced.
+            # Shared connections give no replacement notice.
             live.recorded.set()
             live.start(self._start_task)
         await live.opened()
@@ -180,7 +180,7 @@ class Connector:
     def _lost(self, session: Session, binding: Binding, live: LiveConnection) -> None:
         if binding.live is not live or session.ends:
             return
-        # A service may quote what a program wrote.
+        # The reason may quote the output of a program.
         reason = one_line(live.reason or "the connection ended")
         logger.warning(
             "session %s lost %s generation %d: %s",
@@ -200,7 +200,9 @@ class Connector:
     async def _recover(self, session: Session) -> None:
         """Bring a session out of error by itself, within the attempts it has (T15, T16).
 
-        Where all that was lost had been saved, it goes on without, and the next call opens it."""
+        If the services of all missing connections save snapshots, the session goes on without the connections, and the
+        next call opens them.
+        """
         lost_at = self._clock.now()
         await save_quietly(session, [b.record for b in session.bindings.values()])
         if not self._policy.recovery_backoff:
@@ -252,13 +254,13 @@ class Connector:
         await save_quietly(session, [b.record for b in session.bindings.values()])
 
     async def restart(self, session: Session, bindings: Iterable[Binding]) -> None:
-        """Replace live connections by fresh ones, which begin with what can be saved of them, under `session.changing`."""
+        """Replace live connections by new ones, restored from a snapshot taken now, under `session.changing`."""
         for binding in bindings:
             if binding.service.scope == "shared":
-                # It is everybody's: one session may not take it from the others.
+                # A shared connection belongs to all sessions; one of them may not restart it.
                 continue
             if binding.live is not None:
-                # Being stuck may be why it is to be replaced.
+                # The connection may hang, and that may be why it is replaced.
                 with anyio.move_on_after(RESTART_SECONDS):
                     await self.saving.save(session, binding)
             live, binding.live = binding.live, None
@@ -269,7 +271,7 @@ class Connector:
             await self.connect(session, binding)
 
     def save_soon(self, session: Session, binding: Binding) -> None:
-        """Make what a binding's record says durable, without keeping anybody waiting."""
+        """Make a binding's record durable in the background."""
         if not session.gone.is_set():
             self._spawn(save_quietly, session, [binding.record])
 
@@ -293,7 +295,7 @@ class Connector:
 
 
 def _missing(session: Session) -> list[Binding]:
-    """Return what of a session was lost, or could not be opened."""
+    """Return the bindings whose connection was lost or could not be opened."""
     return [binding for binding in session.bindings.values() if binding.record.status.missing]
 
 
@@ -309,9 +311,9 @@ OPENED_IN_WINDOW: Final = "the operator opened it in a window"
 
 
 def replaced(before: BindingRecord, generation: int, opened: Restored, earlier: str = "") -> str:
-    """Return the words a caller gets with the first result over a replaced connection.
+    """Return the notice for the first result over a replaced connection.
 
-    `earlier` is what had been lost with others before it, of which nobody was told.
+    `earlier` names what was lost with previous connections and was not reported to a caller.
     """
     why = "it was paused"
     if before.status is BindingStatus.PAUSED and before.last_error == OPENED_IN_WINDOW:
@@ -327,7 +329,7 @@ def replaced(before: BindingRecord, generation: int, opened: Restored, earlier: 
 
 
 def copied(service: str, opened: Restored) -> str:
-    """Return the words a caller gets with the first result in a session that began with a copy of another's connection."""
+    """Return the notice for the first result over a connection that began as a copy of another session's."""
     found = (
         f"Note from Statehold: the connection to {service} began as a copy of another session's."
     )

@@ -1,4 +1,4 @@
-"""One heap of deadlines for everything that happens by itself: idle, paused too long, lifetime, retention."""
+"""One heap of deadlines for all timed events: idle, paused too long, lifetime, retention."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..clock import Clock
 
 
 class Deadlines:
-    """Calls `on_due(key)` when a deadline has come; it answers with the key's next deadline, or None.
+    """Calls `on_due(key)` when a deadline has come; it returns the key's next deadline, or None.
 
-    One entry per key is kept, the earliest. A deadline that moved later in the meantime costs nothing until the old one
-    comes: `on_due` looks and answers with the new one. So using a session never touches the heap. `on_due` must not wait;
-    what takes time it starts elsewhere.
+    One entry per key is kept, the earliest. A deadline that moves later costs nothing until the old one comes: `on_due`
+    then returns the new one. So using a session never touches the heap. `on_due` must not wait; it starts slow work in
+    another task.
     """
 
     def __init__(self, clock: Clock, on_due: Callable[[str], float | None]) -> None:

@@ -1,4 +1,4 @@
-"""Which sessions this node owns, and the way to those it does not own yet."""
+"""The sessions this node owns, and claiming those it does not own yet."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from .session import REDACTOR, Binding, Session
 
 ID_PREFIX = "sh_"
 STORED = ""
-"""The reaper's key for what only the store knows."""
+"""Key in Deadlines for the due times that only the store knows."""
 
 
 class Directory:
-    """The sessions in memory by id and by name, over those in the store.
+    """The sessions in memory by id and by name, backed by those in the store.
 
-    A session is here while this node owns it. Looking one up checks its owner: a foreign session does not exist. A stored
-    one is claimed once, however many look for it at the same time.
+    A session is here while this node owns it. A lookup checks the owner: a foreign session does not exist. A stored session
+    is claimed once, however many tasks look for it at the same time.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class Directory:
         return iter(list(self._live.values()))
 
     def get(self, session_id: str) -> Session | None:
-        """Return a session of this node without asking whose it is."""
+        """Return a session of this node, without a check of its owner."""
         return self._live.get(session_id)
 
     def _held(self, principal: Principal, session_id: str) -> Session | None:
-        """Return a session of this node that is the caller's."""
+        """Return a session of this node if it belongs to the caller."""
         session = self._live.get(session_id)
         return session if session is not None and session.record.owner == principal.key else None
 
@@ -92,8 +92,8 @@ class Directory:
         self.schedule(session)
 
     def forget(self, session: Session) -> None:
-        """Let go of a session: it is closed, paused without a live connection, or another node's."""
-        # By now the id may stand for the session as it was claimed anew.
+        """Drop a session from memory: it is closed, paused without a live connection, or another node's."""
+        # The same session may have been claimed anew under this id.
         if self._live.get(session.id) is session:
             del self._live[session.id]
             self.unname(session)
@@ -119,7 +119,7 @@ class Directory:
     # Finding.
 
     def ready(self, principal: Principal, session_id: str) -> Session | None:
-        """Return a session that takes a call at once, without waiting for anything, else None."""
+        """Return a session that takes a call at once, without waiting; None when it does not."""
         session = self._held(principal, session_id)
         if session is None:
             return None
@@ -128,12 +128,12 @@ class Directory:
         return session if session.status in LIVE else None
 
     async def find(self, principal: Principal, ref: str, namespace: str | None = None) -> Session:
-        """Return a session as this node's, claiming it when nobody else has it. Its status is left alone.
+        """Return a session that this node owns; claim it if no other process holds it. It is not resumed.
 
         `ref` is an id, or a name of the caller's.
 
         Raises:
-            SessionNotFound: unknown, foreign or purged, in the same time.
+            SessionNotFound: unknown, foreign or purged; each takes the same time.
             SessionExpired, SessionClosed, SessionFailed: it is closed.
             SessionBusy: another process holds it.
         """
@@ -165,7 +165,7 @@ class Directory:
         """Return the stored record of a session of the caller's.
 
         Raises:
-            SessionNotFound: unknown, foreign or purged, in the same time.
+            SessionNotFound: unknown, foreign or purged; each takes the same time.
         """
         record = await self._store.get(ref, principal.key)
         if record is None and not ref.startswith(ID_PREFIX):
@@ -176,7 +176,7 @@ class Directory:
         return record
 
     async def _bring(self, principal: Principal, ref: str, namespace: str | None) -> str:
-        """Make a stored session this node's; return its id."""
+        """Claim a stored session for this node and return its id."""
         record = await self.stored(principal, ref, namespace)
         if record.status is Status.CLOSED:
             raise ended(record)
@@ -185,7 +185,7 @@ class Directory:
 
     @contextmanager
     def alone(self, session_id: str) -> Generator[None]:
-        """Keep everybody else from claiming a session that this task inserts or claims."""
+        """Keep other tasks from claiming a session while this task inserts or claims it."""
         done = self._claiming[session_id] = anyio.Event()
         try:
             yield
@@ -194,7 +194,7 @@ class Directory:
             done.set()
 
     async def claim(self, record: SessionRecord) -> None:
-        """Make a stored session this node's, if that is possible; whoever looks next sees what came of it.
+        """Claim a stored session for this node, or wait for a claim that is under way. The caller looks again afterwards.
 
         Raises:
             SessionBusy: another process holds it.
@@ -231,7 +231,7 @@ class Directory:
         self.keep(session)
 
     async def _explain(self, record: SessionRecord) -> None:
-        """Find out why a claim was refused; return when it is worth another try."""
+        """Raise the reason why a claim was refused, or return when another try may succeed."""
         if await self._node.recover():
             return
         fresh = await self._store.get(record.id)
@@ -274,7 +274,7 @@ class Directory:
     async def state(
         self, principal: Principal, ref: str, namespace: str | None = None
     ) -> StateRecord:
-        """Return the last durable state of an open session, whoever holds it; whoever gets it changes nothing in it.
+        """Return the last durable state of an open session, in this or another process. The caller must not change it.
 
         Raises:
             SessionNotFound: unknown, foreign or purged.
@@ -324,7 +324,7 @@ class Directory:
         return found, cursor
 
     async def _save_use(self, principal: Principal) -> None:
-        """Store when the sessions at hand were used last: that is what they are sorted and chosen by."""
+        """Store when the sessions in memory were used last, since lists are sorted and filtered by it."""
         async with anyio.create_task_group() as tasks:
             for session in self:
                 late = session.idle_since > session.record.used_at
@@ -336,12 +336,12 @@ async def _saved(session: Session) -> None:
     try:
         await session.save(used_at=session.idle_since)
     except (SessionError, StoreUnavailable):
-        # It is another process's by now, or the list itself fails as well.
+        # Another process owns it by now, or the list itself fails as well.
         return
 
 
 def ended(record: SessionRecord) -> SessionError:
-    """Return the error that a closed or closing session answers with, by the reason it was closed for."""
+    """Return the error for a closed or closing session, by the reason it was closed for."""
     if record.reason in ("idle_timeout", "paused_timeout", "lifetime"):
         return SessionExpired(f"The session expired ({record.reason}).", session_id=record.id)
     if record.reason in ("error", "connect_failed"):

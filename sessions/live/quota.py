@@ -1,4 +1,4 @@
-"""How much the sessions of one principal may take in the store, and how much of the disk stays free."""
+"""Limits on the bytes that one principal stores, and on the use of the disk."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from ..store.base import Store
 logger = logging.getLogger("statehold.sessions")
 
 MEASURE_SECONDS: Final = 60.0
-"""How often at most a principal over its budget is measured again."""
+"""Shortest time between two measurements of a principal over its budget."""
 STALE_SECONDS: Final = 600.0
-"""After so long a principal is measured again in any case: snapshots and journals grow without being counted here."""
+"""Time after which a principal is measured again in any case: snapshots and journals grow without being counted here."""
 
 
 @dataclass(slots=True)
 class Usage:
-    """What one principal stores, as far as this process knows. `measured_at` is None before the first measurement."""
+    """Stored bytes of one principal, as far as this process knows. `measured_at` is None before the first measurement."""
 
     bytes: int = 0
     measured_at: float | None = None
     written: int = 0
-    """Bytes counted since the measurement under way began; it may see them or not, so they are added to its result."""
+    """Bytes counted since the running measurement began. It may miss them, so they are added to its result."""
     measuring: bool = False
 
 
 class Quota:
-    """Counts what principals store: what this process writes at once, everything else by measuring in the background.
+    """Counts the bytes that principals store: writes of this process at once, the rest by measuring in the background.
 
-    It lives as long as the registry, whose `spawn` it uses. No method but the measurement takes time in proportion to what
-    is stored. Until a principal is measured, what this process wrote of it counts. One principal is measured at a time, so
-    that a measurement never holds more than one connection of the store.
+    It lives as long as the registry, whose `spawn` it uses. Only the measurement takes time in proportion to the stored
+    bytes. Before the first measurement of a principal only the writes of this process count. One principal is measured at
+    a time, so that a measurement never holds more than one connection of the store.
 
     `files` returns the bytes of the files of some sessions; it is called in a thread of its own.
     """
@@ -102,7 +102,7 @@ class Quota:
             raise
 
     def usage(self, owner: str) -> dict[str, Any]:
-        """Return the count of a principal, its limit (0: none), and when it was measured, None before that."""
+        """Return the count of a principal, its limit (0: none), and when it was measured (None: not yet)."""
         usage = self._usage.setdefault(owner, Usage())
         self._measure_when_due(owner, usage, over=False)
         return {"bytes": usage.bytes, "limit": self._most, "measured_at": usage.measured_at}
@@ -134,7 +134,7 @@ class Quota:
             usage.measuring = False
 
     async def _measured(self, owner: str) -> int:
-        # What was counted before the measurement is to be in the store by now.
+        # Write pending entries first: the measurement must see everything counted before it.
         await self._store.flush()
         found = await self._store.usage(owner)
         if self._files is not None:

@@ -1,7 +1,7 @@
 """One session while this node owns it: its record, its status, its bindings and what is in flight.
 
-Nothing here waits on the world except save(). The registry decides what happens to a session, the links open and close its
-connections, the router runs its calls.
+Only save() does I/O here. The registry decides what happens to a session, the connector opens and closes its connections,
+the router runs its calls.
 """
 
 from __future__ import annotations
@@ -86,32 +86,32 @@ class Binding:
         self.service = service
         self.live: LiveConnection | None = None
         self.latest: LiveConnection | None = None
-        """The connection that was opened last, live or not: what it wrote to stderr can still be read."""
+        """The connection opened last, live or not; its stderr can still be read."""
         self.opening = 0
-        """How many tasks are about to open a connection: they may hold a place of the budget already."""
+        """Number of tasks about to open a connection; they may hold a place of the budget already."""
         self.snapshot_seq = 0
-        """The newest snapshot there is; the next one is newer, whatever the clock says."""
+        """Number of the newest snapshot. The next number is higher, even if the clock went back."""
         self.losses = 0
-        """Connections lost in a row without a call having been answered."""
+        """Connections lost in a row without an answered call."""
         self.notice: str | None = None
-        """What the next result has to say about a replaced connection."""
+        """Notice of a replaced connection, for the next result."""
         self.behind = False
-        """Whether calls were made after what its connection was opened with had been saved."""
+        """Whether calls were made after the snapshot that its connection was opened from."""
         self.untold = ""
-        """What was lost of which nobody was told yet, in words."""
+        """Losses that no caller has been told of yet, in words."""
         self.checkpoint_at: float | None = None
-        """When the next checkpoint is to be taken; None when none is due, or while it is being taken."""
+        """Time of the next checkpoint; None when none is due, or while it is being taken."""
         self.checkpointed_at = float("-inf")
-        """When the last one was taken, or failed."""
+        """Time when the last checkpoint was taken, or failed."""
         self.save_error: str | None = None
-        """Why the last attempt to save the connection it has failed, None when it did not."""
+        """Why the last attempt to save the current connection failed, None when it did not."""
         self.save_failures = 0
-        """How many checkpoints of that connection failed since one was taken."""
+        """Failed checkpoints of the current connection since the last successful one."""
         self.saving = anyio.Lock()
         self.unsaved_at = float("-inf")
-        """When the last call ended that left something to be saved."""
+        """When the last call ended that left something unsaved."""
         self.unstored: SnapshotRecord | None = None
-        """What was saved last and the store did not take."""
+        """The last snapshot, when the store did not take it."""
 
     def changed(self, **values: Any) -> BindingRecord:
         self.record = self.record.model_copy(update=values)
@@ -119,13 +119,13 @@ class Binding:
 
 
 class UnconfirmedUpdates:
-    """The updates of a state since the last failed write; all of them fail with the next one."""
+    """The updates of a state since the last failed write. When the next write fails, all of them fail."""
 
     error: SessionBusy | StoreUnavailable | None = None
 
 
 class Operation:
-    """A call with an operation id while it runs in this process. `receipt` is there at its end, unless it was not sent."""
+    """A call with an operation id while it runs in this process. `receipt` is set at its end, unless it was not sent."""
 
     __slots__ = ("digest", "ended", "receipt")
 
@@ -172,26 +172,26 @@ class Session:
         """Set when this node no longer holds the session."""
         self.fenced = False
         self.released = False
-        """Set when this node gives the session up by itself: nothing more is written for it."""
+        """Set when this node gives up the session on its own: nothing more is written for it."""
         self.pausing = False
         self.revising = anyio.Lock(fast_acquire=True)
-        """Held while a newer state is made of the one at hand, so that none is made of one that is older by then."""
+        """Held while a newer state is derived from the current one, so that no update is based on an older state."""
         self.stored = state
         """The newest state that is durable."""
         self.notice: str | None = None
-        """What the next result has to say of the session as a whole."""
+        """Notice about the session as a whole, for the next result."""
         self.operations: dict[str, Operation] = {}
-        """The calls in flight that carry an operation id, by it."""
+        """The calls in flight that have an operation id, by that id."""
         self.answered: dict[str, ReceiptRecord] = {}
-        """What became of attempts (see attempts.py), until their caller has it."""
+        """Outcomes of attempts (see attempts.py), until their caller has them."""
         self.answered_bytes = 0
-        """What the results in it take, or took before some of them arrived."""
+        """Upper bound of the bytes of the results in `answered`; it includes some that were acknowledged since."""
         self.unsure_until = 0.0
-        """Until then the id of an attempt that is not in it may be one that was forgotten."""
+        """Until this time the id of an attempt that is not in `answered` may be a forgotten one."""
         self.receipts: tuple[int, int] | None = None
-        """How many receipts the store keeps, and the bytes of their results; None before anybody asked."""
+        """Number of receipts in the store and the bytes of their results; None before the first query."""
         self.redactor = REDACTOR
-        """What keeps secrets out of its journal."""
+        """Removes secrets from its journal entries."""
         self.on_deadline: Callable[[Session], None] = _nothing
         """Called after each transition that may bring the session's next deadline nearer."""
         self.on_fenced: Callable[[Session], None] = _nothing
@@ -205,7 +205,7 @@ class Session:
         self._entries: list[JournalRecord] = []
         self._writing_state = anyio.Lock()
         self._wrote_state = anyio.Event()
-        """Set, and replaced, when a write of the state is over."""
+        """Set and replaced when a write of the state ends."""
         self._trial = UnconfirmedUpdates()
 
     def __repr__(self) -> str:
@@ -233,7 +233,7 @@ class Session:
 
     @property
     def busy(self) -> str | None:
-        """What keeps it from being paused although nothing is in flight, None when nothing does."""
+        """The work that a pause would lose although no call is in flight, in words; None when there is none."""
         for binding in self.bindings.values():
             found = binding.live.busy if binding.live is not None else None
             if found is not None and binding.service.scope == "session":
@@ -242,7 +242,7 @@ class Session:
 
     @property
     def saveable(self) -> bool:
-        """Whether its services save what its connections hold, as far as is known before they try."""
+        """Whether its services save their connections, as far as is known before they try."""
         return all(
             b.service.pause == "snapshot" and b.save_error is None
             for b in self.bindings.values()
@@ -268,7 +268,7 @@ class Session:
         return self._seq
 
     def free_seq(self, seq: int) -> None:
-        """Take a position back whose entry was refused, so that the journal has no gap."""
+        """Take back the position of a refused entry, so that the journal has no gap."""
         heappush(self._free, seq)
 
     def apply(self, event: Event, *, cause: str | None = None) -> Transition:
@@ -374,12 +374,12 @@ class Session:
             setattr(self.record, name, value)
 
     def propose(self, state: StateRecord) -> UnconfirmedUpdates:
-        """Take a newer state, which is not durable before settle() has returned; what comes next builds on it."""
+        """Set a newer state. It is durable only when settle() has returned; later updates build on it."""
         self.state = state
         return self._trial
 
     async def settle(self, state: StateRecord, trial: UnconfirmedUpdates) -> StateRecord:
-        """Make a proposed state durable; whatever came after it meanwhile goes with it, in one write.
+        """Make a proposed state durable, together with states proposed after it, in one write.
 
         When a write fails, every update that builds on it fails too, and the last durable state holds again.
         """
@@ -400,13 +400,13 @@ class Session:
         return state
 
     async def decided(self) -> bool:
-        """Wait until the state at hand is durable; False when it was taken back, because it could not be written."""
+        """Wait until the current state is durable. Return False when it was withdrawn because a write failed."""
         state, trial = self.state, self._trial
         while self.stored.version < state.version and trial.error is None:
             if self._writing_state.locked():
                 await self._wrote_state.wait()
             else:
-                # Whoever proposed it was cancelled.
+                # The task that proposed it was cancelled.
                 with suppress(SessionBusy, StoreUnavailable):
                     await self.settle(state, trial)
         return trial.error is None
@@ -416,12 +416,12 @@ class Session:
         return SessionBusy(f"The session was {what}.", session_id=self.id)
 
     def stderr_tails(self) -> dict[str, str]:
-        """The last lines that each of its connections wrote to stderr, by service; also of one that has ended."""
+        """Return the last lines that each of its connections wrote to stderr, by service; ended ones included."""
         found = {name: b.latest.stderr_tail() for name, b in self.bindings.items() if b.latest}
         return {name: tail for name, tail in found.items() if tail}
 
     def deadline(self) -> float | None:
-        """When the reaper has to look at it next, by the status it has now; None for never."""
+        """Return when Deadlines must look at it next, given its current status; None for never."""
         times = self.record.timeouts
         found: list[float] = []
         if self.record.lifetime_ends_at is not None:
@@ -433,7 +433,7 @@ class Session:
         return min(found, default=None)
 
     def summary(self) -> dict[str, Any]:
-        """The value of `_meta["statehold/session"]`."""
+        """Return the value of `_meta["statehold/session"]`."""
         return {
             "id": self.id,
             "name": self.record.name,
@@ -444,7 +444,7 @@ class Session:
         }
 
     def info(self) -> dict[str, Any]:
-        """Everything a caller may know of it, as JSON."""
+        """Return everything a caller may know of it, as JSON."""
         found = describe(self.record, self.status, self.idle_since)
         found["in_flight"] = self.in_flight
         found["generation"] = self.generation

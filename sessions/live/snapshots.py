@@ -1,4 +1,4 @@
-"""Saving what the connections of this node hold, when somebody asks for it and in passing, and finding it again."""
+"""Saving the connections of this node, on request and in checkpoints, and finding the snapshots again."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from .session import Binding, Session
 logger = logging.getLogger("statehold.sessions")
 
 SNAPSHOT_BOUND = 20.0
-"""Seconds a service may take to save a connection, and seconds a snapshot waits for the calls before it."""
+"""Seconds a service may take to save a connection, and seconds a snapshot waits for earlier calls."""
 
 AFTERMATH_SECONDS = 30.0
-"""How long after a call a checkpoint is taken soon for what a page does by itself. Some pages ask for news for ever."""
+"""Seconds after a call in which a page's own changes are saved soon. Some pages poll for ever."""
 
 LATER_SECONDS = 60.0
-"""How long what a page does later waits to be saved: it may renew its login, and what was saved of that is void then."""
+"""Seconds that later changes of a page wait to be saved. If the page renews its login, the saved login becomes invalid."""
 
 ECHO_SECONDS = 1.0
-"""What a page does with an answer, such as keep the token it got, comes a moment after the answer."""
+"""Seconds that a change soon after a call waits to be saved: a page uses an answer, such as a token, a moment later."""
 
 RETRY_SECONDS = 300.0
-"""How long at most until a checkpoint that failed is tried again: nobody may be calling, and the fault may stay."""
+"""Longest time until a failed checkpoint is taken again: the fault may stay, and there may be no further call."""
 
 PAGE = 50
 PAGES = 20
-"""How many calls since a connection was last saved are looked at, at once and at most."""
+"""Page size and number of pages for reading the calls since a connection was last saved."""
 
 UNSTORED = "it could not be stored"
 
@@ -55,13 +55,13 @@ SENT = frozenset(
         OutcomeUnknown.code,
     )
 )
-"""What the journal says of calls that may have reached the far side."""
+"""Journal statuses of calls that may have reached the server."""
 
 
 class Snapshots:
-    """What services save of the connections of this node. It lives as long as the registry; `spawn` is the registry's.
+    """Takes, stores and finds snapshots of this node's connections. It lives as long as the registry, whose `spawn` it uses.
 
-    All methods may be called concurrently. Of one connection only one snapshot is taken at a time, and none beside its calls
+    All methods may be called concurrently. Only one snapshot of a connection is taken at a time, and none during a call
     when the service takes one call at a time.
     """
 
@@ -71,12 +71,12 @@ class Snapshots:
         self._clock = clock
 
     async def found(self, session: Session, binding: Binding) -> Snapshot | None:
-        """Return what a connection is opened with, None when nothing was saved.
+        """Return the snapshot to open a connection from, None when nothing was saved.
 
-        `binding.behind` then says whether calls were made after it had been saved.
+        Sets `binding.behind` to whether calls were made after it had been saved.
 
         Raises:
-            StoreUnavailable: the store does not say.
+            StoreUnavailable: the store could not be read.
         """
         binding.behind = False
         if binding.service.pause != "snapshot" or not (
@@ -97,16 +97,16 @@ class Snapshots:
         return snapshot
 
     async def is_behind(self, session: Session, binding: Binding, record: SnapshotRecord) -> bool:
-        """Whether calls that may have changed something were made over a lost connection after what was saved of it.
+        """Return whether calls that may have changed something followed `record` over a lost connection.
 
-        The journal tells; when it cannot be read, nobody knows, and that is no reason to open nothing.
+        Return False when the journal cannot be read, so that the connection is opened all the same.
         """
         if not binding.record.status.missing:
             return False
         try:
             await self._store.flush()
         except StoreUnavailable:
-            # What was done last is not in the journal.
+            # The journal lacks the last calls.
             if binding.unsaved_at > record.taken_at:
                 return True
         try:
@@ -131,16 +131,16 @@ class Snapshots:
     async def take(
         self, session: Session, binding: Binding, *, light: bool = False
     ) -> SnapshotRecord | None:
-        """Have a service save a connection, in passing when `light`; None when it saves nothing or cannot.
+        """Have a service save a connection, as a checkpoint if `light`; None when it saves nothing or cannot.
 
-        When it cannot, `binding.save_error` says why.
+        When it cannot, `binding.save_error` holds the reason.
         """
         live = binding.live
         if binding.service.pause != "snapshot" or live is None:
             return None
         if not live.usable:
             if live.phase == "lost":
-                # Its owner is about to notice.
+                # The owner task has not noticed the loss yet.
                 binding.save_error = live.reason or "the connection ended"
             return None
         taken = await self._taken(session, binding, live, light)
@@ -165,16 +165,16 @@ class Snapshots:
         name, error = binding.service.name, None
         try:
             async with AsyncExitStack() as held:
-                # A call may take longer than any bound, and what was done before it has to be saved all the same.
+                # A call may take longer than any bound, and a checkpoint must still save what was done before it.
                 with anyio.fail_after(None if light else SNAPSHOT_BOUND):
                     await held.enter_async_context(live.slots)
                     await held.enter_async_context(binding.saving)
                 if light:
-                    # Before it is taken: a call that ends while it is being taken needs another one.
+                    # Cleared first: a call that ends during the checkpoint needs another one.
                     binding.checkpoint_at = None
                     if not live.usable or not _unsaved(binding, live):
                         return None
-                # What calls did that end later may be missing.
+                # Taken before saving: the snapshot may miss the effects of calls that end later.
                 when = self._clock.now()
                 with anyio.fail_after(SNAPSHOT_BOUND):
                     connection = live.connection
@@ -184,7 +184,7 @@ class Snapshots:
             return None if saved is None else (when, packed(saved, untold))
         except (SessionError, TimeoutError) as failed:
             error = str(failed) or f"it took longer than {SNAPSHOT_BOUND:g} s"
-            # Of a session that ends, nobody misses it.
+            # The snapshot of a session that ends is not needed.
             level = logging.DEBUG if session.ends else logging.WARNING
             logger.log(level, "session %s: %s not saved: %s", session.id, name, error)
         except Exception:
@@ -194,29 +194,29 @@ class Snapshots:
         return None
 
     async def save(self, session: Session, binding: Binding) -> SnapshotRecord | None:
-        """Take a snapshot and keep it: take() and keep() in one."""
+        """Take a snapshot and make it durable: take() and keep() in one."""
         record = await self.take(session, binding)
         if record is not None:
             await self.keep(session, record)
         return record
 
     def called(self, session: Session, binding: Binding, live: LiveConnection) -> None:
-        """Note that a call over a connection ended, in whatever way, and have saved what it did."""
+        """Note that a call over a connection ended, with any outcome, and schedule a checkpoint of its effects."""
         live.called_at = self._clock.now()
         if _unsaved(binding, live):
             binding.unsaved_at = live.called_at
         self.soon(session, binding)
 
     def stirred(self, session: Session, binding: Binding, live: LiveConnection) -> None:
-        """Have saved what changed in a connection by itself: soon when that may be what its last call led to."""
+        """Schedule a checkpoint of a connection that changed by itself: soon if its last call may be the cause."""
         late = self._clock.now() - live.called_at > AFTERMATH_SECONDS
         soon = min(ECHO_SECONDS, binding.service.checkpoint_seconds or 0.0)
         self.soon(session, binding, rest=LATER_SECONDS if late else soon)
 
     def soon(self, session: Session, binding: Binding, *, rest: float = 0.0) -> None:
-        """Save a connection where something is unsaved, at most every `checkpoint_seconds`, without keeping anybody waiting.
+        """Schedule a checkpoint if something is unsaved, at most one every `checkpoint_seconds`. Return at once.
 
-        `rest` is how long to wait at least.
+        `rest` is the shortest delay in seconds.
         """
         live, seconds = _savable(binding), binding.service.checkpoint_seconds
         if live is None or seconds is None or not _unsaved(binding, live):
@@ -231,10 +231,10 @@ class Snapshots:
 
     async def _checkpoint(self, session: Session, binding: Binding, when: float) -> None:
         with suppress(Overtaken):
-            # A closed session would stay in memory until then.
+            # Otherwise a closed session would stay in memory until `when`.
             await beside(session.gone.wait, partial(self._clock.sleep_until, when))
         if binding.checkpoint_at != when:
-            # An earlier one took its place.
+            # An earlier checkpoint replaced this one.
             return
         if _savable(binding) is None:
             binding.checkpoint_at = None
@@ -249,18 +249,18 @@ class Snapshots:
             self._try_again(session, binding)
 
     def _try_again(self, session: Session, binding: Binding) -> None:
-        """Have a checkpoint that failed taken again at the next interval; the later the oftener it failed."""
+        """Schedule a failed checkpoint again. The delay starts at one interval and doubles with each failure, to a bound."""
         seconds = binding.service.checkpoint_seconds or 0.0
         binding.checkpointed_at = now = self._clock.now()
         later = seconds * 2.0 ** min(binding.save_failures - 1, 32)
         self._checkpoint_at(session, binding, now + min(later, max(seconds, RETRY_SECONDS)))
 
     async def keep(self, session: Session, record: SnapshotRecord) -> bool:
-        """Make what a service saved durable and return whether it is; when it cannot be, that is logged."""
+        """Make a snapshot durable and return whether it is; a failure is logged."""
         if session.gone.is_set():
             return False
         binding = session.bindings.get(record.service)
-        # What the store did not take may have been told already, such as a generation.
+        # Also write the record that failed with the last snapshot: a caller may know it already, such as its generation.
         late = [] if binding is None or binding.unstored is None else [binding.record]
         if await save_quietly(session, late, [record]):
             if binding is not None:
@@ -270,7 +270,7 @@ class Snapshots:
         return False
 
     def note_unstored(self, session: Session, records: Sequence[SnapshotRecord]) -> None:
-        """Keep what the store did not take for the next connection, and until it takes something newer."""
+        """Keep refused snapshots for the next connection, until the store takes a newer one."""
         for record in records:
             if (binding := session.bindings.get(record.service)) is not None:
                 binding.unstored, binding.save_error = record, UNSTORED
@@ -281,9 +281,9 @@ async def save_quietly(
     bindings: Sequence[BindingRecord],
     snapshots: Sequence[SnapshotRecord] = (),
 ) -> bool:
-    """Make records durable and return whether they are; when they cannot be, that is logged."""
+    """Make records durable and return whether they are; a failure is logged."""
     if session.released:
-        # Whoever gave it up wrote all that there was to write, or is about to.
+        # The task that gave it up wrote everything, or is about to.
         return False
     try:
         await session.save(bindings=bindings, snapshots=snapshots, status=_durable(session.status))
@@ -294,7 +294,7 @@ async def save_quietly(
 
 
 def _savable(binding: Binding) -> LiveConnection | None:
-    """Return the connection of a binding when it can be saved now."""
+    """Return the connection of a binding if it can be saved now."""
     live = binding.live
     if binding.service.pause != "snapshot" or live is None or not live.usable:
         return None
@@ -306,7 +306,7 @@ def _unsaved(binding: Binding, live: LiveConnection) -> bool:
 
 
 def _durable(status: Status) -> Status:
-    """Return the status as the store holds it: `active` is for the owner alone."""
+    """Return the status as the store holds it: only the owner knows `active`."""
     return Status.IDLE if status is Status.ACTIVE else status
 
 
@@ -323,7 +323,7 @@ def _may_have_changed(binding: Binding, entry: JournalRecord) -> bool:
 
 
 def packed(snapshot: Snapshot, untold: str = "") -> bytes:
-    """Return a snapshot as the store has it, with what had been lost before it and nobody was told yet."""
+    """Encode a snapshot for the store, with earlier losses that no caller has been told of yet."""
     blobs = {name: base64.b64encode(blob).decode() for name, blob in snapshot.blobs.items()}
     more = {"untold": untold} if untold else {}
     return orjson.dumps({"data": snapshot.data, "blobs": blobs, **more})
