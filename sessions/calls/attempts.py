@@ -1,13 +1,12 @@
-"""Calls that their caller may have to send again, because their answer got lost: at most one of an id is run, and nothing
-is written for that.
+"""Calls that a caller may send again because the answer was lost: each id runs at most once, without a stored receipt.
 
 The caller names the epoch in which it made the id. The epoch of a session rises whenever a process takes the session over,
-so an id of this epoch that is not remembered here has not been run. When an id of an earlier epoch is sent again, nobody
-can know any more: the process that knew is gone. Ids that have to survive it are those of operations.py.
+so an id of the current epoch that is not remembered here has not run. The outcome of an id of an earlier epoch is unknown:
+the process that knew it is gone. Ids that must survive the process are those of operations.py.
 
-A caller says which results it has. Some never do: they end, or give up. What ended REMEMBERED seconds ago is forgotten when
-a session has no room for more, and for as long again the repeat of an id that is not remembered is `outcome_unknown`. So a
-caller must not repeat a call later than that.
+A caller acknowledges the results it has. Some callers never do: they end, or give up. When a session has no room for more,
+outcomes older than REMEMBERED seconds are forgotten. For REMEMBERED seconds after that, a repeat of an id that is not
+remembered gets `outcome_unknown`. A caller must not repeat a call later than that.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ from .operations import (
 from .request import Request
 
 RESULTS_BYTES: Final = 4 << 20
-"""What the remembered results of one session take together at most; of the oldest only the ids are remembered then."""
+"""Most bytes of the results remembered for one session. Beyond it, only the ids of the oldest are remembered."""
 
 REMEMBERED: Final = 900.0
-"""Seconds after its end during which what became of a call is never forgotten; a client has given up long before."""
+"""Seconds after the end of a call in which its outcome is never forgotten; clients give up long before."""
 
 Work = Callable[[], Awaitable[CallResult]]
 
 
 class Attempts:
-    """Runs such calls for one registry. What it remembers is the session's: as long as this process owns it."""
+    """Runs such calls for one registry. The outcomes live in the session, as long as this process owns it."""
 
     def __init__(self, policy: Policy, clock: Clock) -> None:
         self._policy = policy
@@ -54,12 +53,12 @@ class Attempts:
     async def run(
         self, session: Session, request: Request, ctx: CallContext, work: Work
     ) -> CallResult:
-        """Run `work`, or return what the call of this id got. One that runs already is waited for.
+        """Run `work`, or return the result of the earlier call with this id; wait for one that is running.
 
         Raises:
             InvalidArgument: the id is malformed, or was used for another call.
-            OutcomeUnknown: the call may have been run in an earlier epoch, or it or its result is not remembered.
-            SessionLimit: the callers do not say which results they have, and all are too new to be forgotten.
+            OutcomeUnknown: the call may have run in an earlier epoch, or its outcome or result is not remembered.
+            SessionLimit: too many results are not acknowledged, and all are too new to be forgotten.
         """
         key, digest = checked(request.operation_id), digest_of(request)
         repeated = await running(session, key, digest)
@@ -86,7 +85,7 @@ class Attempts:
         if len(answered) < self._policy.receipts:
             return
         now = self._clock.now()
-        # All that are old enough, not only one: then this is rare, and so is the time in which nobody is sure.
+        # Forget all that are old enough, not only one: so this is rare, and the time until `unsure_until` is short.
         for key, receipt in list(answered.items()):
             if (receipt.ended_at or 0.0) > now - REMEMBERED:
                 break
@@ -102,7 +101,7 @@ class Attempts:
     async def _once(
         self, session: Session, request: Request, key: str, digest: str, work: Work
     ) -> CallResult:
-        # No await since the look: this is the only one.
+        # No await since the check: no other call of this id can have begun.
         operation = session.operations[key] = Operation(digest)
         begun = started(session, key, digest, 0, self._clock.now())
         outcome: CallResult | BaseException = OutcomeUnknown("The call did not end.")
@@ -123,7 +122,7 @@ class Attempts:
 
 def _remember(session: Session, answer: ReceiptRecord) -> None:
     answered = session.answered
-    # In the order in which they ended, also those that were continued.
+    # Keep the order in which the calls ended; a continued call moves to the end.
     answered.pop(answer.operation_id, None)
     answered[answer.operation_id] = answer
     if answer.result is not None:

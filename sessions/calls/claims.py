@@ -1,4 +1,4 @@
-"""What a call with an operation id leaves behind before it changes anything, when it is not one of a service."""
+"""The receipt of an idempotent call to one of our own tools, written before the call changes anything."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ..journal.entries import STARTED
 from ..records import ReceiptRecord
 
 _MADE: Final = "\1"
-"""No id of a caller's has it."""
+"""A prefix that no id of a caller can have."""
 
 
 @dataclass(slots=True)
 class Claim:
-    """A call that has to be the only one of its id. `receipt` is there as soon as it is durable that it began."""
+    """A call that must be the only one of its id. `receipt` is set as soon as its start is durable."""
 
     operation_id: str
     digest: str
     receipt: ReceiptRecord | None = None
 
     def begun(self, session_id: str, now: float) -> ReceiptRecord:
-        """Return what is to be kept, before anything is changed, with the session."""
+        """Return the receipt to store with the session before anything is changed."""
         return ReceiptRecord.model_construct(
             session_id=session_id,
             operation_id=self.operation_id,
@@ -35,12 +35,12 @@ class Claim:
 
 
 def making(operation_id: str) -> str:
-    """Return what the id of a call that makes a session is kept as: it is the owner's, the others are the session's."""
+    """Return the stored id of a call that creates a session. It belongs to the owner; other ids belong to a session."""
     return _MADE + hashlib.sha256(operation_id.encode(errors="surrogatepass")).hexdigest()
 
 
 def is_making(operation_id: str) -> bool:
-    """Tell whether a kept id is that of the call that made its session."""
+    """Return whether a stored id is that of the call that created its session."""
     return operation_id.startswith(_MADE)
 
 

@@ -1,6 +1,6 @@
-"""How long a call may take, and what its caller is told while it has to wait.
+"""Time limits of calls, and progress messages while a call waits.
 
-Without the time in which it waits for its caller, and not longer than its session.
+Time in which a call waits for its caller's answer does not count. A call ends at the latest with its session.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ T = TypeVar("T")
 
 TELL_SECONDS: Final = 1.0
 STARTING_SECONDS: Final = 5.0
-"""How often a caller is told that its call waits for a service to start, which may take minutes."""
+"""Seconds between messages that a call waits for a service to start, which may take minutes."""
 PARKED_SECONDS: Final = 3.0
-"""How long a call that cannot be told anything waits behind unanswered questions before it is refused."""
+"""Seconds that a call without progress messages waits behind unanswered questions before it is refused."""
 
 
 class Waiting:
-    """Tells a caller who wants to know, again and again, what its call waits for before it begins."""
+    """Sends progress messages to a caller that wants them, while its call waits to begin."""
 
     __slots__ = ("_before", "_ctx", "farthest", "told")
 
     def __init__(self, ctx: CallContext, before: float = 0.0) -> None:
-        """`before` is how far its caller was told of already, when the call is sent again."""
+        """`before` is the progress its caller was told of already, when the call is sent again."""
         self._ctx = ctx
         self._before = before
         self.told = before
-        """How many seconds it told of. What is told later comes after them: progress has to increase (2026-07-28)."""
+        """Seconds of waiting reported so far. The tool's progress is added to them: progress must increase (2026-07-28)."""
         self.farthest = before
-        """How far its caller was told of, also by the tool."""
+        """The highest progress reported so far, also by the tool."""
 
     async def behind(
         self, describe: Callable[[], str | None], work: Callable[[], Awaitable[T]]
     ) -> T:
-        """Return what `work` returns. `describe` returns the question that `work` waits behind, None for none.
+        """Run `work` and return its result. `describe` returns the question that `work` waits behind, None for none.
 
         Raises:
-            SessionBusy: `work` waits behind a question, and the caller wants no progress, so that only an error tells it.
+            SessionBusy: `work` waits behind a question, and the caller takes no progress, so that only an error tells it.
         """
 
         async def refuse() -> None:
@@ -72,13 +72,13 @@ class Waiting:
             ) from None
 
     async def during(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Return what `work` returns, and raise what it raises."""
+        """Run `work` and return its result, with progress messages."""
         if not self._ctx.wants_progress:
             return await work()
         return await beside(partial(self._tell, lambda: what), work)
 
     async def starting(self, what: Callable[[], str], work: Callable[[], Awaitable[T]]) -> T:
-        """Return what `work` returns, which waits for services to start. The caller is told of it at once, too."""
+        """Run `work`, which waits for services to start, and return its result. The first message is sent at once."""
         if not self._ctx.wants_progress:
             return await work()
         await self._say(TELL_SECONDS, what())
@@ -105,11 +105,11 @@ class Waiting:
 
 
 Asked: TypeAlias = "tuple[OpenQuestions, Session, str]"
-"""Where a call notes that its caller is asked: the connection's questions, its session, its tool."""
+"""Where a call registers that its caller is asked: the connection's questions, its session, its tool."""
 
 
 class Timed:
-    """The context of a call with a time limit, which stands still while the caller is asked. It lives as long as `scope`."""
+    """Context of a call with a time limit, which is suspended while the caller is asked. It lives as long as `scope`."""
 
     __slots__ = ("_asking", "_ctx", "_left", "_questions", "_scope", "_waiting", "error")
 
@@ -201,13 +201,13 @@ def limited(
     waiting: Waiting | None = None,
     questions: Asked | None = None,
 ) -> Generator[CallContext]:
-    """Cancel what runs inside after `seconds`; what is asked through the context that is yielded takes none of them.
+    """Cancel the block after `seconds`. The time of questions asked through the yielded context does not count.
 
-    Its progress comes after what was told while it was `waiting`.
+    The tool's progress is added to the progress that `waiting` reported.
 
     Raises:
-        TimeoutError: it was cancelled for that.
-        SessionError: it was ended while its caller was asked.
+        TimeoutError: the block took too long.
+        SessionError: the call was ended while its caller was asked.
     """
     scope = anyio.CancelScope(deadline=anyio.current_time() + seconds)
     timed = Timed(ctx, scope, waiting, questions)
@@ -222,10 +222,10 @@ def limited(
 
 
 async def until_closed(session: Session, work: Coroutine[Any, Any, T]) -> T:
-    """Run what is in flight in a session, cancelled when the session is closed, or the process ends.
+    """Run `work`; cancel it when the session is closed or the process ends.
 
     Raises:
-        OutcomeUnknown, SessionClosed: it was cancelled for that.
+        OutcomeUnknown, SessionClosed: `work` was cancelled for that reason.
     """
     with anyio.CancelScope() as closing:
         session.calls.add(closing)

@@ -1,4 +1,4 @@
-"""The notice of one answer, on its way to a caller."""
+"""The notice that one answer carries to a caller."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..live.session import Binding, Session
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The notice of one replaced connection, and what the binding has to know to repeat it."""
+    """The notice of one replaced connection, with the values of the binding that are needed to repeat it."""
 
     binding: Binding
     notice: str
@@ -30,11 +30,11 @@ class Delivery:
 
     @property
     def bindings(self) -> list[Binding]:
-        """The bindings whose notices it has."""
+        """The bindings whose notices it carries."""
         return [part.binding for part in self._parts]
 
     def revert(self) -> bool:
-        """Make the notice due again, before what became due since; False when it was reverted before."""
+        """Make the notice due again, ahead of newer ones; return False when it was reverted before."""
         if self._reverted:
             return False
         self._reverted = True
@@ -49,7 +49,7 @@ class Delivery:
 
 
 def take(session: Session, *bindings: Binding) -> Delivery | None:
-    """Take what the next result has to say of the session itself and of replaced connections, None when nothing is due."""
+    """Take the notices of the session and of replaced connections for the next result; None when none is due."""
     general, session.notice = session.notice, None
     parts: list[Part] = []
     for binding in bindings:

@@ -1,4 +1,4 @@
-"""Where a result can carry a note about a replaced connection so that every client shows it."""
+"""Notes about replaced connections in results, placed so that every client shows them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOTICE_MEMBER: Final = "statehold_notice"
 """The member of structured content that repeats the note, for clients that show structured content only."""
 
 NOTICE_META: Final = "statehold/notice"
-"""Says again what the first text block says when that is ours, so that a client can tell it from the tool's own."""
+"""Repeats the first text block when that is our note, so that a client can tell it from the tool's own text."""
 
 _OPEN: Final = frozenset(
     {"$schema", "$id", "$defs", "$comment", "definitions", "type", "title", "description"}
@@ -22,7 +22,7 @@ _OPEN: Final = frozenset(
 
 
 def accepts_notice(spec: ToolSpec | None) -> bool:
-    """Return whether the structured content of a tool may have a member of ours: its output schema does not forbid it."""
+    """Return whether a tool's output schema allows a member of ours in its structured content."""
     found: object = None if spec is None else spec.definition.get("outputSchema")
     if found is None:
         return True
@@ -39,7 +39,7 @@ def accepts_notice(spec: ToolSpec | None) -> bool:
 
 
 def with_notice(result: CallResult) -> JSON:
-    """Return the payload of a result as a receipt keeps it: with its notice, and with no other under that name."""
+    """Return the payload of a result for its receipt: with its notice, and with nothing else under that name."""
     payload = result.payload
     meta: object = payload.get("_meta")
     found = cast("JSON", meta) if isinstance(meta, dict) else {}
@@ -51,7 +51,7 @@ def with_notice(result: CallResult) -> JSON:
 
 
 def without_notice(payload: JSON) -> CallResult:
-    """Return the result that a receipt keeps, its notice apart."""
+    """Return the result that a receipt keeps, with its notice separated."""
     meta: object = payload.get("_meta")
     notice: object = cast("JSON", meta).get(NOTICE_META) if isinstance(meta, dict) else None
     if not isinstance(notice, str):

@@ -1,7 +1,7 @@
-"""Calls that carry an operation id: at most one of an id is run in a session, and a repeat gets what the first one got.
+"""Calls with an operation id: each id runs at most once in a session, and a repeat gets the result of the first call.
 
-The start of such a call is durable before it is sent, and its result before it is returned. What is between the two when the
-process dies is `outcome_unknown`, for ever: nobody can know whether it ran.
+The start of such a call is durable before it is sent, and its result before it is returned. If the process dies in between,
+the outcome is `outcome_unknown`, for ever: it cannot be found out whether the call ran.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Work = Callable[[], Awaitable[CallResult]]
 
 
 class Operations:
-    """Runs such calls for one registry. Between calls it keeps nothing but the receipts in the store."""
+    """Runs such calls for one registry. Between calls its only state is the receipts in the store."""
 
     def __init__(self, registry: Registry, store: Store, node: str) -> None:
         self._registry = registry
@@ -54,20 +54,20 @@ class Operations:
     async def run(
         self, session: Session, binding: Binding, request: Request, ctx: CallContext, work: Work
     ) -> CallResult:
-        """Run `work`, or return what the call of this id got. One that runs already is waited for.
+        """Run `work`, or return the result of the earlier call with this id; wait for one that is running.
 
-        Cancelling a caller that waits leaves the call alone that it waits for.
+        Cancelling a caller that waits does not cancel the running call.
 
         Raises:
             InvalidArgument: the id is malformed, or was used for another call.
-            OutcomeUnknown: the call began, and nobody knows how it ended.
+            OutcomeUnknown: the call began, and its outcome is unknown.
             SessionLimit: the session has no room for one more id.
         """
         key, digest = checked(request.operation_id), digest_of(request)
         repeated = await running(session, key, digest)
         if repeated is not None:
             return repeated
-        # No await since the look: this is the only one.
+        # No await since the check: no other call of this id can have begun.
         operation = session.operations[key] = Operation(digest)
         try:
             found = await self._receipt(session.id, key)
@@ -84,7 +84,7 @@ class Operations:
             operation.ended.set()
 
     async def forget(self, session: Session, settled: Sequence[str]) -> None:
-        """Give back the room of results that their caller has, of attempts too."""
+        """Delete the receipts of results that the caller has acknowledged, those of attempts included."""
         kept = [operation for operation in settled if session.answered.pop(operation, None) is None]
         over = [operation for operation in kept if operation not in session.operations]
         if over:
@@ -94,7 +94,7 @@ class Operations:
     async def _receipt(self, session_id: str, key: str) -> ReceiptRecord | None:
         found = await self._store.receipt(session_id, key)
         if found is not None and found.status == STARTED:
-            # Nothing of this id runs, so its end is written behind, or the process that ran it is gone.
+            # No call of this id runs: its end is waiting to be written, or the process that ran it is gone.
             await self._store.flush()
             found = await self._store.receipt(session_id, key)
         return found
@@ -148,7 +148,7 @@ class Operations:
     async def _end(
         self, session: Session, entry: JournalRecord, operation: Operation, receipt: ReceiptRecord
     ) -> None:
-        """Make the end of a call durable. A failure is not the caller's: the call ran."""
+        """Make the end of a call durable. A failure is only logged, since the call ran."""
         forget = [receipt.operation_id] if operation.receipt is None else []
         try:
             await session.save(ended=[entry], receipts=[] if forget else [receipt], forget=forget)
@@ -190,7 +190,7 @@ class Operations:
 
 
 async def running(session: Session, key: str, digest: str) -> CallResult | None:
-    """Wait for the call of an id that runs now, and return what it got; None when none does, or it was not sent."""
+    """Wait for the running call of an id and return its result; None when there is none, or it was not sent."""
     while (operation := session.operations.get(key)) is not None:
         same(operation.digest, digest)
         await until_closed(session, operation.ended.wait())
@@ -208,7 +208,7 @@ def digest_of(request: Request) -> str:
     try:
         text = orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)
     except (orjson.JSONEncodeError, RecursionError):
-        # Integers of more than 64 bits, and half a surrogate pair.
+        # orjson refuses integers of more than 64 bits and halves of surrogate pairs.
         text = json.dumps(asked, sort_keys=True).encode()
     return hashlib.sha256(text).hexdigest()
 
@@ -226,7 +226,7 @@ def continues(ctx: CallContext) -> bool:
 
 
 def started(session: Session, key: str, digest: str, seq: int, now: float) -> ReceiptRecord:
-    """Return the receipt of a call that begins; `seq` is that of its journal entry, 0 without one."""
+    """Return the receipt of a call that begins; `seq` is the position of its journal entry, 0 without one."""
     return ReceiptRecord.model_construct(
         session_id=session.id,
         operation_id=key,
@@ -241,7 +241,7 @@ def started(session: Session, key: str, digest: str, seq: int, now: float) -> Re
 def settled(
     receipt: ReceiptRecord, outcome: CallResult | BaseException, ended: float, limit: int
 ) -> ReceiptRecord:
-    """Return a receipt with what became of its call."""
+    """Return a receipt completed with the outcome of its call."""
     changes: JSON = {"status": status_of(outcome), "ended_at": ended}
     if isinstance(outcome, CallResult):
         result = with_notice(outcome)
@@ -261,10 +261,10 @@ def _told(error: SessionError) -> JSON:
 
 
 def replayed(receipt: ReceiptRecord) -> CallResult:
-    """Return what a call got that ended before.
+    """Return the result of a call that ended before.
 
     Raises:
-        SessionError: what it failed with, or OutcomeUnknown.
+        SessionError: the call's own error, or OutcomeUnknown.
     """
     if receipt.result is not None:
         return without_notice(cast("JSON", receipt.result))

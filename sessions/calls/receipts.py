@@ -1,8 +1,8 @@
-"""Calls of Statehold's own tools that carry an operation id: at most one of an id is run, whatever happens in between.
+"""Calls to Statehold's own tools with an operation id: each id runs at most once.
 
-As with calls of services (operations.py) the start is durable before anything is changed, and the result before it is
-returned. But these may pause, close or make the session that keeps the receipt, so nothing of it is tied to who owns that:
-a receipt is claimed by whoever is first, and ended by nobody else.
+As with calls of services (operations.py), the start is durable before anything is changed, and the result before it is
+returned. These calls may pause, close or create the session that keeps the receipt, so a receipt does not depend on the
+owner of the session: the first call claims it, and only that call ends it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NOT_THERE = (SessionNotFound, SessionExpired, SessionClosed, SessionFailed)
 
 
 class Receipts:
-    """Runs such calls for one registry. Between calls it keeps nothing but the receipts in the store."""
+    """Runs such calls for one registry. It holds the running calls; everything else is in the store's receipts."""
 
     def __init__(self, registry: Registry, store: Store, node: str) -> None:
         self._registry = registry
@@ -53,14 +53,14 @@ class Receipts:
         self._running: dict[tuple[str, str], Operation] = {}
 
     async def run(self, request: Request, work: Work) -> CallResult:
-        """Run `work` on the session that has the id `request.session`, or return what the call of this id got.
+        """Run `work` on the session with the id `request.session`, or return the result of the earlier call with this id.
 
-        One that runs already is waited for. It goes on to its end when its caller is gone. What cannot be done now, or
-        needs another session, leaves the id unused.
+        A call of this id that is running is waited for; it runs to its end even if its caller is gone. A call that cannot
+        run now, or needs another session, leaves the id unused.
 
         Raises:
             InvalidArgument: the id is malformed, or was used for another call.
-            OutcomeUnknown: the call began, and nobody knows how it ended.
+            OutcomeUnknown: the call began, and its outcome is unknown.
             SessionLimit: the session has no room for one more id.
         """
         claim = Claim(checked(request.operation_id), digest_of(request))
@@ -70,7 +70,7 @@ class Receipts:
     async def make(
         self, request: Request, work: Callable[[Claim], Awaitable[CallResult]]
     ) -> CallResult:
-        """Run `work`, which makes a session that takes the claim; see run(). Ids are those of the principal then.
+        """Run `work`, which creates a session that takes the claim; see run(). Here the ids belong to the principal.
 
         Raises:
             InvalidArgument, OutcomeUnknown: see run().
@@ -89,7 +89,7 @@ class Receipts:
             await running.ended.wait()
             if running.receipt is not None:
                 return replayed(running.receipt)
-        # No await since the look: this is the only one.
+        # No await since the check: no other call of this id can have begun.
         operation = self._running[place] = Operation(claim.digest)
         try:
             with anyio.CancelScope(shield=True):
@@ -143,7 +143,7 @@ class Receipts:
     async def _end(
         self, begun: ReceiptRecord, outcome: CallResult | BaseException, operation: Operation
     ) -> None:
-        """Make the end of a call durable. A failure is not the caller's: the call ran."""
+        """Make the end of a call durable. A failure is only logged, since the call ran."""
         forget = _left_alone(outcome)
         policy = self._registry.policy
         receipt = settled(begun, outcome, self._registry.clock.now(), policy.receipt_bytes)
@@ -156,15 +156,15 @@ class Receipts:
             self._store.append_receipt(receipt, forget=forget)
 
     async def _known(self, principal: Principal, found: ReceiptRecord) -> ReceiptRecord:
-        """Return a receipt as it is by now.
+        """Return the current version of a receipt.
 
         Raises:
-            SessionBusy: its call may run still, in another process.
+            SessionBusy: its call may still run, in another process.
         """
         if found.status != STARTED:
             return found
         await self._elsewhere(principal, found.session_id)
-        # Nothing of this id runs, so its end is written behind, or the process that ran it is gone.
+        # No call of this id runs: its end is waiting to be written, or the process that ran it is gone.
         await self._store.flush()
         return await self._store.receipt(found.session_id, found.operation_id) or found
 
@@ -181,7 +181,7 @@ class Receipts:
         await self._registry.changes.give_back(session)
 
     async def _counted(self, request: Request, claim: Claim, work: Work) -> CallResult:
-        """Keep calls of services that the session runs here from using the same id at the same time."""
+        """Run `work`, and keep calls of services in this session from using the same id meanwhile."""
         principal, session_id, key = request.principal, request.session, claim.operation_id
         session = self._registry.live(principal, session_id)
         if session is None:
@@ -191,14 +191,14 @@ class Receipts:
         try:
             return await self._alone(principal, session_id, claim, work)
         finally:
-            # Several wait for the same one; the first that has its answer takes it away.
+            # Several callers may wait for the same operation; the first that has its answer removes it.
             if session.operations.get(key) is ours:
                 session.operations.pop(key).ended.set()
             session.receipts = None
 
 
 def _left_alone(outcome: CallResult | BaseException) -> bool:
-    """Whether nothing was changed because of what may be otherwise later, so that the call may be sent again."""
+    """Whether the call changed nothing, for a reason that may pass, so that it may be sent again."""
     if isinstance(outcome, StateConflict) or not isinstance(outcome, SessionError):
         return False
     return outcome.retryable or isinstance(outcome, _NOT_THERE)

@@ -1,4 +1,4 @@
-"""One tool call as it comes in, and its answer."""
+"""One incoming tool call, and its answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .deliveries import Delivery
 
 @dataclass(slots=True)
 class Answer:
-    """What a caller gets: the result, the session's summary after the call, and what has to be said first."""
+    """The answer to a call: the result, the session's summary after the call, and a notice to show first."""
 
     payload: JSON
     session: dict[str, Any]
@@ -24,7 +24,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Request:
-    """One call as it comes in."""
+    """One incoming call."""
 
     principal: Principal
     session: str
@@ -33,24 +33,24 @@ class Request:
     tool: str
     arguments: Mapping[str, Any]
     operation_id: str | None = None
-    """At most one call of this id is run in the session; a repeat gets its result."""
+    """At most one call with this id runs in the session; a repeat gets its result."""
     epoch: int | None = None
-    """The session's epoch as the caller knew it when it made the id; then the id is one of attempts.py."""
+    """The session's epoch when the caller made the id; with it, attempts.py handles the id."""
     repeated: bool = False
     """Whether the caller has sent this id before."""
     settled: Sequence[str] = ()
     """Earlier operations of the session whose results the caller has, and will not ask for again."""
     run: str | None = None
-    """What the caller groups its calls by, for the journal."""
+    """The run that the caller counts the call to, for the journal."""
     namespace: str | None = None
     waited: float = 0.0
-    """The seconds of waiting that its caller was told of before the call; see Waiting."""
+    """Seconds of waiting that were reported to its caller before the call; see Waiting."""
     sent: bool = False
-    """Whether it may have reached the far side."""
+    """True once it may have reached the server."""
     ended_at: float | None = None
-    """When the far side was done with it, None when it was not sent: what is saved from then on has what it did."""
+    """When the call over the connection ended, None when it was not sent; later snapshots include its effects."""
     delivery: Delivery | None = None
-    """The notice that its answer, or its refusal, carries; for Router.return_notice()."""
+    """The notice that its answer or refusal carries; for Router.return_notice()."""
 
 
 __all__ = ["Answer", "Request"]

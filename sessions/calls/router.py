@@ -1,6 +1,6 @@
 """One call: admit, connect, send, settle, journal.
 
-The way of a call that finds its session idle and connected does no I/O but the call itself.
+A call to an idle, connected session does no I/O except the call itself.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ logger = logging.getLogger("statehold.sessions")
 
 
 RECORD_SECONDS: Final = 1.0
-"""How long the first answer over a new connection may wait until it is durable that there is one."""
+"""Seconds that the first answer over a new connection may wait until the connection is recorded."""
 
 
 class Router:
-    """Runs the calls of one registry. Any number may run at once; it keeps nothing between them."""
+    """Runs the calls of one registry. Calls run concurrently; the router keeps no state between them."""
 
     def __init__(self, registry: Registry, store: Store, node: str) -> None:
         self._registry = registry
@@ -61,13 +61,13 @@ class Router:
 
         Raises:
             SessionError: one of the codes of design section 5; the call had no result.
-            UpstreamRefused: the far side answered with a JSON-RPC error.
+            RequestRefused: the server answered with a JSON-RPC error.
         """
         registry = self._registry
         session = registry.live(request.principal, request.session)
         if session is None:
             session = await registry.ready(request.principal, request.session, request.namespace)
-        # No await between the look and begin(): nothing can change the session in between.
+        # No await between this check and begin(): the session cannot change in between.
         binding = session.bindings.get(request.service)
         if binding is None:
             raise ServiceNotBound(
@@ -97,14 +97,14 @@ class Router:
         return Answer(result.payload, session.summary(), told, accepted)
 
     def return_notice(self, delivery: Delivery | None) -> None:
-        """Make the notice of an answer that was not delivered due again. A second time does nothing."""
+        """Make the notice of an answer that was not delivered due again. A second call does nothing."""
         if delivery is not None and delivery.revert():
             self._save(delivery)
 
     def _notice(
         self, session: Session, binding: Binding, request: Request, result: CallResult
     ) -> str | None:
-        """Return the notice for a result: for a repeat that of the first answer, which may be lost, and what is due now."""
+        """Return the notice for a result. A repeat gets the first answer's notice, which may be lost, and one due now."""
         if request.delivery is None:
             self._take(session, binding, request, result)
         due = None if request.delivery is None else request.delivery.text
@@ -113,7 +113,7 @@ class Router:
     def _take(
         self, session: Session, binding: Binding, request: Request, result: CallResult | None
     ) -> None:
-        # A question has no place for it; the result that follows has.
+        # A question cannot carry it; the result that follows can.
         if result is None or not result.input_required:
             request.delivery = take(session, binding)
             if request.delivery is not None:
@@ -129,7 +129,7 @@ class Router:
         """Forward an MCP request other than tools/call to a service of a session (resources, prompts).
 
         Raises:
-            NotAllowed: the service answers nothing but tool calls.
+            NotAllowed: the service answers tool calls only.
         """
         registry = self._registry
         session = await registry.ready(request.principal, request.session, request.namespace)
@@ -174,7 +174,7 @@ class Router:
         self, session: Session, binding: Binding, request: Request, ctx: CallContext
     ) -> CallResult:
         result = await until_closed(session, self._sent(session, binding, request, ctx))
-        # Before the receipt is written, which keeps it for repeats.
+        # Taken before the receipt is written, which keeps the notice for repeats.
         self._take(session, binding, request, result)
         if request.delivery is not None:
             result.notice = request.delivery.text
@@ -227,7 +227,7 @@ class Router:
             )
             self._store.append_call(entry)
         except Exception:
-            # The call ran: an error now would have it run again.
+            # The call ran: after an error now the caller would run it again.
             logger.exception("a call of %.100s was not journalled", request.tool)
 
     async def _flush(self) -> None:
@@ -235,7 +235,7 @@ class Router:
             with anyio.CancelScope(shield=True):
                 await self._store.flush()
         except StoreUnavailable as error:
-            # The call ran: an error now would have it run again.
+            # The call ran: after an error now the caller would run it again.
             logger.error("a call was not journalled before its reply: %s", error)
 
     async def _sent(
@@ -247,7 +247,7 @@ class Router:
         except CallDeferred:
             raise
         except ConnectionLost:
-            # Nothing was sent: sending it over the next connection repeats nothing.
+            # Nothing was sent, so sending it over the next connection repeats nothing.
             request.sent, request.ended_at = False, None
         except CallWithdrawn:
             raise
@@ -285,7 +285,7 @@ class Router:
                     try:
                         result = await live.connection.call(request.tool, request.arguments, timed)
                     finally:
-                        # Whatever became of it: what it did until then was done.
+                        # Also after a failure: the call may have had effects.
                         self._registry.links.saving.called(session, binding, live)
                         request.ended_at = live.called_at
                 finally:
@@ -299,7 +299,7 @@ class Router:
                 ) from None
             raise self._timed_out(session, binding, request.tool) from None
         if not live.recorded.is_set():
-            # After a crash nobody would be told that what this call did to the connection is gone.
+            # Wait until the generation is stored; otherwise a crash hides the loss.
             with anyio.move_on_after(RECORD_SECONDS):
                 await live.recorded.wait()
         live.calls += 1
@@ -307,7 +307,7 @@ class Router:
         return result
 
     def _defer(self, session: Session, binding: Binding, request: Request) -> None:
-        """Tell a due note by refusing the call, when the call's result could not carry it to every client."""
+        """Refuse the call with a due note when its result could not carry the note to every client."""
         due = session.notice is not None or binding.notice is not None
         if not due or accepts_notice(binding.service.tool(request.tool)):
             return
@@ -320,7 +320,7 @@ class Router:
         return await self._registry.links.connect(session, binding)
 
     async def _turn(self, session: Session, live: LiveConnection, waiting: Waiting) -> None:
-        """Wait for a slot of the connection, which the caller gives back."""
+        """Wait for a slot of the connection; the caller releases it."""
         has_one = False
 
         async def acquire() -> None:
