@@ -1,1 +1,1 @@
-"""The work behind the rows of lifecycle.py."""
+"""The work behind the transitions of lifecycle.py."""

@@ -14,11 +14,11 @@ from ..policy import Policy
 from .changes import busy
 
 USED_SECONDS = 60.0
-"""How often at most the last use of a session is stored while it is open."""
+"""Shortest time between two writes of the last use of an open session."""
 
 
 class Admission:
-    """Keeps count of what is in flight in the sessions of one registry. Both steps are synchronous."""
+    """Counts the calls in flight in the sessions of one registry. Both steps are synchronous."""
 
     def __init__(
         self, *, spawn: Callable[..., None], clock: Clock, policy: Policy, budget: Budget
@@ -29,7 +29,7 @@ class Admission:
         self._budget = budget
 
     def begin(self, session: Session) -> None:
-        """Count a call in. Nothing can change between the caller's look at the session and this.
+        """Count a call in. The session cannot change between a check by the caller and this, if the caller does not await.
 
         Raises:
             SessionBusy: too many calls are in flight already.
@@ -44,7 +44,7 @@ class Admission:
             session.apply(Event.CALL_ADMITTED)
 
     def settle(self, session: Session) -> None:
-        """Count a call out. The idle clock starts with the last one."""
+        """Count a call out. The idle time starts with the end of the last one."""
         session.in_flight -= 1
         if session.in_flight:
             return

@@ -20,17 +20,16 @@ from ..records import BindingRecord, BindingStatus, SnapshotRecord
 logger = logging.getLogger("statehold.sessions")
 
 END_SECONDS = 2.0
-"""How long calls may take to end that are ended because nobody answered their question."""
+"""Seconds that calls get to end when their unanswered questions are withdrawn."""
 
 DRAIN_BOUND = 25.0
-"""Seconds the end of the process waits for one session to be saved and paused."""
+"""Seconds that the shutdown waits for one session to be saved and paused."""
 
 
 class Transitions:
     """Pauses, resumes and closes the sessions of one registry; it lives as long as the registry.
 
-    Only one change of a session runs at a time. A change that has begun is finished even when whoever asked for it is
-    cancelled.
+    Only one change of a session runs at a time. Cancelling the caller does not interrupt a change that has begun.
     """
 
     def __init__(
@@ -64,12 +63,12 @@ class Transitions:
     ) -> bool:
         """Pause an idle session (T07, T08); `release` also gives up connections that its services would keep.
 
-        Returns False when it is not idle, or no longer, or, but for `anyway`, when a connection says that it is busy. A
-        connection that cannot be saved is closed all the same: what it held is told as lost. With `saved_only` the session
-        stays as it is then, and False is returned.
+        Returns False when the session is not idle, or when a connection is busy and `anyway` is not set. A connection that
+        cannot be saved is closed all the same, and its content is reported as lost. With `saved_only` the session stays as
+        it is in that case, and False is returned.
 
         Raises:
-            StoreUnavailable: it could not be recorded; the session goes on as it was.
+            StoreUnavailable: the pause could not be recorded; the session goes on as it was.
         """
         async with session.changing:
             with anyio.CancelScope(shield=True):
@@ -86,7 +85,7 @@ class Transitions:
         saved_only: bool,
     ) -> bool:
         if session.gone.is_set():
-            # Whoever paused it first gave it up; what another process took over is not known to be paused.
+            # It was paused and given up before, or another process took it over: then it may not be paused.
             return session.status is Status.PAUSED and not session.fenced
         if session.in_flight or (saved_only and not session.saveable):
             return False
@@ -112,7 +111,7 @@ class Transitions:
             _marked(kept, BindingStatus.KEPT)
             _marked(closing, BindingStatus.PAUSED)
             for binding in failed:
-                # Durable: the session may be resumed by another process, and whoever calls then has to be told.
+                # Durable: another process may resume the session, and its next caller must be told.
                 why, since = _not_saved(binding), self._clock.now()
                 binding.changed(status=BindingStatus.LOST, last_error=why, since=since)
             await session.save(
@@ -131,7 +130,7 @@ class Transitions:
             raise
         finally:
             session.pausing = False
-        # Closed before it is given up: another process may open its own as soon as it can claim the session.
+        # Close before giving up: another process may open its own connection as soon as it can claim the session.
         await self._links.close(session, closing)
         if _open(session):
             self._budget.mark_first(session.id)
@@ -140,7 +139,7 @@ class Transitions:
         return True
 
     async def _let_go(self, session: Session, release: bool) -> None:
-        """Give up the connections a paused session kept, where that is wanted, and the session with them."""
+        """Give up a paused session. If it keeps connections, close them with `release`, else leave it as it is."""
         kept = _open(session)
         if kept and not release:
             return
@@ -150,9 +149,9 @@ class Transitions:
         await self._release(session)
 
     async def give_back(self, session: Session) -> None:
-        """Let any process have a paused session again that this one claimed and holds no connection of.
+        """Give up a paused session that this process claimed and holds no connection of, so that any process may claim it.
 
-        It does so even when whoever calls it is cancelled.
+        Cancelling the caller does not interrupt it.
         """
         with anyio.CancelScope(shield=True):
             async with session.changing:
@@ -172,7 +171,7 @@ class Transitions:
         }
 
     async def _snapshots(self, session: Session) -> tuple[list[SnapshotRecord], list[Binding]]:
-        """Save its connections; return what was saved, and the bindings whose connections could not be saved."""
+        """Save its connections; return the snapshots, and the bindings whose connections could not be saved."""
         found: list[SnapshotRecord] = []
         failed: list[Binding] = []
 
@@ -191,13 +190,13 @@ class Transitions:
     # Resuming.
 
     async def resume(self, session: Session, *, cause: str) -> None:
-        """Take a paused session back to idle (T09). Connections are opened by whoever needs them."""
+        """Take a paused session back to idle (T09). This opens no connections; a call opens those it needs."""
         async with session.changing:
             if not session.gone.is_set() and session.status is Status.PAUSED:
                 await self.resumed(session, cause=cause)
 
     async def resumed(self, session: Session, *, cause: str) -> None:
-        """The same under `session.changing`, for a session that is paused."""
+        """Resume a paused session while the caller holds `session.changing`."""
         session.apply(Event.RESUMED, cause=cause)
         await session.save(
             bindings=_marked(_open(session), BindingStatus.OPEN),
@@ -220,7 +219,7 @@ class Transitions:
         Returns False when this node no longer holds the session, or `event` cannot happen to it any more.
         """
         if session.status is Status.PAUSED:
-            # A pause that is under way ends with giving the session up, or with keeping it; it does not take long.
+            # Wait for a pause under way. It ends soon: the session is given up, or its connections are kept.
             async with session.changing:
                 pass
         if session.ends:
@@ -247,7 +246,7 @@ class Transitions:
             cancel_calls(session)
             _marked(list(session.bindings.values()), BindingStatus.PAUSED)
             await self._links.close(session, session.bindings.values())
-            # Their results are on their way: the journal must have them before the session is given up.
+            # The results of cancelled calls are on their way: journal them before the session is given up.
             with anyio.move_on_after(1.0):
                 await session.quiet.wait()
             session.apply(Event.RELEASED, cause=reason)
@@ -255,7 +254,7 @@ class Transitions:
             if await self._recorded(session, reason):
                 self._forget(session)
             else:
-                # Closed for everybody here already; it stays known until the store knows as well.
+                # Callers of this process find it closed; it stays in memory until the store has recorded that.
                 session.gone.set()
                 self._spawn(self._record_later, session, reason)
 
@@ -312,7 +311,7 @@ class Transitions:
             timer.cancel_scope.cancel()
 
     async def _drain_one(self, session: Session, grace_over: anyio.Event) -> None:
-        """Pause one session because the process ends; one whose calls do not end is left for the next start to pause."""
+        """Pause one session because the process ends. If its calls do not end, the next start pauses it."""
         while session.in_flight and not grace_over.is_set():
             async with anyio.create_task_group() as race:
 
@@ -325,7 +324,7 @@ class Transitions:
         cancel_calls(session)
         with anyio.move_on_after(1.0):
             await session.quiet.wait()
-        # A change under way may wait for a connection that takes long to open.
+        # A running change may wait for a connection that takes long to open.
         with anyio.move_on_after(DRAIN_BOUND):
             try:
                 await self._put_down(session)
@@ -334,7 +333,7 @@ class Transitions:
             except Exception:
                 logger.exception("session %s was not paused", session.id)
         if not session.gone.is_set():
-            # Unrecorded, but nothing of it may run on: the next start finds it as a dead node's.
+            # Not recorded, but nothing of it may go on: the next start treats it as a dead node's session.
             await self.drop(session)
 
     async def _put_down(self, session: Session) -> None:
@@ -354,7 +353,7 @@ def cancel_calls(session: Session) -> None:
 
 
 async def end_questions(session: Session) -> None:
-    """End the calls that wait for an answer of their caller, when nothing else is running in the session."""
+    """End the calls that wait for an answer of their caller, if nothing else is running in the session."""
     lives = [b.live for b in session.bindings.values() if b.live is not None]
     asked = [call for live in lives for call in live.questions.of(session.id)]
     behind = sum(live.slots.statistics().tasks_waiting for live in lives if live.parked)

@@ -1,4 +1,4 @@
-"""Making sessions: what a caller may ask for, and the way from nothing to idle (T01 to T03)."""
+"""Creating sessions: the options a caller has, and the steps to idle (T01 to T03)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from ..validation import label
 logger = logging.getLogger("statehold.sessions")
 
 ROW_BYTES: Final = 1000
-"""About what a session takes besides its state."""
+"""Approximate bytes of a session besides its state."""
 METADATA_LIMIT = 16_384
 """Bytes of a session's metadata as JSON text."""
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
@@ -61,13 +61,13 @@ def new_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What a caller asks a new session to be. Times are seconds; None takes the configured default."""
+    """Options of a new session. Times are seconds; None takes the configured default."""
 
     name: str | None = None
     services: Sequence[str] | None = None
     state: dict[str, Any] | None = None
     state_schema: dict[str, Any] | None = None
-    """A JSON Schema that the state has to fit, now and after each update."""
+    """A JSON Schema that the state must fit, now and after each update."""
     metadata: dict[str, Any] | None = None
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     """Values of LABELS."""
@@ -76,12 +76,12 @@ class SessionOptions:
     paused: float | None = None
     lifetime: float | None = None
     claim: Claim | None = None
-    """The operation id of the call that makes it; the session keeps the receipt."""
+    """The operation id of the creating call; the session keeps its receipt."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForkSource:
-    """What a session has from another one that it is forked from: by service, what was saved of a connection."""
+    """Source of a forked session: the parent's id, and the saved connections by service."""
 
     parent: str
     saved: Mapping[str, bytes]
@@ -176,10 +176,10 @@ class Creation:
         return service
 
     def bound(self, session: Session, name: str) -> Binding:
-        """Return what a session has of a service.
+        """Return the binding of a session to a service.
 
         Raises:
-            ServiceNotBound: it does not use it.
+            ServiceNotBound: the session does not use the service.
         """
         self.service(name)
         binding = session.bindings.get(name)
@@ -190,7 +190,7 @@ class Creation:
         return binding
 
     def bind(self, session: Session, service: Service) -> Binding:
-        """Let a session use a service, in memory only."""
+        """Bind a service to a session, in memory only."""
         record = BindingRecord(
             session_id=session.id, service=service.name, config_hash=service.config_hash
         )
@@ -251,7 +251,7 @@ class Creation:
         if isinstance(error, SessionError):
             error.session_id = session.id
         if session.status is not Status.CREATING:
-            # Opened, but not recorded as such: the caller gets an error, so nobody knows of it.
+            # Opened, but not recorded as open: the caller gets an error, so the session is unknown to it.
             await self._abandon(session)
             return
         with anyio.CancelScope(shield=True):
@@ -279,7 +279,7 @@ def new_record(
     """Return the record of a session that begins now.
 
     Raises:
-        InvalidArgument: a name, a label or the metadata is not what it may be.
+        InvalidArgument: a name, a label or the metadata is not valid.
     """
     return SessionRecord(
         id=session_id,
@@ -299,7 +299,7 @@ def new_record(
 
 
 def timeouts_of(policy: Policy, wish: SessionOptions) -> Timeouts:
-    """Return the times that a session gets.
+    """Return the timeouts of a new session.
 
     Raises:
         InvalidArgument: one is longer than allowed.
@@ -324,25 +324,25 @@ async def state_of(
     state: Mapping[str, Any],
     state_schema: Mapping[str, Any] | None,
 ) -> StateRecord:
-    """Return the state that a session begins with.
+    """Return the first state of a session.
 
     Raises:
         StateInvalid: it is too large, not JSON, or does not fit the schema.
-        InvalidArgument: the schema is none.
+        InvalidArgument: the schema is not valid.
     """
     check(state)
     value = copied(state)
     if state_schema is not None:
         shape = await new_shape(dict(state_schema), owner=owner)
         await shape.check(value, size_of(value), owner=owner)
-    # Not validated by the record: it was, and the record would copy it once more.
+    # Already validated; validation by the record would copy it once more.
     return StateRecord.model_construct(
         session_id=session_id, version=0, value=value, json_schema=copied(state_schema)
     )
 
 
 def checked_name(name: str, what: str) -> str:
-    """Return a name as it may be stored, in Unicode's normal form C.
+    """Return a name in Unicode's normal form C, as it may be stored.
 
     Raises:
         InvalidArgument: it is empty, longer than 128 characters, has a slash or a control character, is `.` or `..`, or
@@ -358,7 +358,7 @@ def checked_name(name: str, what: str) -> str:
 
 
 def checked_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return metadata as it may be stored.
+    """Return metadata unchanged if it may be stored.
 
     Raises:
         InvalidArgument: it is not JSON, or too large.
@@ -373,10 +373,10 @@ def checked_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return labels as they may be stored: exactly as they are.
+    """Return labels unchanged if they may be stored.
 
     Raises:
-        InvalidArgument: one is empty, longer than 128 characters, has a control character, or is none of LABELS.
+        InvalidArgument: one is empty, longer than 128 characters, has a control character, or is not in LABELS.
     """
     for name, value in labels.items():
         if name not in LABELS:

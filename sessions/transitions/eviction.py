@@ -13,7 +13,7 @@ from .changes import Transitions
 class Eviction:
     """Frees live places of one registry when its budget asks; it lives as long as the registry, whose `spawn` it uses.
 
-    `foreign` says that the place is for another principal: then a session leaves only when it can be saved.
+    `foreign` means that the place is for another principal: then a session is paused only if it can be saved.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Eviction:
         self._spawn(self._evict, session_id, foreign)
 
     def may_leave(self, session_id: str, foreign: bool) -> bool:
-        """Whether a session can be paused now without a loss that it must not have."""
+        """Whether a session can be paused now; with `foreign` only if it can be saved."""
         session = self._directory.get(session_id)
         if session is None:
             return True
@@ -51,7 +51,7 @@ class Eviction:
                 able = session is not None and not session.in_flight and not session.gone.is_set()
                 self._budget.stays(session_id, idle=able)
                 if able and not self.may_leave(session_id, foreign):
-                    # It became busy just now, or could not be saved: another is asked, and it again when it can leave.
+                    # It became busy, or could not be saved: ask another one now, and this one again when it can leave.
                     self._budget.mark_idle(session_id)
 
 

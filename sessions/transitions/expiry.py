@@ -1,4 +1,4 @@
-"""What happens to sessions by itself: idle, paused too long, lifetime over, retention over."""
+"""Timed events of sessions: idle, paused too long, lifetime over, retention over."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .changes import Transitions
 logger = logging.getLogger("statehold.sessions")
 
 SWEEP_SECONDS = 60.0
-"""How often at least the store is looked at: another process may have died or paused something."""
+"""Longest time between two checks of the store: another process may have died or paused something."""
 
 
 class Expiry:
-    """Takes the transitions that time takes. The reaper tells it what is due; it lives as long as the registry."""
+    """Runs the transitions that are due by time. Deadlines calls on_due(). It lives as long as the registry."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Expiry:
         self._purged = purged
 
     def on_due(self, key: str) -> float | None:
-        """Start what is due for a key; return its next deadline when it is not due after all."""
+        """Start the work that is due for a key; return its next deadline when none is due yet."""
         if key == STORED:
             self._spawn(self.sweep)
             return None
@@ -70,7 +70,7 @@ class Expiry:
             logger.warning("session %s: its time is over, but %s", session.id, error)
         finally:
             if not session.gone.is_set():
-                # Whatever stood in the way, look again: soon, but never in a loop.
+                # Look again soon, for any failure, but not in a tight loop.
                 when = session.deadline()
                 soon = self._clock.now() + 1.0
                 self._reaper.schedule(session.id, max(when, soon) if when else None)
@@ -80,7 +80,7 @@ class Expiry:
         if end is not None and end <= now:
             await self._changes.close(session, Event.LIFETIME_OVER, reason="lifetime")
         elif session.status is Status.IDLE and session.busy is not None:
-            # It is in use, though not by a call: its idle clock starts again.
+            # It is in use, though not by a call: its idle time starts again.
             session.idle_since = now
         elif session.status is Status.PAUSED:
             await self._changes.close(session, Event.PAUSED_TIMED_OUT, reason="paused_timeout")
@@ -90,7 +90,7 @@ class Expiry:
             await self._changes.pause(session, Event.IDLE_TIMED_OUT, cause="idle_timeout")
 
     async def sweep(self) -> None:
-        """Close and purge what only the store knows (T10, T17, T19), and look again when the next is due."""
+        """Close and purge due sessions that only the store knows (T10, T17, T19), and schedule the next sweep."""
         now = self._clock.now()
         when: float | None = None
         try:
@@ -101,7 +101,7 @@ class Expiry:
         except (StoreUnavailable, OSError) as error:
             logger.error("the sweep failed: %s", error)
         finally:
-            # Whatever happened: a sweep that is not scheduled again would be the last one.
+            # Schedule the next sweep even after a failure, or this one would be the last.
             later = now + SWEEP_SECONDS
             soon = later if when is None else min(later, max(when, now + 1.0))
             self._reaper.schedule(STORED, soon)
