@@ -1,1 +1,1 @@
-"""What tools ask of a session, one file per group of tools."""
+"""The actions of tools on a session, one file per group of tools."""

@@ -1,4 +1,4 @@
-"""Branches of a session: children that start from a copy of it, and what they changed brought back."""
+"""Branches of a session: forking children that start from a copy of it, and merging their changes back."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from .state import States
 logger = logging.getLogger("statehold.sessions")
 
 BASE: Final = ":fork"
-"""Where, among what is saved for a child, the state lies that it was forked with. No service has such a name."""
+"""Key of the state that a child was forked with, among its snapshots. No service has such a name."""
 MOST: Final = 100
-"""How many children one fork makes, and how many sources one merge takes, at most."""
+"""Most children of one fork, and most sources of one merge."""
 SOURCES_LIMIT: Final = 32 << 20
-"""Bytes that the states of one merge's sources take at most, with the states that they were forked with."""
+"""Most bytes of the states of one merge's sources, with the states that they were forked with."""
 NAMED: Final = 5
-"""Places that an error names."""
+"""Most places that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What became of one service of a forked session. `note` says why nothing was copied, or not what it holds now."""
+    """The copy of one service in a fork. `note` says why nothing was copied, or that the copy is older."""
 
     service: str
     copied: bool
@@ -47,7 +47,7 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Forked:
-    """The parent, the children, and what they have of its services."""
+    """The parent, the new children, and the copies of the parent's services."""
 
     parent: Session
     children: list[Session]
@@ -96,12 +96,12 @@ class Forking:
         count: int = 1,
         names: Sequence[str] | None = None,
     ) -> Forked:
-        """Make children of a session: its state, its services as they were last saved or can be saved now, its settings.
+        """Create children of a session with its state, its settings, and its services as saved now or last saved.
 
-        Each service is saved once for all of them. The parent goes on as it was. All children are made, or none.
+        Each service is saved once for all children. The parent goes on unchanged. All children are created, or none.
 
         Raises:
-            InvalidArgument, NameTaken, SessionLimit: none was made.
+            InvalidArgument, NameTaken, SessionLimit: no child was created.
             SessionBusy: the parent is still being created, or open in another process.
         """
         self._admit()
@@ -144,7 +144,7 @@ class Forking:
         return children
 
     async def saved(self, parent: Session) -> tuple[list[Copied], dict[str, bytes]]:
-        """Save each service once, durably; of one without a live connection take what was saved last."""
+        """Save each service once, durably; use the last snapshot of a service without a live connection."""
         found: dict[str, Copied] = {}
         saved: dict[str, bytes] = {}
 
@@ -161,10 +161,10 @@ class Forking:
         return [found[name] for name in parent.bindings], saved
 
     async def _data(self, parent: Session, binding: Binding) -> tuple[bytes | None, str | None]:
-        """Return what the children get of a connection, and what is to be said of it."""
+        """Return the snapshot of a connection for the children, and a note about it."""
         if binding.service.pause != "snapshot":
             return None, "It saves nothing: the children get fresh connections."
-        # It counts as saved from now on, so the parent needs it as well.
+        # The connection counts as saved from now on, so the parent must keep the snapshot too.
         record = await self._links.saving.save(parent, binding)
         if record is not None:
             return record.data, None
@@ -186,14 +186,14 @@ class Forking:
         policy: Policy = "last_wins",
         namespace: str | None = None,
     ) -> Merged:
-        """Bring into a session's state what its children changed since they were forked; see branches.merged.
+        """Merge into a session's state the changes of its children since they were forked; see state.merge.merged().
 
-        The children stay as they are. Where nothing is to change nothing is written.
+        The children stay unchanged. If the merge changes nothing, nothing is written.
 
         Raises:
-            InvalidArgument: a source is not a child of it.
-            StateConflict: with the policy `fail`, when two disagree; nothing was changed.
-            StateInvalid: what comes of it is too large, or does not fit the schema, or the sources are too large.
+            InvalidArgument: a source is not a child of the session.
+            StateConflict: two sources disagree and the policy is `fail`; nothing was changed.
+            StateInvalid: the result is too large or does not fit the schema, or the sources are too large.
         """
         if not 1 <= len(sources) <= MOST:
             raise InvalidArgument(f"sources: should be 1 to {MOST} sessions.")
@@ -214,7 +214,7 @@ class Forking:
     async def _branch(
         self, principal: Principal, parent: str, ref: str, namespace: str | None, room: int
     ) -> tuple[Branch, int]:
-        """Return a source of a merge, and how many bytes it takes of the `room` that there is."""
+        """Return a source of a merge and its size in bytes, which is at most `room`."""
         state = await self._directory.state(principal, ref, namespace)
         info = await self._directory.info(principal, state.session_id)
         base = await self._store.snapshot(state.session_id, BASE)
@@ -262,7 +262,7 @@ def _nothing_saved(binding: Binding) -> str:
 
 
 def _older(binding: Binding, *, behind: bool) -> str | None:
-    """Say that what was saved before is not all there was, if so."""
+    """Return a note if a snapshot lacks later changes, else None."""
     why = binding.save_error or (binding.record.last_error if behind else None)
     if why is None:
         return None

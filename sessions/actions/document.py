@@ -1,7 +1,7 @@
-"""A session as one JSON document, to be kept elsewhere or brought into another Statehold.
+"""A session as one JSON document, to be kept elsewhere or imported into another Statehold.
 
-What it may hold is said here, field by field, with bounds: a document comes from anybody. Times are seconds since 1970 in
-UTC, bytes are base64.
+The models below define its fields and their bounds, since documents are untrusted. Times are seconds since 1970 in UTC,
+bytes are base64.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ..validation import Plain
 from .history import NOTE_BYTES
 
 ENTRY_BYTES: Final = 4 * NOTE_BYTES
-"""How much each part of an entry may take: more than any configuration lets it have."""
+"""Most bytes of each part of an entry; no configuration allows that much."""
 
 _BIG: Final = 2**62
 _HUGE: Final = re.compile(rb"[0-9][eE]\+?[0-9]{3}")
-"""What may be read as a number that is not finite."""
+"""Matches digits that may be read as a number that is not finite."""
 Time = Annotated[float, Field(ge=0, le=1e11)]
 Number = Annotated[int, Field(ge=0, le=_BIG)]
 Text = Annotated[str, Field(max_length=256)]
@@ -43,7 +43,7 @@ class Part(BaseModel):
 
     @classmethod
     def of_record(cls, record: BaseModel, **others: Any) -> Self:
-        """Return the part with the fields of a record, unchecked, but for `others`."""
+        """Return a part with the fields of a record, not validated; `others` take precedence."""
         fields = {key: getattr(record, key) for key in cls.model_fields if key not in others}
         return cls.model_construct(**fields, **others)
 
@@ -59,7 +59,7 @@ class Times(Part):
 
 
 class About(Part):
-    """The session as it was. Of its id, status and times an imported one knows where it comes from, no more."""
+    """The session as it was. An import keeps its id only as the origin, and ignores its status and times."""
 
     id: Name
     namespace: Annotated[str, Field(max_length=128)]
@@ -80,7 +80,7 @@ class About(Part):
 class Fork(Part):
     parent: Name
     state: Object | None
-    """The state that it was forked with."""
+    """The state it was forked with."""
 
 
 class State(Part):
@@ -90,7 +90,7 @@ class State(Part):
 
 
 class Saved(Part):
-    """What a service saved of its connection, as the service wrote it: sealed where it is sealed."""
+    """Snapshot of a connection as its service wrote it; an encrypted one stays encrypted."""
 
     taken_at: Time
     data: Base64
@@ -155,7 +155,7 @@ class Entry(Part):
 
 
 class Counts(Part):
-    """What an entry says that stands for others."""
+    """The counts in a `compacted` entry, which stands for other entries."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -187,7 +187,7 @@ class Summary(Part):
 
 
 class Document(Part):
-    """All that is kept of a session. Without `secrets` it has no snapshots and no results of operations."""
+    """All stored data of a session. Without `secrets` it has no snapshots and no results of operations."""
 
     format: Literal["statehold.session"]
     version: Literal[1]
@@ -232,7 +232,7 @@ def read(text: bytes) -> Document:
     """Read a document.
 
     Raises:
-        InvalidArgument: naming the first place that is not as it should be. Nothing of what is there is said.
+        InvalidArgument: the text is not a valid document. The message names the first invalid place, not its content.
     """
     try:
         found: object = from_json(text, allow_inf_nan=False)

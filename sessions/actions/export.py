@@ -1,4 +1,4 @@
-"""A stored session as a document. It reads only, and works whoever holds the session, also after it was closed."""
+"""Exporting a stored session as a document. This only reads; the session may be open in any process, or closed."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ PAGE: Final = 1000
 
 
 class _Room:
-    """What a document may still take; None is as much as it wants."""
+    """The bytes that a document may still take. A limit of None means no bound."""
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
         self._left = limit or 0
 
     def take(self, size: int) -> None:
-        """Count something in.
+        """Count `size` bytes.
 
         Raises:
-            InvalidArgument: there is no room for it.
+            InvalidArgument: the limit is exceeded.
         """
         self._left -= size
         if self._limit is not None and self._left < 0:
@@ -71,13 +71,13 @@ async def exported(
     secrets: bool = False,
     limit: int | None = None,
 ) -> Document:
-    """Return all that a store keeps of a session.
+    """Return all stored data of a session as a document.
 
-    Without `secrets` there are no snapshots and no results of operations, and what the redactor takes for secret is
+    Without `secrets` it has no snapshots and no results of operations, and values that the redactor takes for secret are
     replaced in state and metadata.
 
     Raises:
-        InvalidArgument: it takes more than `limit` bytes.
+        InvalidArgument: the document takes more than `limit` bytes.
     """
     room = _Room(limit)
     state = await store.state(record.id) or StateRecord(session_id=record.id)
@@ -92,7 +92,7 @@ async def exported(
     receipts = [
         _receipt(receipt, room, secrets=secrets)
         for receipt in await store.all_receipts(record.id)
-        # What comes of the document was not made by the call that made this one.
+        # The call that created this session does not create the imported one.
         if not is_making(receipt.operation_id)
     ]
     journal = await _journal(store, record.id, room)
@@ -136,7 +136,7 @@ async def _bound(store: Store, binding: BindingRecord, room: _Room, *, secrets: 
 
 def _receipt(receipt: ReceiptRecord, room: _Room, *, secrets: bool) -> Receipt:
     result, error = (receipt.result, receipt.error) if secrets else (None, None)
-    # What cannot be given back exactly is not given back: a repeat is told so.
+    # A result that JSON cannot hold exactly is left out; a repeat of the operation is told so.
     result = result if _is_exact(result) else None
     room.take(200 + size_of([result, error]))
     return Receipt.of_record(receipt, result=result, error=error)
@@ -151,7 +151,7 @@ def _is_exact(value: object) -> bool:
 
 
 async def _journal(store: Store, session_id: str, room: _Room) -> list[Entry]:
-    """Return every entry, the oldest first, from that moment back: what is added meanwhile is not there."""
+    """Return every entry, the oldest first. Entries added meanwhile are left out."""
     pages: list[list[Entry]] = []
     before: int | None = None
     while True:
@@ -171,7 +171,7 @@ def _entries(records: Sequence[JournalRecord]) -> list[tuple[Entry, int]]:
 def _entry(record: JournalRecord) -> tuple[Entry, int]:
     entry = Entry.of_record(record, kind=record.kind.value)
     if not _is_exact([entry.request, entry.result, entry.error]):
-        # Half of a surrogate pair, which a text in a file cannot have.
+        # Half of a surrogate pair, which text in a file cannot hold.
         for key in ("request", "result", "error"):
             text = json.dumps(getattr(entry, key), ensure_ascii=False)
             setattr(entry, key, json.loads(text.encode(errors="replace")))

@@ -1,6 +1,6 @@
-"""What was done and said in the sessions of a registry: reading it, adding to it, and summing it up.
+"""The history of sessions: reading the journal, adding messages, and summaries.
 
-Reading is no use of a session, wakes nothing and works whoever holds it, also after it was closed.
+Reading does not count as use and resumes nothing. The session may be open in any process, or closed.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from ..validation import label
 from ..views import describe_binding, timestamp
 
 NOTE_BYTES = 65_536
-"""How large a message may be. It is refused then, not cut: whoever adds it wants to have it back."""
+"""Most bytes of a message. A larger one is refused, not cut, because its author wants to read it back whole."""
 ROLE_LENGTH = 64
-"""Characters of the role of a message at most."""
+"""Most characters of the role of a message."""
 PAGE_BYTES = 262_144
-"""How much a page shows at most; the next page goes on where it ended."""
+"""Most bytes of a page; the next page goes on where it ended."""
 SNAPSHOT_BYTES = 8 << 20
-"""A larger snapshot is not looked into for the pages that are open."""
+"""Largest snapshot that is searched for open pages."""
 
 Changing = Callable[[Principal, str], AbstractAsyncContextManager[Session]]
 Live = Callable[[Principal, str], Session | None]
 
 
 class History:
-    """The journals of one registry, as its callers may see them. It keeps nothing."""
+    """The journals of one registry, as its callers may see them. It keeps no state."""
 
     def __init__(
         self,
@@ -76,11 +76,11 @@ class History:
         namespace: str | None = None,
         cursor: str | None = None,
     ) -> tuple[SessionRecord, list[JSON], str | None]:
-        """Return entries as they are shown, the newest last, and the cursor of the page of older ones.
+        """Return entries as callers see them, the newest last, and the cursor of the page of older ones.
 
         Raises:
             SessionNotFound: unknown, foreign or purged.
-            InvalidArgument: the cursor is of no page.
+            InvalidArgument: the cursor is not one of a history page.
         """
         record = await self._stored(principal, ref, namespace)
         if cursor is not None:
@@ -96,10 +96,10 @@ class History:
     async def entry(
         self, principal: Principal, ref: str, seq: int, *, namespace: str | None = None
     ) -> tuple[SessionRecord, JSON]:
-        """Return the entry of a position.
+        """Return the entry at a position.
 
         Raises:
-            InvalidArgument: there is none.
+            InvalidArgument: there is no entry at it.
         """
         record = await self._stored(principal, ref, namespace)
         found = await self._store.history(record.id, HistoryFilter(before=seq + 1, limit=1))
@@ -108,7 +108,7 @@ class History:
         return record, self._shown(record, found[0])
 
     async def _stored(self, principal: Principal, ref: str, namespace: str | None) -> SessionRecord:
-        """Return the record of a session whose entries are all written, as far as this process has any."""
+        """Return the record of a session, after the entries that this process holds for it are written."""
         record = await self._directory.stored(principal, ref, namespace)
         if self._directory.get(record.id) is not None:
             await self._store.flush()
@@ -167,9 +167,9 @@ class History:
     async def summary(
         self, principal: Principal, ref: str, *, namespace: str | None = None
     ) -> tuple[SessionRecord, JSON]:
-        """Return what a host wrote of a session, None when nothing, and a digest of what the store knows.
+        """Return a host's summary of a session, None without one, and a digest of the stored records.
 
-        The digest is made without a model and quotes what is recorded; it is the same as long as that is.
+        The digest is made without a model and quotes the records; the same records give the same digest.
         """
         record = await self._stored(principal, ref, namespace)
         session = self._directory.get(record.id)
@@ -178,7 +178,7 @@ class History:
     async def write_summary(
         self, principal: Principal, ref: str, text: str, topics: list[str]
     ) -> Session:
-        """Keep a host's own summary, durable on return, instead of the one before.
+        """Store a host's own summary in place of the one before, durable on return.
 
         Raises:
             SessionClosed, SessionExpired, SessionFailed: the session is closed.
@@ -207,7 +207,7 @@ class History:
 async def summed(
     store: Store, record: SessionRecord, redactor: Redactor, session: Session | None = None
 ) -> JSON:
-    """Return the summary of a stored session, `session` when this process holds it; see History.summary."""
+    """Return the summary of a stored session; see History.summary. Pass `session` if this process holds it."""
     tally = await store.tally(record.id)
     written = await store.summary(record.id)
     return {
@@ -258,7 +258,7 @@ def _written(record: SummaryRecord, last_seq: int) -> JSON:
 
 
 def show(entry: JournalRecord) -> JSON:
-    """Return an entry as a caller sees it; what it has not is left out."""
+    """Return an entry as a caller sees it, without fields that are None."""
     found: JSON = {
         "seq": entry.seq,
         "kind": entry.kind.value,
@@ -287,7 +287,7 @@ def show(entry: JournalRecord) -> JSON:
 
 
 def shown(entry: JournalRecord, record: SessionRecord, session: Session | None) -> JSON:
-    """Return an entry as show() does, but a call that nobody can end any more as what it is."""
+    """Return an entry as show() does; a started call that no longer runs gets the status `outcome_unknown`."""
     found = show(entry)
     if entry.status == STARTED and entry.kind is JournalKind.CALL:
         running = entry.operation_id in session.operations if session else bool(record.node)
@@ -297,7 +297,7 @@ def shown(entry: JournalRecord, record: SessionRecord, session: Session | None) 
 
 
 def _fitting(entries: list[JSON]) -> list[JSON]:
-    """Return the newest entries that one page has room for, at least one."""
+    """Return the newest entries that fit into one page, at least one."""
     left = PAGE_BYTES
     for number, entry in enumerate(reversed(entries)):
         left -= _size(entry)
@@ -322,7 +322,7 @@ def position(cursor: str) -> int:
     """Read a cursor.
 
     Raises:
-        InvalidArgument: it is of no page of a history.
+        InvalidArgument: it is not the cursor of a history page.
     """
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()

@@ -1,4 +1,4 @@
-"""A session made of a document: everything is checked before anything is changed, and what comes of it is new and paused."""
+"""Importing a document as a session: everything is checked before anything is changed; the session is new and paused."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ from .branches import BASE
 from .document import Bound, Document, Entry, Receipt, Saved
 
 IMPORTED_FROM: Final = "statehold/imported_from"
-"""Where the metadata of an imported session has the id that it was exported with."""
+"""Metadata key of an imported session; its value is the id of the exported one."""
 ENTRY_BYTES: Final = 1000
-"""About what a session takes besides its state, and an entry of its journal."""
+"""Approximate bytes of a session besides its state, and of an entry of its journal."""
 LOST: Final = "the session was imported"
 CHUNK: Final = 500
-"""Entries that are written at once: nobody else waits long for the writer."""
+"""Entries that are written at once; other writes wait only a short time for so many."""
 
 
 async def admit_all(owner: str, growth: int, claim: Claim | None) -> None:
-    """Refuse nothing."""
+    """Admit any growth; the default of ImportTarget.admit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportTarget:
-    """Where a session is imported to: a store with a node of it, and the rules there."""
+    """Destination of an import: a store, a node of it, and the settings there."""
 
     store: Store
     node: str
@@ -69,12 +69,12 @@ class ImportTarget:
     admit: Callable[[str, int, Claim | None], Awaitable[None]] = field(default=admit_all)
     """Refuses the bytes of an owner that exceed its quota."""
     alone: Callable[[str], AbstractContextManager[None]] = field(default=lambda _: nullcontext())
-    """Keeps everybody else in this process from claiming the session while it is made."""
+    """Keeps other tasks of this process from claiming the session while it is imported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The session that was made, and what of the document is not in it, in words."""
+    """The new session, and the parts of the document that it lacks, in words."""
 
     record: SessionRecord
     left_out: list[str]
@@ -89,15 +89,13 @@ async def imported(
     strict: bool = True,
     claim: Claim | None = None,
 ) -> Imported:
-    """Make a session of a document: with a new id, paused, and its owner's. It is whole on return, or not there.
+    """Create a session from a document: with a new id, paused, owned by `owner`. It is complete on return, or absent.
 
-    It keeps the receipt of a `claim` that is given.
-
-    `name` takes the place of the document's. What is not possible here is refused, or without `strict` left out: services
-    that are not configured, a name that is taken, times that are too long.
+    The session keeps the receipt of `claim`. `name` replaces the name in the document. Services that are not configured
+    here, a name that is taken, and timeouts that are too long are refused; without `strict` they are left out.
 
     Raises:
-        InvalidArgument, StateInvalid, NameTaken, SessionLimit: nothing was made.
+        InvalidArgument, StateInvalid, NameTaken, SessionLimit: nothing was created.
     """
     left_out: list[str] = []
     bindings = await anyio.to_thread.run_sync(
@@ -181,7 +179,7 @@ def _bindings(
 def _with_checked_snapshot(
     place: ImportTarget, number: int, bound: Bound, left_out: list[str]
 ) -> Bound:
-    """Return a binding whose snapshot holds nothing that its service would not have saved."""
+    """Return a binding whose snapshot holds only what its service would have saved."""
     service = place.services[bound.service]
     if bound.snapshot is None or not isinstance(service, SnapshotChecker):
         return bound
@@ -202,7 +200,7 @@ def _with_checked_snapshot(
 
 
 def _check_receipts(policy: Policy, document: Document) -> None:
-    """Refuse receipts that could not be there, or not be given back."""
+    """Refuse receipts that exceed the limits or could not be replayed."""
     if len(document.receipts) > policy.receipts:
         raise InvalidArgument(f"receipts: more than {policy.receipts} are not allowed.")
     room = policy.receipts_bytes
@@ -233,7 +231,7 @@ def _entry(redactor: Redactor, entry: Entry, session_id: str) -> JournalRecord:
     values = entry.values()
     values["kind"] = JournalKind(entry.kind)
     if values["kind"] is not JournalKind.COMPACTED:
-        # It was redacted when it was written, by the rules there; here are others, or somebody changed it.
+        # Redact again: the rules of the exporting server may differ, or the document was changed since.
         values["request"] = redactor.value(entry.request)
         values["result"] = redactor.value(entry.result)
     if entry.error is not None:
@@ -255,7 +253,7 @@ async def _insert(
     journal: list[JournalRecord],
     claim: Claim | None,
 ) -> None:
-    """Write it in parts while it is `creating`, which no caller can do anything with, and let it go with the last one."""
+    """Write the session in parts while it is `creating` and no caller can use it; the last part releases it."""
     session = Session(
         record,
         state,
@@ -348,7 +346,7 @@ def _receipt(receipt: Receipt, session_id: str) -> ReceiptRecord:
 
 
 async def _give_up(place: ImportTarget, session: Session) -> None:
-    """Leave nothing of a session that could not be written to its end; if that fails, the next start closes it."""
+    """Delete a session that could not be written completely. If that fails, the next start closes it."""
     try:
         now = place.clock.now()
         await session.save(

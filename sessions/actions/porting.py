@@ -17,11 +17,11 @@ from .export import exported
 from .import_ import Imported, ImportTarget, imported
 
 DOCUMENT_LIMIT: Final = 3 << 20
-"""Bytes of a document that goes through a tool: one that came out fits into a request. A file may have more."""
+"""Most bytes of a document that goes through a tool: an exported one fits into a request. A file may have more."""
 
 
 class Porting:
-    """Makes documents of sessions, and sessions of documents. It keeps nothing and lives as long as the registry."""
+    """Exports and imports the sessions of one registry. It keeps no state and lives as long as the registry."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Porting:
         self._place = place
 
     async def save(self, principal: Principal, ref: str, namespace: str | None = None) -> None:
-        """Make durable what a session has, as far as this process holds it: its journal, and what its services can save."""
+        """If this process holds a session, make durable its journal and the snapshots that its services can take."""
         record = await self._directory.stored(principal, ref, namespace)
         session = self._directory.get(record.id)
         if session is not None and not session.gone.is_set():
@@ -58,11 +58,11 @@ class Porting:
         namespace: str | None = None,
         limit: int | None = None,
     ) -> tuple[SessionRecord, Document]:
-        """Return a session of the caller's as a document, open or closed. It is no use of the session.
+        """Return a session of the caller's as a document, open or closed. This does not count as use of the session.
 
         Raises:
             SessionNotFound: unknown, foreign or purged.
-            InvalidArgument: it takes more than `limit` bytes.
+            InvalidArgument: the document takes more than `limit` bytes.
         """
         record = await self._directory.stored(principal, ref, namespace)
         if secrets:
@@ -91,7 +91,7 @@ class Porting:
         strict: bool = True,
         claim: Claim | None = None,
     ) -> Imported:
-        """Make a session of the caller's of a document; see imports.imported()."""
+        """Import a document as a session of the caller's; see import_.imported()."""
         found = await imported(
             self._place, document, principal.key, name=name, strict=strict, claim=claim
         )

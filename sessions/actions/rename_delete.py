@@ -1,4 +1,4 @@
-"""What callers do to a session as a whole: giving it another name or other metadata, and deleting it."""
+"""Renaming a session, changing its metadata, and deleting it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Same(Enum):
 
 
 SAME: Final = _Same.SAME
-"""What is given for a name that is to stay."""
+"""Default of a name argument: the name stays."""
 
 Close = Callable[..., Awaitable[tuple[dict[str, Any], bool]]]
 
@@ -51,7 +51,7 @@ class RenameDelete:
         *,
         metadata: Mapping[str, Any] | None = None,
     ) -> Session:
-        """Give a session another name, or none, and merge a patch into its metadata, where null deletes.
+        """Give a session another name, or none, and apply a merge patch to its metadata, where null deletes.
 
         Raises:
             InvalidArgument, NameTaken: nothing was changed.
@@ -72,20 +72,20 @@ class RenameDelete:
     async def delete(
         self, principal: Principal, ref: str, *, force: bool = False
     ) -> dict[str, Any]:
-        """Close a session where it is open, then delete everything of it in one transaction (T19); its id is used up.
+        """Close a session if it is open, then delete all its data in one transaction (T19). Its id is not used again.
 
-        Calls in flight get the grace of closing, none with `force`. Returns what was known of it.
+        Calls in flight get the grace of closing, none with `force`. Returns the last description of the session.
 
         Raises:
             SessionNotFound: unknown, foreign or deleted.
-            SessionBusy: another process holds it, or it could not be recorded as closed; nothing of it was deleted.
+            SessionBusy: another process holds it, or it could not be recorded as closed; nothing was deleted.
         """
         found, _ = await self._close(principal, ref, force=force, reason="deleted")
         await self.purge(principal, found["session_id"])
         return found
 
     async def purge(self, principal: Principal, ref: str) -> None:
-        """Delete everything of a closed session (T19).
+        """Delete all data of a closed session (T19).
 
         Raises:
             SessionBusy: it is still open.

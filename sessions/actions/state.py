@@ -24,7 +24,7 @@ TRIES = 8
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is at a place of a state, in which version. The value is a copy."""
+    """The value at a path of a state, and the version of the state. The value is a copy."""
 
     session_id: str
     version: int
@@ -48,7 +48,7 @@ class States:
     ) -> None:
         self._quota = quota
         self.on_changed: list[Callable[[str, int], None]] = []
-        """Called with the id of a session and the version that its state has durably by now."""
+        """Called with the id of a session and the version of its state that is durable by now."""
         self._directory = directory
         self._ready = ready
         self._held = held
@@ -57,10 +57,10 @@ class States:
     async def read(
         self, principal: Principal, ref: str, path: str = "", namespace: str | None = None
     ) -> Found:
-        """Return what is at a place of a session's state. It is no use of the session, wakes nothing and claims nothing.
+        """Return the value at a path of a session's state. This does not count as use, resumes nothing and claims nothing.
 
         Raises:
-            InvalidArgument: `path` is no JSON pointer.
+            InvalidArgument: `path` is not a JSON pointer.
             SessionNotFound, SessionExpired, SessionClosed, SessionFailed: there is no such open session.
         """
         tokens = tokens_of(path)
@@ -89,8 +89,8 @@ class States:
     ) -> StateRecord:
         """Change the state of a session (T06). The new version is durable on return.
 
-        It counts as use, so a paused session is resumed by it, but no connection is opened. Where a session is to stay
-        paused until it is resumed, or while it is in error, its state is changed all the same.
+        This counts as use, so it resumes a paused session, but it opens no connection. The state of a session in error, or
+        of a paused one that is not resumed automatically, is changed without a change of its status.
 
         Raises:
             StateConflict, StateInvalid, InvalidArgument: nothing was changed.
@@ -104,12 +104,12 @@ class States:
     async def change(
         self, principal: Principal, ref: str, change: Change, *, threaded: bool = False
     ) -> StateRecord:
-        """Replace the state of a session by what `change`, which may be called several times, makes of it.
+        """Replace the state of a session by the result of `change`, which may be called several times.
 
-        When it returns what it was given, nothing is written. With `threaded` it is called off the event loop.
+        If it returns its argument, nothing is written. With `threaded` it is called off the event loop.
 
         Raises:
-            StateInvalid: that does not fit the session's schema.
+            StateInvalid: the result does not fit the session's schema.
             SessionBusy: another process holds the session.
         """
         for _ in range(TRIES):
@@ -139,21 +139,21 @@ async def change_state(
     live: bool = False,
     threaded: bool = False,
 ) -> StateRecord | None:
-    """Replace the state of a session that this process owns by what `change` makes of it, if that is another one.
+    """Replace the state of a session that this process owns by the result of `change`, unless that is its argument.
 
-    `quota` bounds what the owner stores; the operator's own commands have none.
+    `quota` bounds the bytes that the owner stores; the operator's own commands have none.
 
     Returns None when the session's status does not allow it (any more).
 
     Raises:
-        StateInvalid: it does not fit the session's schema.
+        StateInvalid: the result does not fit the session's schema.
         SessionLimit: its owner may not store more.
     """
     while True:
         try:
             proposed = await _propose(session, change, quota, live=live, threaded=threaded)
         except StateConflict:
-            # What it is in conflict with may never be durable, and who reads again gets the durable one until it is.
+            # The newer state may be withdrawn, and a caller that reads again gets the durable one until it is stored.
             if await session.decided():
                 raise
         else:
@@ -174,7 +174,7 @@ async def _propose(
                 await shape_of(before.json_schema).check(
                     newer.value, size, session.id, owner=session.record.owner
                 )
-            # A failed write takes back what this was made of; a thread may take long enough for that.
+            # A failed write withdraws `before`; a thread may take long enough for that.
             if session.state is before and _takes(session, live):
                 break
         if quota is not None and newer is not before:
@@ -186,7 +186,7 @@ async def _propose(
 
 
 def _takes(session: Session, live: bool) -> bool:
-    """Whether the state of a session can be changed now: it is open, and still live where it has been made so."""
+    """Whether the state of a session can be changed now: it is open, and with `live` idle or active."""
     return not session.gone.is_set() and session.status in (LIVE if live else OPEN)
 
 
