@@ -1,1 +1,1 @@
-"""The journal: its entries, without secrets, and the digest of them."""
+"""The journal: its entries, without secrets, and its digest."""

@@ -1,4 +1,4 @@
-"""A summary made without a model: it counts and quotes what is recorded, and says the same for the same records."""
+"""A summary made without a model: it counts and quotes the records. The same records give the same summary."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ TOOLS: Final = 20
 PAGES: Final = 20
 KEYS: Final = 50
 SAID: Final = 2000
-"""How many characters of a message topics are looked for in."""
+"""Characters of a message that are searched for topics."""
 TOPICS: Final = 10
 QUOTE: Final = 200
-"""Characters of a quotation at most."""
+"""Most characters of a quotation."""
 TEXT: Final = 4000
-"""Characters of the whole text at most."""
+"""Most characters of the whole text."""
 
 _WORD: Final = re.compile(r"[^\W\d_][\w'-]{3,30}")
 _LINES: Final = (
@@ -43,14 +43,14 @@ _COMMON: Final = frozenset(word for line in _LINES for word in line.split())
 
 @dataclass(slots=True)
 class Material:
-    """What a digest is made of, besides the counts."""
+    """Input of a digest, besides the counts."""
 
     status: str
     name: str | None = None
     reason: str | None = None
     services: Sequence[JSON] = ()
     calls: Sequence[JSON] = ()
-    """The last ones, as the history shows them."""
+    """The last calls, as the history shows them."""
     errors: Sequence[JSON] = ()
     """The last calls that were not `ok`."""
     notes: Sequence[JSON] = ()
@@ -61,7 +61,7 @@ class Material:
 
 
 def digest(material: Material, tally: JournalCounts, redactor: Redactor) -> JSON:
-    """Return the digest as JSON; `text` says it in a few lines."""
+    """Return the digest as JSON; `text` repeats it in a few lines."""
     pages = [_page(page, redactor) for page in material.pages[:PAGES]]
     keys = sorted(redactor.text(key)[:QUOTE] for key in material.state_keys)
     found: JSON = {
@@ -89,7 +89,7 @@ def digest(material: Material, tally: JournalCounts, redactor: Redactor) -> JSON
 
 
 def pages_of(data: bytes) -> list[JSON]:
-    """Return title and address of the pages that a stored snapshot of a browser has; nothing of any other snapshot."""
+    """Return title and address of the pages in a stored browser snapshot, nothing for any other snapshot."""
     try:
         found: Any = orjson.loads(data)["data"]["tabs"]
     except (ValueError, KeyError, TypeError):
@@ -103,7 +103,7 @@ def pages_of(data: bytes) -> list[JSON]:
 
 
 def topics_of(texts: Iterable[str]) -> list[str]:
-    """Return the words that are said most often, and more than a few letters long."""
+    """Return the most frequent words that have more than a few letters."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(word for word in _WORD.findall(text.lower()) if word not in _COMMON)
@@ -112,7 +112,7 @@ def topics_of(texts: Iterable[str]) -> list[str]:
 
 
 def _said(material: Material, pages: Sequence[JSON]) -> Iterable[str]:
-    # Enough to tell what it is about; all of two hundred long messages would keep others waiting.
+    # The beginnings suffice; the whole of two hundred long messages would keep other tasks waiting.
     yield from (str(note.get("content") or "")[:SAID] for note in material.notes)
     yield from (page["title"] for page in pages)
 
@@ -131,7 +131,7 @@ def _service(service: JSON, redactor: Redactor) -> JSON:
 
 
 def _most(calls: dict[str, dict[str, int]]) -> list[JSON]:
-    """Return the tools that were called most often, with how often each outcome was."""
+    """Return the tools that were called most often, with the count of each outcome."""
     counted = [
         {"tool": tool, "count": sum(found.values()), "outcomes": dict(sorted(found.items()))}
         for tool, found in calls.items()

@@ -1,4 +1,4 @@
-"""What goes into the journal: one entry per call and per transition, capped and without secrets."""
+"""Journal entries of calls, transitions and messages, capped and without secrets."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from ..services import CallResult, ToolSpec
 from .redaction import REDACTED, SLACK, Known, Redactor, texts_under
 
 TEXT = 500
-"""Characters that are kept of each text of a result."""
+"""Characters kept of each text of a result."""
 BLOCKS = 20
-"""Blocks of a result of which something is kept."""
+"""Blocks kept of a result."""
 OVERHEAD = 200
-"""Bytes that an entry is counted with besides what was said."""
+"""Bytes counted for an entry besides its texts."""
 LARGE = 4
-"""How often the limit of an entry arguments may take to be looked at as a whole."""
+"""Arguments of at most this many times the limit of an entry are redacted as a whole."""
 CAUSE = 1000
-"""Characters that are kept of the cause of a transition."""
+"""Characters kept of the cause of a transition."""
 STARTED = "started"
-"""The status of a call of which only the beginning is written."""
+"""Status of a call whose end is not written yet."""
 INPUT_REQUIRED = "input_required"
-"""The status of a call whose caller has to send it again, with answers."""
+"""Status of a call that its caller must send again, with answers."""
 CUT = ('{"truncated":', '{"unencodable":')
-"""How arguments begin of which not everything is kept."""
+"""Beginnings of arguments that are not kept completely."""
 NONE_KNOWN = Known(())
 
 
 def capped(value: object, limit: int) -> str:
-    """Return a JSON value as text when that takes at most `limit` bytes, else the start of it and its size."""
+    """Return a JSON value as text if that takes at most `limit` bytes, else its beginning and its size."""
     text = _json(value)
     if text is None:
         return '{"unencodable":true}'
@@ -59,7 +59,7 @@ def _truncated(text: bytes, limit: int, size: int) -> str:
 
 
 def _request(arguments: Mapping[str, Any], limit: int, redactor: Redactor) -> str:
-    """Return what the journal keeps of arguments: as much as `limit` bytes hold, and no more work than that takes."""
+    """Return arguments as the journal keeps them: at most `limit` bytes, with work in proportion to that."""
     if not arguments:
         return "{}"
     given = dict(arguments)
@@ -74,7 +74,7 @@ def _request(arguments: Mapping[str, Any], limit: int, redactor: Redactor) -> st
 
 
 def excerpt(result: CallResult) -> CallResult:
-    """Return as much of a result as brief() looks at, so that the rest need not be held until then."""
+    """Return the part of a result that brief() reads, so that the rest need not be held until then."""
     payload = result.payload
     content = [{"text": one} if isinstance(one, str) else one for one in _looked_at(payload)]
     outcome = {"isError": payload.get("isError"), "resultType": payload.get("resultType")}
@@ -82,9 +82,9 @@ def excerpt(result: CallResult) -> CallResult:
 
 
 def brief(result: CallResult, redactor: Redactor, known: Known = NONE_KNOWN) -> dict[str, Any]:
-    """Return what the journal keeps of a result: its texts as far as they are short, and the kinds of the rest.
+    """Return a result as the journal keeps it: the beginnings of its texts, and the types of other blocks.
 
-    `known` are secrets of the arguments, which results like to repeat.
+    `known` are secrets of the arguments, which results often repeat.
     """
     kept = [
         redactor.beginning(known.hide(one, cut=len(one) == TEXT + SLACK), TEXT)
@@ -96,7 +96,7 @@ def brief(result: CallResult, redactor: Redactor, known: Known = NONE_KNOWN) -> 
 
 
 def _looked_at(payload: Mapping[str, Any]) -> Iterator[str | dict[str, str | None]]:
-    """The first blocks of a result: the beginnings of their texts, and the kinds of the rest."""
+    """Yield the first blocks of a result: the beginnings of their texts, and the types of other blocks."""
     blocks = payload.get("content")
     for block in cast("list[Any]", blocks)[:BLOCKS] if isinstance(blocks, list) else ():
         entry = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
@@ -110,10 +110,10 @@ def _looked_at(payload: Mapping[str, Any]) -> Iterator[str | dict[str, str | Non
 
 @dataclass(slots=True)
 class CallEntry:
-    """A finished call, or one that begins, as the journal will have it. `outcome` is None for one that begins.
+    """A finished or starting call, as the journal will have it. `outcome` is None for a starting call.
 
-    It costs next to nothing until it is asked for its `values`, which may be done in another thread. Until then it holds on
-    to the arguments of the call, and to what it was given of the result: an excerpt() will do.
+    It costs next to nothing until `values` is called, which may be in another thread. Until then it holds on to the
+    arguments of the call and to the given result; an excerpt() of the result suffices.
     """
 
     session_id: str
@@ -132,7 +132,7 @@ class CallEntry:
     limit: int
     redactor: Redactor
     spec: ToolSpec | None = field(default=None, kw_only=True)
-    """What the service says of the tool, where it says something."""
+    """The service's description of the tool, if there is one."""
 
     def values(self) -> dict[str, Any]:
         """Return the fields of the entry: capped, and without secrets. Request and result are JSON already."""
@@ -175,7 +175,7 @@ class CallEntry:
         return () if self.spec is None else list(texts_under(self.spec.secret, self.arguments))
 
     def record(self) -> JournalRecord:
-        """Return the entry itself."""
+        """Return the entry as a record."""
         values = self.values()
         for key in ("request", "result"):
             if values[key] is not None:
@@ -234,7 +234,7 @@ def message_entry(
     run: str | None,
     redactor: Redactor,
 ) -> JournalRecord:
-    """Return the entry of something that was said."""
+    """Return the entry of a message."""
     return JournalRecord.model_construct(
         session_id=session_id,
         seq=seq,
@@ -256,7 +256,7 @@ def message_entry(
 
 
 def status_of(outcome: CallResult | BaseException) -> str:
-    """Return what became of a call, in one word."""
+    """Return the outcome of a call, in one word."""
     if isinstance(outcome, CallResult):
         if outcome.input_required:
             return INPUT_REQUIRED

@@ -1,7 +1,7 @@
-"""Keeping secrets out of what is written: by the name they stand under, and by what they look like.
+"""Keeping secrets out of written texts: by the names of values, and by their form.
 
-It is for the journal, which people and models read. What is kept to be given back exactly (state, snapshots, receipts) does
-not pass through here.
+It is for the journal, which people and models read. State, snapshots and receipts are stored unredacted, since they must be
+returned exactly.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ _REDACTED: Final = rf"\g<head>{REDACTED}"
 LEVELS: Final = 50
 """Levels of a value that are kept."""
 SLACK: Final = 256
-"""Characters behind a cut that are looked at, so that a secret across it is recognised."""
+"""Characters read behind a cut, so that a secret across it is recognised."""
 BEGINNING: Final = 32
-"""Characters of a secret that are looked for in addresses; behind those of a longer one all of the address is left out."""
+"""Characters of a secret that are searched for in addresses. With a longer secret, the rest of the address is left out."""
 KEY_LENGTH: Final = 128
 SHORTEST: Final = 8
-"""A text with fewer characters has no room for a secret and what tells that it is one."""
+"""Characters of the shortest text with room for a secret and for the sign of one."""
 LEAST: Final = 4
-"""A secret with fewer characters is not looked for elsewhere: it would be found in ordinary words."""
+"""Characters of the shortest secret that is searched for elsewhere; a shorter one occurs in ordinary words."""
 
 _USER_FLAG: Final = re.compile(
     r"(?P<head>(?<!\S)(?:-u|--user|--proxy-user)(?:\s{1,4}|=)[\"']?[^\s:/\"']{1,128}:)(?!\d{1,9}(?!\S))[^\s\"']+"
 )
 """The password of `curl -u user:password`; `docker run -u 1000:1000` has none."""
 _USER_FLAG_SIGN: Final = re.compile(r"-u(?:ser)?[\s=]")
-"""In every text in which _USER_FLAG finds something, and quickly found."""
+"""Occurs in every text in which _USER_FLAG matches, and is found quickly."""
 _USER_FLAGS: Final = frozenset({"-u", "--user", "--proxy-user"})
 
 _SCHEME: Final = re.compile(
     r"(?P<head>\b(?i:bearer|basic)\s{1,4})(?:(?=[^\s\"']{0,200}\d)[\w.~+/=-]{8,}|[\w.~+/=-]{20,})"
 )
-"""Credentials of HTTP: a scheme and what follows it."""
+"""Credentials of HTTP: a scheme and the value after it."""
 _ADDRESS: Final = re.compile(r"(?P<head>(?<=://)[^\s/@:\"']{0,256}:)[^\s/@\"']{1,1024}(?=@)")
-"""The password of an address."""
+"""The password in an address."""
 _PEM: Final = re.compile(
     r"(?P<head>-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)[\s\S]*?(?:(?=-----END )|\Z)"
 )
@@ -67,7 +67,7 @@ _KEY: Final = re.compile(
     r"|\b(?:gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-|npm_|pypi-|hf_|dop_v1_|shpat_|SG\.|ya29\.|AIza)[\w.-]{16,}"
     r"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b)"
 )
-"""JSON Web Tokens, and keys that say by their beginning whose they are."""
+"""JSON Web Tokens, and keys with a prefix that names their issuer."""
 _BEGINNINGS: Final = {
     "-": ("sk-", "pk-", "rk-", "glpat-", "xox", "pypi-"),
     "_": (
@@ -77,14 +77,14 @@ _BEGINNINGS: Final = {
     ".": ("eyJ", "SG.", "ya29."),
     "A": ("AIza", "AKIA", "ASIA"),
 }
-"""By a character that is in a key, how it may begin. Looking for one character is much cheaper than for more."""
+"""Beginnings of keys, by a character that each of them contains. A search for one character is much cheaper."""
 
 LONG: Final = 32
 _LONG: Final = re.compile(rf"(?<![\w./+-])[\w-]{{{LONG},}}+(?![\w/+])")
 _RUNS: Final = bytes(
     97 if chr(i).isalnum() or chr(i) in "_-." or i > 127 else 32 for i in range(256)
 )
-"""Makes one letter of all that can be in a word or a key, and blanks of the rest. Then runs of them are quickly found."""
+"""Maps characters of words and keys to one letter, and all others to blanks, so that long runs are found quickly."""
 _KEY_RUN: Final = b"a" * 14
 _LONG_RUN: Final = b"a" * LONG
 _MIXED: Final = (re.compile("[a-z]"), re.compile("[A-Z]"), re.compile("[0-9]"))
@@ -104,10 +104,10 @@ class Redactor:
         patterns: Iterable[str] = (),
         secrets: Iterable[str] = (),
     ) -> None:
-        """`patterns` are regular expressions of more secrets; what one matches is replaced. `secrets` are such texts.
+        """`patterns` are regular expressions of more secrets; their matches are replaced. `secrets` are secret texts.
 
         Raises:
-            re.error: one of them is none.
+            re.error: a pattern is not a regular expression.
         """
         given = sorted({key.lower() for key in keys if key})
         names = {plain_name(key) for key in given}
@@ -116,7 +116,7 @@ class Redactor:
 
         @lru_cache(maxsize=4096)
         def look(key: str) -> tuple[str, _Part]:
-            """Return a name as it is shown, and what it says of its value."""
+            """Return a name as it is shown, and how much of it names a secret."""
             if plain_name(key) in names:
                 return self._clean(key), "all"
             return self._clean(key), "some" if names_secret(
@@ -134,7 +134,7 @@ class Redactor:
         self._flags = flags(given)
         self._pairs = pairs(given)
         forms = {form for text in secrets if len(text) >= LEAST for form in _written(text)}
-        # The longest first: one may be a part of another.
+        # The longest first, since one may be a part of another.
         self._secrets = sorted(forms, key=len, reverse=True)
 
     def value(
@@ -146,8 +146,8 @@ class Redactor:
     ) -> object:
         """Return a copy of a JSON value without secrets.
 
-        Of a text longer than `limit` only the beginning is kept, and how long it was. What is nested deeper than `levels`
-        becomes "...". Members behind the first `room` characters are left out, unlooked at.
+        A text longer than `limit` is cut, and its length is added. Values nested deeper than `levels` become "...".
+        Members behind the first `room` characters are left out without being read.
         """
         look = self._look
 
@@ -175,7 +175,7 @@ class Redactor:
                 shown, part = look(key) if len(key) <= KEY_LENGTH else (self._clean(key), "")
                 if shown != key and shown in kept:
                     shown = f"{shown} {len(kept) + 1}"
-                # Under a name such as `has_password` yes and no tell nothing.
+                # Under a name such as `has_password`, a boolean tells nothing.
                 secret = part == "all" or (part and one is not None and not isinstance(one, bool))
                 secret = secret or (named and key == "value")
                 kept[shown] = REDACTED if secret else walk(one, levels - 1)
@@ -217,7 +217,7 @@ class Redactor:
         return False
 
     def _list(self, items: list[object]) -> list[object]:
-        """Replace what follows a flag such as `--password` in a list of arguments, in place."""
+        """Replace the argument after a flag such as `--password` in a list of arguments, in place."""
         before: object = None
         for number, item in enumerate(items):
             if isinstance(before, str) and before.startswith("-") and isinstance(item, str):
@@ -229,7 +229,7 @@ class Redactor:
         return items
 
     def text(self, text: str, limit: int | None = None) -> str:
-        """Return a text without secrets; of one longer than `limit` its beginning, and how long it was."""
+        """Return a text without secrets. A text longer than `limit` is cut, and its length is added."""
         if limit is None or len(text) <= limit:
             return self._clean(text)
         return f"{self.beginning(text, limit)}... ({len(text)} characters)"
@@ -245,7 +245,7 @@ class Redactor:
         if len(text) < SHORTEST:
             return text
         lower = text.lower()
-        # Each expression takes a hundred times as long as a look for what is in every text in which it finds something.
+        # Before each expression, look for a text that all its matches contain: the expression takes a hundred times as long.
         if "PRIVATE KEY" in text:
             text = _PEM.sub(_REDACTED, text)
         if "bearer" in lower or "basic" in lower:
@@ -273,19 +273,19 @@ class Redactor:
 
 
 class Known:
-    """Texts that are known to be secret, to be taken out of what repeats them, also as code, as JSON and in addresses."""
+    """Secret texts, to be removed from values that repeat them, also as code, as JSON and in addresses."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = frozenset(text for text in texts if text)
         forms = {form for text in self._texts if len(text) >= LEAST for form in _written(text)}
-        # Of long ones the beginning will do; what follows it is not told from the rest.
+        # The beginning of a long one suffices; all text after it is removed too.
         self._forms = sorted({form[:SLACK] for form in forms}, key=len, reverse=True)
         alike = [re.escape(one) + ("" if len(one) < SLACK else r"[\s\S]*") for one in self._forms]
         alike += [_in_address(text) for text in self._texts if len(text) >= LEAST]
         self._pattern = re.compile("|".join(alike)) if forms else None
 
     def within(self, value: object, *, levels: int = LEVELS) -> object:
-        """Return a copy of a JSON value without them. What is nothing but one of them is replaced however short it is."""
+        """Return a copy of a JSON value without them. A text that equals one of them is replaced however short it is."""
         if isinstance(value, str):
             return REDACTED if value in self._texts else self.hide(value)
         if levels and isinstance(value, list):
@@ -296,7 +296,7 @@ class Known:
         return value
 
     def hide(self, text: str, *, cut: bool = False) -> str:
-        """Return a text without them; of one that was `cut` also without the beginning of one at its end."""
+        """Return a text without them. If the text was `cut`, also remove the beginning of one at its end."""
         if self._pattern is None:
             return text
         text = self._pattern.sub(REDACTED, text)
@@ -306,7 +306,7 @@ class Known:
 
 
 def texts_under(names: Collection[str], value: object, *, levels: int = LEVELS) -> Iterator[str]:
-    """Yield the texts that stand under these names in a JSON value, at any level."""
+    """Yield the texts under these names in a JSON value, at any level."""
     if not names or levels == 0:
         return
     if isinstance(value, list):
@@ -329,7 +329,7 @@ def _written(text: str) -> Iterator[str]:
 
 
 def _in_address(text: str) -> str:
-    """Return what finds a text in an address, each part of which has signs of its own that are percent-encoded."""
+    """Return an expression for a text in an address. Each part of an address percent-encodes other characters."""
     return "".join(map(_as_encoded, text[:BEGINNING])) + (r"\S*" if len(text) > BEGINNING else "")
 
 
@@ -344,7 +344,7 @@ def _as_encoded(character: str) -> str:
 
 
 def _begun(text: str, form: str) -> int:
-    """Return how many characters at the end of a text are the beginning of another."""
+    """Return how many characters at the end of a text are the beginning of `form`."""
     longest = min(len(form) - 1, len(text))
     return next((n for n in range(longest, 0, -1) if text.endswith(form[:n])), 0)
 
@@ -361,7 +361,7 @@ def _may_be_mixed(text: str, lower: str) -> bool:
 
 
 def _unless_plain(found: re.Match[str]) -> str:
-    """Replace what no word, number or name looks like: capitals, small letters and digits in one long word."""
+    """Replace a long word that has capitals, small letters and digits; no word, number or name looks like that."""
     return REDACTED if all(kind.search(found[0]) for kind in _MIXED) else found[0]
 
 

@@ -30,18 +30,18 @@ KEYS: Final = frozenset(
         *("pwd", "pass", "pin", "otp"),
     }
 )
-"""Names whose values are secret when nothing else is configured."""
+"""Names whose values are secret by default."""
 
 SHORT_NAMES: Final = frozenset({"pwd", "pass", "pin", "otp"})
 """Names that are ordinary words as well: in a text, `pin: left` and `pass: 3` hold no secret, `pin=1234` does."""
 
 _TO_THE_END = frozenset({"authorization", "proxyauthorization", "cookie", "setcookie"})
-"""Names of headers, whose values have blanks."""
+"""Names of headers whose values contain blanks."""
 
 _WORDS: Final = re.compile(
     r"[\W_]+|(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[A-Z][a-z]|[0-9])|(?<=[0-9])(?=[A-Za-z])"
 )
-"""What is between the words of a name: signs, capitals as in camelCase, and digits."""
+"""Separators between the words of a name: signs, capitals as in camelCase, and digits."""
 _STILL: Final = frozenset(
     {
         *("value", "string", "raw", "plain", "plaintext", "hash", "hashed", "encoded"),
@@ -49,7 +49,7 @@ _STILL: Final = frozenset(
         *("again", "old", "new", "current"),
     }
 )
-"""Words behind the name of a secret with which it is one still: `secret_key`, but not `token_count`."""
+"""Words after the name of a secret with which it stays one: `secret_key`, but not `token_count`."""
 _OTHER_TOKENS: Final = frozenset(
     {
         *("page", "continuation", "next", "sync", "progress", "cancel", "cancellation", "per"),
@@ -57,15 +57,15 @@ _OTHER_TOKENS: Final = frozenset(
         *("cls", "special", "first", "last"),
     }
 )
-"""Words before `token` that make it no secret: of lists in pages, of language models and their prices."""
+"""Words before `token` that make it no secret: page tokens, and tokens of language models and their prices."""
 _OTHERS: Final = {
     "token": _OTHER_TOKENS,
     "pass": frozenset({"first", "second", "single", "multi", "one", "two", "by", "all", "test"}),
     "pin": frozenset({"map", "push", "drawing"}),
 }
-"""By a name, the words before it that make it something else."""
+"""By name, the words before it that give it another meaning."""
 NAME_FIELDS: Final = ("name", "key", "field", "label")
-"""Members that name what stands in the member `value` beside them."""
+"""Members that name the value in the member `value` beside them."""
 
 
 def plain_name(key: str) -> str:
@@ -77,7 +77,7 @@ def name_words(key: str) -> list[str]:
 
 
 def names_secret(words: Sequence[str], names: set[str], longest: int) -> bool:
-    """Whether some of the words are one of `names`, with none behind them that make it another thing."""
+    """Whether some of the words are one of `names`, and no word around them gives it another meaning."""
     for end in range(len(words), 0, -1):
         found = ""
         for start in range(end - 1, -1, -1):
@@ -97,13 +97,13 @@ def _parts(key: str) -> list[str]:
 
 
 def name_marks(names: Sequence[str]) -> tuple[str, ...]:
-    """Return texts of which one is in every text in which a name is."""
+    """Return texts of which at least one occurs in every text with a name."""
     spelled = {sign.join(_parts(name)) for name in names for sign in ("", "-", "_")}
     return tuple(sorted(one for one in spelled if not any(o in one for o in spelled if o != one)))
 
 
 def assignments(names: Sequence[str]) -> re.Pattern[str]:
-    """Return what finds `name = value`, `name: value` and `"name": "value"`; group `head` is all but the value."""
+    """Return an expression for `name = value`, `name: value` and `"name": "value"`; group `head` is all but the value."""
 
     def words(*, whole: bool) -> str:
         return _alternatives(name for name in names if (plain_name(name) in _TO_THE_END) is whole)
@@ -120,10 +120,10 @@ def assignments(names: Sequence[str]) -> re.Pattern[str]:
 
 
 def signed_backwards(long: Sequence[str], short: Sequence[str]) -> re.Pattern[str]:
-    """Return what finds a name with its sign in a lowered text that is read backwards.
+    """Return an expression for a name with its sign in a lowercase text that is read backwards.
 
-    Wherever the expressions of the assignments find something, it does. They try every name at every character; this one
-    tries the names at the signs only, which are few.
+    It matches wherever the expressions of the assignments match. They try every name at every character; this one tries
+    the names at the signs only, which are few.
     """
 
     def backwards(names: Sequence[str]) -> str:
@@ -139,7 +139,7 @@ def signed_backwards(long: Sequence[str], short: Sequence[str]) -> re.Pattern[st
 
 
 def short_assignments(names: Sequence[str]) -> re.Pattern[str]:
-    """Return what finds a quoted name with its value, or `name=value`. No path is a secret: PWD is where a shell is."""
+    """Return an expression for a quoted name with its value, or `name=value`. A path is no secret: PWD is a folder."""
     words = _alternatives(names) or "(?!)"
     sign = r"(?:\\?[\"']\s{0,3}:\s{0,3}+\\?+[\"']?+|\s{0,3}=\s{0,3}+\\?+[\"']?+)(?![/~])"
     value = r"(?:(?<=\")(?:[^\"\\]|\\.)+|(?<=')[^']+|[^\s\"',;&<>}\])]+)"
@@ -150,7 +150,7 @@ def short_assignments(names: Sequence[str]) -> re.Pattern[str]:
 
 
 def flags(names: Sequence[str]) -> re.Pattern[str]:
-    """Return what finds `--name value` of a command line."""
+    """Return an expression for `--name value` on a command line."""
     words = _alternatives(names) or "(?!)"
     return re.compile(
         rf"(?P<head>--(?:[a-z0-9]{{1,32}}-){{0,3}}(?:{words})\s{{1,4}}[\"']?)(?![-\[\s])[^\s\"']+",
@@ -159,7 +159,7 @@ def flags(names: Sequence[str]) -> re.Pattern[str]:
 
 
 def pairs(names: Sequence[str]) -> re.Pattern[str]:
-    """Return what finds the value in a text such as `{"name": "password", "value": "..."}`."""
+    """Return an expression for the value in a text such as `{"name": "password", "value": "..."}`."""
     words, quote = _alternatives(names) or "(?!)", r"\\?[\"']"
     field = "|".join(NAME_FIELDS)
     return re.compile(
