@@ -1,4 +1,4 @@
-"""Three-way merge of states: what each branch changed since it was forked, put together per place."""
+"""Three-way merge of states: the changes of each branch since it was forked, combined place by place."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from .patch import MISSING, pointer
 Policy = Literal["last_wins", "first_wins", "fail"]
 
 KEPT: Final = 1000
-"""Places where sources disagree that a merge names; more are only counted."""
+"""Most conflicts that a merge names; more are only counted."""
 _EMPTY: Final[JSON] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A place that a source changed, and that was changed otherwise by the target or by a source before it."""
+    """A place that a source changed, and that the target or an earlier source changed differently."""
 
     path: str
     source: str
     taken: bool
-    """Whether the source's change is the one that holds."""
+    """Whether the source's change was taken."""
 
 
 class Conflicts(list[Conflict]):
-    """The first places where the sources of one merge disagree; `total` is how many there are in all."""
+    """The first conflicts of one merge; `total` is the number of all."""
 
     total = 0
 
@@ -39,7 +39,7 @@ class Conflicts(list[Conflict]):
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A source of a merge: its name, its state now, and the state that it was forked with."""
+    """A source of a merge: its name, its current state, and the state it was forked with."""
 
     name: str
     base: JSON
@@ -47,10 +47,10 @@ class Branch:
 
 
 def merged(target: JSON, branches: Sequence[Branch], policy: Policy) -> tuple[JSON, Conflicts]:
-    """Return the target with what the branches changed, in their order, and the places where they disagree.
+    """Return the target with the changes of the branches, in their order, and the conflicts.
 
-    What a branch deleted is deleted, and what it left alone is what the others made of it. An array is one place. Nothing
-    that is given is changed.
+    A member that one branch deleted is deleted. A member that a branch left alone keeps the value the others gave it. An
+    array is one place. The arguments are not changed.
     """
     conflicts = Conflicts()
     value: object = target
@@ -94,7 +94,7 @@ class _Merge:
 
 
 def _changes(base: object, value: object) -> object:
-    """Return a value without what it has from its base: the other side of a conflict gave that up."""
+    """Return a value without the members it has from its base: the other side of a conflict gave those up."""
     if not isinstance(base, dict) or not isinstance(value, dict):
         return value
     before, after = cast("JSON", base), cast("JSON", value)
@@ -106,7 +106,7 @@ def _changes(base: object, value: object) -> object:
 
 
 def same(one: object, other: object) -> bool:
-    """Tell whether two JSON values are the same, 1 and 1.0 not being, nor 1 and true."""
+    """Return whether two JSON values are the same. 1 and 1.0 are not, nor are 1 and true."""
     if one is other:
         return True
     if type(one) is not type(other):

@@ -1,7 +1,7 @@
-"""The JSON object a session carries: places in it, merge patch, compare-and-set, limits.
+"""The JSON object of a session: paths, merge patch, compare-and-set, limits.
 
-Values are never changed once they are part of a state: an update shares with the state before it what stayed the same. So
-whoever gives a value out, or takes one in, copies it.
+Values in a state are never changed: an update shares the unchanged parts with the state before it. So values are copied when
+they enter or leave a state.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ..errors import InvalidArgument, StateConflict, StateInvalid
 from ..records import StateRecord
 
 LIMIT = 1 << 20
-"""Bytes a state may take as JSON text."""
+"""Most bytes of a state as JSON text."""
 DEPTH: Final = 128
-"""Levels a state may have."""
+"""Most levels of a state."""
 
 _ENCODABLE: Final = 254
 """Levels that orjson encodes."""
@@ -39,17 +39,17 @@ class _Missing(Enum):
 
 
 MISSING: Final = _Missing.MISSING
-"""What is at a place where nothing is."""
+"""The value at a path that does not exist."""
 
 
-# Places, as RFC 6901 writes them.
+# Paths (RFC 6901).
 
 
 def tokens_of(path: str) -> list[str]:
     """Return the steps of a JSON pointer.
 
     Raises:
-        InvalidArgument: it is none.
+        InvalidArgument: it is not a JSON pointer.
     """
     if not path:
         return []
@@ -72,7 +72,7 @@ def pointer(tokens: Sequence[object]) -> str:
 
 
 def at(value: object, tokens: Sequence[str]) -> object:
-    """Return what is at a place, MISSING where nothing is."""
+    """Return the value at a path, MISSING if there is none."""
     for token in tokens:
         if isinstance(value, dict):
             value = cast("dict[str, object]", value).get(token, MISSING)
@@ -93,13 +93,13 @@ def _index(token: str) -> int | None:
 def placed(
     value: object, tokens: Sequence[str], change: Callable[[object], object], depth: int = 0
 ) -> object:
-    """Return a value with `change` applied to what is at a place; MISSING goes in for nothing, and comes out to delete.
+    """Return a value with `change` applied at a path. It gets MISSING if nothing is there, and returns MISSING to delete.
 
-    Objects on the way are made where nothing is. Behind the last item of an array, whose place is also called `-`, one is
-    added; where nothing is, `-` begins an array.
+    Missing objects on the path are created. The index after the last item of an array, also written `-`, appends an item;
+    `-` at a missing value creates an array.
 
     Raises:
-        StateInvalid: the way leads through something that has no such place.
+        StateInvalid: the path leads through a value that has no such place.
     """
     if depth == len(tokens):
         return change(value)
@@ -143,7 +143,7 @@ def _place(tokens: Sequence[object]) -> str:
 
 
 def merge_patch(target: object, patch: object) -> object:
-    """Return `target` with `patch` applied as RFC 7396 says; neither is changed, the result shares what stayed the same."""
+    """Return `target` with `patch` applied (RFC 7396). Neither is changed; the result shares the unchanged parts."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(cast("dict[str, object]", target)) if isinstance(target, dict) else {}
@@ -163,12 +163,12 @@ def updated(
     if_version: int | None = None,
     path: str = "",
 ) -> StateRecord:
-    """Return the next version of a state, in which `values`, which may be of any kind below the root, are at `path`.
+    """Return the next version of a state, with `values` applied at `path`; below the root, they may be of any kind.
 
     Raises:
-        StateConflict: `if_version` is not the version at hand.
-        StateInvalid: the result is larger than LIMIT bytes, no object or not JSON, or there is no such place.
-        InvalidArgument: `path` is no JSON pointer.
+        StateConflict: `if_version` is not the current version.
+        StateInvalid: the result is larger than LIMIT bytes, not an object or not JSON, or there is no such place.
+        InvalidArgument: `path` is not a JSON pointer.
     """
     if if_version is not None and if_version != state.version:
         raise StateConflict(
@@ -181,7 +181,7 @@ def updated(
     def change(old: object) -> object:
         if mode == "replace":
             return given
-        # At the root there is nothing to delete: that is refused below.
+        # The root cannot be deleted: that is refused below.
         return MISSING if given is None and path else merge_patch(old, given)
 
     try:
@@ -196,7 +196,7 @@ def updated(
 
 
 def copied(value: Any) -> Any:
-    """Return a copy of a JSON value, equal in every number, that shares nothing with it."""
+    """Return a copy of a JSON value that is equal in every number and shares nothing with it."""
     try:
         return orjson.loads(orjson.dumps(value))
     except TypeError:
@@ -208,10 +208,10 @@ def copied(value: Any) -> Any:
 
 
 def check(value: object, session_id: str | None = None) -> None:
-    """Refuse what cannot be, or be part of, a state.
+    """Check that a value may be a state or a part of one.
 
     Raises:
-        StateInvalid: it is larger than LIMIT bytes, deeper than DEPTH levels, or not JSON; naming the place.
+        StateInvalid: it is larger than LIMIT bytes, deeper than DEPTH levels, or not JSON. The message names the place.
     """
     size = _size_if_sound(value)
     if size is None:
@@ -226,13 +226,13 @@ def check(value: object, session_id: str | None = None) -> None:
 
 
 def _size_if_sound(value: object) -> int | None:
-    """Return the size of what is certainly sound, None for what has to be looked at."""
+    """Return the size of a value that is certainly valid, None for one that needs a closer look."""
     try:
         text = orjson.dumps(value, option=_PLAIN)
         if text.count(b"{") + text.count(b"[") > DEPTH:
             orjson.dumps(_deeper(value))
         if b"null" in text:
-            # That is how orjson writes what is no number.
+            # orjson writes numbers that are not finite as null.
             _STRICT.encode(value)
     except (TypeError, ValueError, RecursionError):
         return None
@@ -246,7 +246,7 @@ def _deeper(value: object) -> object:
 
 
 def _fault(value: object) -> str | None:
-    """Return the first thing that cannot be in a state, and where it is."""
+    """Describe the first part that cannot be in a state, and where it is; None if there is none."""
     left: list[tuple[object, tuple[object, ...]]] = [(value, ())]
     while left:
         found, where = left.pop()
@@ -281,7 +281,7 @@ def _problem(value: object, depth: int) -> str | None:
 
 
 def size_of(value: object) -> int:
-    """Return how many bytes a value takes as JSON text.
+    """Return the bytes a value takes as JSON text.
 
     Raises:
         ValueError: it is not JSON.

@@ -1,8 +1,8 @@
-"""The regular expressions of a state's schema: which may be used, and their bounded comparison with a text.
+"""The regular expressions of a state's schema: the allowed ones, and matching them within bounds.
 
-Rust's engine never goes back, but its time is in proportion to the text times the pattern, with every counted repetition
-written out: `a{60000}` is short, and takes two minutes for a text of 60 kB. So what a pattern weighs, written out, is
-estimated before it is compiled, and it is compared with as much text only as it may take a moment for.
+Rust's engine never backtracks, but its time is in proportion to the text times the pattern, with every counted repetition
+written out: `a{60000}` is short, and takes two minutes for a text of 60 kB. So the weight of a pattern, its size written
+out, is estimated before it is compiled, and bounds the length of the texts it is matched with.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Final
 from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 
 LONGEST: Final = 1000
-"""Characters of a pattern."""
+"""Most characters of a pattern."""
 HEAVIEST: Final = 4000
-"""What a pattern, and all of a schema together, may weigh: one for a character."""
+"""Largest weight of a pattern, and of all patterns of a schema together. A character weighs one."""
 NOT: Final = 5
-"""The weight of a dot, and of a class of all but some characters."""
+"""Weight of a dot, and of a negated class."""
 WIDE: Final = 40
-"""The weight of a class of Unicode, such as \\w, whose tables are large."""
+"""Weight of a class of Unicode, such as \\w, whose tables are large."""
 KEPT: Final = 64
-"""Compiled patterns, of which each may take megabytes."""
+"""Compiled patterns that are kept; each may take megabytes."""
 WORK: Final = 2_000_000
-"""What the weight of a pattern times the length of a text may be: some 0.2 s at worst."""
+"""Largest product of a pattern's weight and a text's length: some 0.2 s at worst."""
 
 _TOKEN: Final = re.compile(
     r"(?P<wide>\\[pP](?:\{[^}]*\}|.)|\\[wWdDsSbB])"
@@ -39,7 +39,7 @@ _UNICODE: Final = re.compile(r"\\[pPwWdDsS]|\[:")
 
 
 def weight_of(pattern: str) -> int:
-    """Return about how large a pattern is with its counted repetitions written out; rather too much than too little."""
+    """Estimate the size of a pattern with its counted repetitions written out, rather too high than too low."""
     sums, last = [0], 0
     for token in _TOKEN.finditer(pattern):
         if token["times"]:
@@ -63,10 +63,10 @@ def weight_of(pattern: str) -> int:
 
 
 def checked(pattern: str) -> int:
-    """Return what a pattern weighs.
+    """Return the weight of a pattern.
 
     Raises:
-        ValueError: it cannot be used, and why.
+        ValueError: it cannot be used; the message says why.
     """
     if len(pattern) > LONGEST:
         raise ValueError(f"it has more than {LONGEST} characters")
@@ -87,12 +87,12 @@ _lock: Final = threading.Lock()
 
 
 def is_compiled(pattern: str) -> bool:
-    """Whether it can be compared at once."""
+    """Whether a pattern is compiled, so that it can be matched at once."""
     return pattern in _compiled
 
 
 def compiled(pattern: str) -> tuple[SchemaValidator, int]:
-    """Return a pattern ready for use, and what it weighs. The last KEPT are kept."""
+    """Return a compiled pattern and its weight. The last KEPT are kept."""
     with _lock:
         if (found := _compiled.get(pattern)) is not None:
             _compiled.move_to_end(pattern)
@@ -110,7 +110,7 @@ def matches(pattern: str, text: str) -> bool:
     """Whether a pattern is found in a text.
 
     Raises:
-        ValueError: the text is too long for it.
+        ValueError: the text is too long for the pattern.
     """
     engine, weight = compiled(pattern)
     if weight * len(text) > WORK:

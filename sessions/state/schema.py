@@ -1,6 +1,6 @@
-"""The JSON Schema (2020-12) that a state has to fit: what may be one, and the bounded check of a value.
+"""The JSON Schema (2020-12) of a state: the allowed schemas, and the check of a value within bounds.
 
-A caller gives the schema and the value, and both may be made to cost: so nothing is fetched, patterns run on an engine
+A caller supplies the schema and the value, and can make both expensive. So nothing is fetched, patterns run on an engine
 without backtracking, and a check that takes longer than a moment leaves the event loop and ends within a bound.
 """
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 SCHEMA_LIMIT: Final = 64 << 10
 """Bytes of a schema as JSON text."""
 SMALL: Final = 16 << 10
-"""Bytes of a state that is checked on the event loop, when that takes no longer than LOOP_SECONDS."""
+"""Bytes of the largest state that is checked on the event loop, for at most LOOP_SECONDS."""
 LOOP_SECONDS: Final = 0.005
 THREAD_SECONDS: Final = 2.0
 THREADS: Final = 2
@@ -60,26 +60,26 @@ _deadline: ContextVar[float] = ContextVar("deadline")
 
 
 class StateSchema:
-    """One schema, ready to check values against. It keeps nothing between checks; any number may run at once."""
+    """One schema, ready to check values against. It keeps no state between checks, which may run concurrently."""
 
     def __init__(self, schema: JSON) -> None:
         own = {key: value for key, value in schema.items() if key != "$schema"}
-        # A registry of its own: the default one fetches what a reference names.
+        # An empty registry: the default one fetches references.
         self._validator: Any = _Bounded(own, registry=cast("Any", Registry)())
         self._patterns = _patterns_of(_parts(own))
 
     @property
     def _slow(self) -> bool:
-        """Whether patterns have to be compiled first."""
+        """Whether patterns must be compiled first."""
         return not all(map(patterns.is_compiled, self._patterns))
 
     async def check(
         self, value: object, size: int, session_id: str | None = None, *, owner: str = ""
     ) -> None:
-        """Pass a value that fits; `size` is about how many bytes it takes, `owner` whose check it is.
+        """Check a value; `size` is its approximate size in bytes, `owner` the principal whose turn is used.
 
         Raises:
-            StateInvalid: it does not fit, and where, or it takes too long to say.
+            StateInvalid: it does not fit (the message names the place), or the check takes too long.
         """
         try:
             try:
@@ -98,7 +98,7 @@ class StateSchema:
             raise StateInvalid(found, session_id=session_id)
 
     def _first(self, value: object, seconds: float) -> str | None:
-        """Return the first thing that does not fit, and where."""
+        """Describe the first part that does not fit, and where it is; None if all fits."""
         token = _deadline.set(time.perf_counter() + seconds)
         try:
             for error in self._validator.iter_errors(value):
@@ -115,17 +115,17 @@ def _kept(text: bytes) -> StateSchema:
 
 
 def shape_of(schema: JSON) -> StateSchema:
-    """Return the shape of a schema that a session has, and that was looked at when it was given."""
+    """Return the StateSchema of a session's schema, which was checked when it was given."""
     return _kept(orjson.dumps(schema))
 
 
 async def new_shape(schema: JSON, *, owner: str = "") -> StateSchema:
-    """Return the shape of a schema that was just given; one that may take a while is looked at off the event loop.
+    """Check a new schema and return its StateSchema; a check that may take a while runs off the event loop.
 
     `owner` is the key of the principal who gave it.
 
     Raises:
-        InvalidArgument: it is broken, refers to something outside of itself, or uses what cannot be bounded.
+        InvalidArgument: it is invalid, refers to something outside of itself, or uses a feature that has no bound.
     """
     try:
         text = orjson.dumps(schema)
@@ -141,7 +141,7 @@ async def new_shape(schema: JSON, *, owner: str = "") -> StateSchema:
 
 
 class _Turn:
-    """The right of one principal to a thread."""
+    """The right of one principal to use a thread."""
 
     def __init__(self) -> None:
         self.lock = anyio.Lock()
@@ -153,7 +153,7 @@ _turns: Final[WeakValueDictionary[str, _Turn]] = WeakValueDictionary()
 async def in_thread(owner: str, work: Callable[[], T]) -> T:
     """Run `work` in one of the threads for schemas, and return its value.
 
-    A principal has one of them at a time, and queues once for it, so the others are served in turn.
+    A principal uses one of them at a time, and queues once for it, so the others are served in turn.
     """
     global _threads
     if _threads is None:  # it can only be made within an event loop
@@ -164,7 +164,7 @@ async def in_thread(owner: str, work: Callable[[], T]) -> T:
     raise AssertionError("unreachable: a lock swallows no exception")
 
 
-# What may be a schema.
+# Allowed schemas.
 
 
 def _refused(why: str) -> InvalidArgument:
@@ -175,7 +175,7 @@ def _checked(schema: JSON) -> None:
     if schema.get("$schema", DIALECT) not in (DIALECT, f"{DIALECT}#"):
         raise _refused(f"it is written in another dialect than {DIALECT}")
     try:
-        # Without formats: which patterns can be used is for our engine to say.
+        # Without formats: our engine decides which patterns can be used.
         Draft202012Validator.check_schema(schema, format_checker=FormatChecker(formats=()))
         parts = list(_parts(schema))
     except SchemaError as error:
@@ -218,7 +218,7 @@ def _parts(schema: object) -> Iterator[JSON]:
 
 
 def _target(schema: JSON, anchors: Mapping[str, JSON], reference: str) -> object:
-    """Return what a reference leads to, MISSING when that is not within the schema."""
+    """Return the target of a reference, MISSING if it is not within the schema."""
     if not reference.startswith("#"):
         return MISSING
     place = unquote(reference[1:])
@@ -312,7 +312,7 @@ def _unique_items(
 
 
 def _identity(value: object) -> object:
-    """Return something hashable that is equal for equal JSON values: 1 and 1.0 are, 1 and true are not."""
+    """Return a hashable value that is equal for equal JSON values: 1 and 1.0 are equal, 1 and true are not."""
     if isinstance(value, dict):
         members = cast("JSON", value).items()
         return ("object", frozenset((key, _identity(item)) for key, item in members))
