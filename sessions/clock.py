@@ -42,7 +42,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to."""
+    """A clock that moves only by advance(). For tests."""
 
     def __init__(self, start: float = 1_800_000_000.0) -> None:
         self._now = start

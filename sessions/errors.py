@@ -16,10 +16,10 @@
      ├── StateConflict, StateInvalid
      ├── NameTaken
      ├── InvalidArgument
-     │    └── RequestRefused        the far side answered with a JSON-RPC error
+     │    └── RequestRefused        the server answered with a JSON-RPC error
      └── NotAllowed
 
-A client sees `code` and `recovery`; see design section 5. A message never holds a secret, a traceback or a path of this
+A client sees `code` and `recovery`; see design section 5. A message never contains a secret, a traceback or a path of this
 machine.
 """
 

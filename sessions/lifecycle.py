@@ -9,7 +9,7 @@ the budget allows; its record, state and snapshots stay. `error` means that a li
 recovered. `closing` always ends in `closed`, even when a child hangs. A closed session is kept for its retention and then
 purged; its id is never used again.
 
-The codes T01 to T20 are those of the documentation. One code may stand for several rows: T13 leaves any open status.
+The codes T01 to T20 are those of the documentation. Several rows may share a code: T13 leaves any open status.
 """
 
 from __future__ import annotations

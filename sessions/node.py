@@ -108,10 +108,10 @@ class Node:
         return dead
 
     async def recover(self) -> list[str]:
-        """Pause what dead nodes left open, and return the ids of those sessions.
+        """Pause the sessions that dead nodes left open, and return their ids.
 
-        Also takes up what another process left half done that was killed while it recovered. May run in many processes at
-        once: each session is adopted by one of them.
+        Also completes a recovery that was interrupted when its process was killed. May run in many processes at once: each
+        session is adopted by one of them.
         """
         dead = await self.find_dead()
         adopted = await self._store.adopt(dead, self._clock())
@@ -123,7 +123,7 @@ class Node:
     async def leave(self) -> None:
         """Report that nothing of this node is left running, and drop its lock. Idempotent, bounded, never raises.
 
-        If the store cannot be told, the file stays: its free lock proves to other processes that this node is dead.
+        If the store is unavailable, the file stays: its free lock proves to other processes that this node is dead.
         """
         if self._left:
             return

@@ -16,7 +16,7 @@ from .lifecycle import Status
 class Principal(BaseModel):
     """A caller: a token's issuer and subject, or `local`.
 
-    `key` is what the store keeps as the owner of a session. Compare principals by their keys: a client that registers
+    The store keeps `key` as the owner of a session. Compare principals by their keys: a client that registers
     anew finds its user's sessions. `client_id` is for audit only.
     """
 
@@ -117,9 +117,9 @@ class BindingStatus(StrEnum):
     PAUSED = "paused"
     """The live connection was given up; a snapshot may exist."""
     KEPT = "kept"
-    """The session is paused and the live connection still stands."""
+    """The session is paused and the live connection is still open."""
     LOST = "lost"
-    """The live connection is gone, and no caller has been told yet."""
+    """The live connection is gone, which is not yet reported to a caller."""
     FAILED = "failed"
     """The last attempt to open it failed."""
 
@@ -138,7 +138,7 @@ class BindingRecord(Record):
     generation: int = 0
     """Rises by one whenever a live connection is opened; 0 before the first."""
     told_generation: int = 0
-    """The newest generation a caller has been told of. Lower than `generation`: a notice is due."""
+    """The newest generation reported to a caller. If it is lower than `generation`, a notice is due."""
     config_hash: str = ""
     last_error: str | None = None
     since: float = 0.0

@@ -253,10 +253,10 @@ class Registry:
     # Finding.
 
     async def create(self, principal: Principal, wish: SessionOptions | None = None) -> Session:
-        """Make a session and open its eager services (T01 to T03). Durable on return.
+        """Create a session and open its eager services (T01 to T03). Durable on return.
 
         Raises:
-            InvalidArgument, NameTaken, SessionLimit: nothing was made.
+            InvalidArgument, NameTaken, SessionLimit: nothing was created.
             ServiceUnavailable: an eager service did not open; the session is closed and no child is left.
         """
         self._refuse_when_draining()

@@ -134,7 +134,7 @@ class CallContext(Protocol):
 
     @property
     def reachable(self) -> bool:
-        """Whether a question could still reach the caller. Its client may be gone while the call goes on."""
+        """Whether a question could still reach the caller. Its client may be gone while the call runs."""
         ...
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
@@ -190,7 +190,7 @@ class Connection(Protocol):
         ...
 
     async def snapshot(self) -> Snapshot | None:
-        """Save what can be restored, leaving the connection usable. None: this service saves nothing."""
+        """Save the state that can be restored; the connection stays usable. None: this service saves nothing."""
         ...
 
     async def checkpoint(self) -> Snapshot | None:
@@ -257,7 +257,7 @@ class Answering(Protocol):
 
 @runtime_checkable
 class SnapshotChecker(Protocol):
-    """A service that can tell what belongs in its snapshots."""
+    """A service that checks imported snapshots."""
 
     def check_snapshot(self, snapshot: Snapshot) -> Snapshot:
         """Return the part of an imported snapshot that this service itself would have saved. The rest is dropped.

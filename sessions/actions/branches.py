@@ -98,7 +98,7 @@ class Forking:
     ) -> Forked:
         """Create children of a session with its state, its settings, and its services as saved now or last saved.
 
-        Each service is saved once for all children. The parent goes on unchanged. All children are created, or none.
+        Each service is saved once for all children. The parent stays unchanged. All children are created, or none.
 
         Raises:
             InvalidArgument, NameTaken, SessionLimit: no child was created.

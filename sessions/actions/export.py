@@ -136,7 +136,7 @@ async def _bound(store: Store, binding: BindingRecord, room: _Room, *, secrets: 
 
 def _receipt(receipt: ReceiptRecord, room: _Room, *, secrets: bool) -> Receipt:
     result, error = (receipt.result, receipt.error) if secrets else (None, None)
-    # A result that JSON cannot hold exactly is left out; a repeat of the operation is told so.
+    # Leave out a result that JSON cannot hold exactly; a repeat of the operation then fails with OutcomeUnknown.
     result = result if _is_exact(result) else None
     room.take(200 + size_of([result, error]))
     return Receipt.of_record(receipt, result=result, error=error)

@@ -40,7 +40,7 @@ NOTE_BYTES = 65_536
 ROLE_LENGTH = 64
 """Most characters of the role of a message."""
 PAGE_BYTES = 262_144
-"""Most bytes of a page; the next page goes on where it ended."""
+"""Most bytes of a page; the next page starts where it ended."""
 SNAPSHOT_BYTES = 8 << 20
 """Largest snapshot that is searched for open pages."""
 

@@ -17,7 +17,7 @@ from .export import exported
 from .import_ import Imported, ImportTarget, imported
 
 DOCUMENT_LIMIT: Final = 3 << 20
-"""Most bytes of a document that goes through a tool: an exported one fits into a request. A file may have more."""
+"""Most bytes of a document passed through a tool, so that an exported one fits into a request. A file may have more."""
 
 
 class Porting:

@@ -143,7 +143,7 @@ async def change_state(
 
     `quota` bounds the bytes that the owner stores; the operator's own commands have none.
 
-    Returns None when the session's status does not allow it (any more).
+    Returns None when the session's status does not allow it.
 
     Raises:
         StateInvalid: the result does not fit the session's schema.

@@ -1,6 +1,6 @@
 """Calls that a caller may send again because the answer was lost: each id runs at most once, without a stored receipt.
 
-The caller names the epoch in which it made the id. The epoch of a session rises whenever a process takes the session over,
+The caller names the epoch in which it chose the id. The epoch of a session rises whenever a process takes the session over,
 so an id of the current epoch that is not remembered here has not run. The outcome of an id of an earlier epoch is unknown:
 the process that knew it is gone. Ids that must survive the process are those of operations.py.
 

@@ -36,7 +36,7 @@ class Waiting:
     __slots__ = ("_before", "_ctx", "farthest", "told")
 
     def __init__(self, ctx: CallContext, before: float = 0.0) -> None:
-        """`before` is the progress its caller was told of already, when the call is sent again."""
+        """`before` is the progress already reported to its caller, when the call is sent again."""
         self._ctx = ctx
         self._before = before
         self.told = before
@@ -50,7 +50,7 @@ class Waiting:
         """Run `work` and return its result. `describe` returns the question that `work` waits behind, None for none.
 
         Raises:
-            SessionBusy: `work` waits behind a question, and the caller takes no progress, so that only an error tells it.
+            SessionBusy: `work` waits behind a question, and the caller takes no progress messages.
         """
 
         async def refuse() -> None:

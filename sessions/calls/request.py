@@ -35,11 +35,11 @@ class Request:
     operation_id: str | None = None
     """At most one call with this id runs in the session; a repeat gets its result."""
     epoch: int | None = None
-    """The session's epoch when the caller made the id; with it, attempts.py handles the id."""
+    """The session's epoch when the caller chose the id; with it, attempts.py handles the id."""
     repeated: bool = False
     """Whether the caller has sent this id before."""
     settled: Sequence[str] = ()
-    """Earlier operations of the session whose results the caller has, and will not ask for again."""
+    """Earlier operations of the session whose results the caller has received and will not request again."""
     run: str | None = None
     """The run that the caller counts the call to, for the journal."""
     namespace: str | None = None

@@ -175,7 +175,7 @@ class Redactor:
                 shown, part = look(key) if len(key) <= KEY_LENGTH else (self._clean(key), "")
                 if shown != key and shown in kept:
                     shown = f"{shown} {len(kept) + 1}"
-                # Under a name such as `has_password`, a boolean tells nothing.
+                # Under a name such as `has_password`, a boolean reveals nothing.
                 secret = part == "all" or (part and one is not None and not isinstance(one, bool))
                 secret = secret or (named and key == "value")
                 kept[shown] = REDACTED if secret else walk(one, levels - 1)

@@ -48,7 +48,7 @@ class Budget:
     """At most `limit` holders at once; the rest wait, at most `queue` of them and `queue_seconds` each.
 
     A holder is named by its session id and belongs to a principal, its owner. A free place goes to the waiting owner that
-    holds the fewest, in turn where several do, and there to the one that has waited longest. A fair share is `limit`
+    holds the fewest (in turn if several do), and to its request that has waited longest. A fair share is `limit`
     divided by the owners that hold or wait for places.
 
     Holders that are marked idle may be asked to give way: `make_room` is called with the id and is expected to release() it
@@ -158,7 +158,7 @@ class Budget:
         self._idle.pop(holder, None)
 
     def stays(self, holder: str, *, idle: bool) -> None:
-        """Tell that `holder` was asked to give way and did not.
+        """Note that `holder` was asked to give way and did not.
 
         When it is idle all the same it may be asked again later, after the others; else another one is asked now.
         """

@@ -43,9 +43,9 @@ class LiveConnection:
         self.calls = 0
         """Number of calls answered over it."""
         self.called_at = float("-inf")
-        """When the last call over it ended, in whatever way."""
+        """When the last call over it ended, with any outcome."""
         self.recorded = anyio.Event()
-        """Set when its opening is durable, or could not be made so."""
+        """Set when its opening is recorded, or could not be recorded."""
         self._snapshot = snapshot
         self.restores = snapshot is not None
         """Whether it is opened from a snapshot."""

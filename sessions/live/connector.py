@@ -28,7 +28,7 @@ logger = logging.getLogger("statehold.sessions")
 RESTART_SECONDS: Final = 5.0
 """Seconds allowed for saving a connection before it is replaced."""
 UNTOLD: Final = 1000
-"""Characters kept of the losses that no caller has been told of."""
+"""Characters kept of the losses that are not yet reported to a caller."""
 UNSAVED: Final = "what was done after it was last saved"
 
 
@@ -114,7 +114,7 @@ class Connector:
         return live
 
     async def _opened(self, session: Session, binding: Binding, live: LiveConnection) -> None:
-        """Record the result of an opening, even if no caller waits for it any more."""
+        """Record the result of an opening, even if every waiting caller was cancelled."""
         try:
             await live.opened()
         except SessionError as error:
@@ -200,8 +200,8 @@ class Connector:
     async def _recover(self, session: Session) -> None:
         """Bring a session out of error by itself, within the attempts it has (T15, T16).
 
-        If the services of all missing connections save snapshots, the session goes on without the connections, and the
-        next call opens them.
+        If the services of all missing connections save snapshots, the session recovers without them, and the next call
+        opens them.
         """
         lost_at = self._clock.now()
         await save_quietly(session, [b.record for b in session.bindings.values()])

@@ -91,7 +91,7 @@ class Quota:
         """Count the bytes of a new session; see admit().
 
         Raises:
-            Repeated: there is no room, but the call made its session before.
+            Repeated: there is no room, but an earlier call with this id created its session.
         """
         try:
             self.admit(owner, growth)

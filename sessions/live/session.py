@@ -98,7 +98,7 @@ class Binding:
         self.behind = False
         """Whether calls were made after the snapshot that its connection was opened from."""
         self.untold = ""
-        """Losses that no caller has been told of yet, in words."""
+        """Losses not yet reported to a caller, in words."""
         self.checkpoint_at: float | None = None
         """Time of the next checkpoint; None when none is due, or while it is being taken."""
         self.checkpointed_at = float("-inf")
@@ -111,7 +111,7 @@ class Binding:
         self.unsaved_at = float("-inf")
         """When the last call ended that left something unsaved."""
         self.unstored: SnapshotRecord | None = None
-        """The last snapshot, when the store did not take it."""
+        """The last snapshot, if the store refused it."""
 
     def changed(self, **values: Any) -> BindingRecord:
         self.record = self.record.model_copy(update=values)

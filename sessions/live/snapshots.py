@@ -165,7 +165,7 @@ class Snapshots:
         name, error = binding.service.name, None
         try:
             async with AsyncExitStack() as held:
-                # A call may take longer than any bound, and a checkpoint must still save what was done before it.
+                # A call may take longer than any bound, and a checkpoint must still save the effects of the calls before it.
                 with anyio.fail_after(None if light else SNAPSHOT_BOUND):
                     await held.enter_async_context(live.slots)
                     await held.enter_async_context(binding.saving)
@@ -323,7 +323,7 @@ def _may_have_changed(binding: Binding, entry: JournalRecord) -> bool:
 
 
 def packed(snapshot: Snapshot, untold: str = "") -> bytes:
-    """Encode a snapshot for the store, with earlier losses that no caller has been told of yet."""
+    """Encode a snapshot for the store, with earlier losses not yet reported to a caller."""
     blobs = {name: base64.b64encode(blob).decode() for name, blob in snapshot.blobs.items()}
     more = {"untold": untold} if untold else {}
     return orjson.dumps({"data": snapshot.data, "blobs": blobs, **more})

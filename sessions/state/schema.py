@@ -76,7 +76,7 @@ class StateSchema:
     async def check(
         self, value: object, size: int, session_id: str | None = None, *, owner: str = ""
     ) -> None:
-        """Check a value; `size` is its approximate size in bytes, `owner` the principal whose turn is used.
+        """Check a value; `size` is its approximate size in bytes, `owner` the principal that the work is counted for.
 
         Raises:
             StateInvalid: it does not fit (the message names the place), or the check takes too long.
@@ -156,7 +156,7 @@ async def in_thread(owner: str, work: Callable[[], T]) -> T:
     A principal uses one of them at a time, and queues once for it, so the others are served in turn.
     """
     global _threads
-    if _threads is None:  # it can only be made within an event loop
+    if _threads is None:  # it can be created within an event loop only
         _threads = anyio.CapacityLimiter(THREADS)
     turn = _turns.setdefault(owner, _Turn())
     async with turn.lock:

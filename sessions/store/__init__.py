@@ -1,4 +1,4 @@
-"""Where sessions are stored."""
+"""The store of sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A copy of the database of a data folder, made while processes use it."""
+"""Copying the database of a data folder while processes use it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .folder import DataFolder
 def back_up(folder: Path, target: Path) -> int:
     """Copy the database of a data folder into a new file that only its user can read. Return its size.
 
-    The copy is whole and of one moment; what is written meanwhile is not in it, and waits for nothing. It is one file, which
-    can be put into the place of a database as it is. It appears when it is complete, checked and on the disk.
+    The copy is complete and of one moment; later writes are not in it and do not wait for it. It is one file, which
+    can replace a database as it is. It appears when it is complete, checked and on the disk.
 
     Raises:
-        StoreUnavailable: when there is nothing to copy, it is damaged, or the copy cannot be written; nothing is left of it.
-        FileExistsError: when there is something of that name already.
+        StoreUnavailable: when there is nothing to copy, it is damaged, or the copy cannot be written; no part of it is left.
+        FileExistsError: when the target exists already.
     """
     source = folder / FILE_NAME
     if not source.exists():
@@ -36,7 +36,7 @@ def back_up(folder: Path, target: Path) -> int:
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         _copy(source, draft)
         _to_disk(draft)
-        # Unlike a renaming, a link never takes the place of a file that has come meanwhile.
+        # Unlike a rename, a link never replaces a file that was created meanwhile.
         os.link(draft, target)
         _to_disk(target.parent)
         return target.stat().st_size
@@ -52,7 +52,7 @@ def back_up(folder: Path, target: Path) -> int:
 
 
 def _copy(source: Path, draft: Path) -> None:
-    # Without a thread and without waiting for others: a reader of a write-ahead log holds up nobody.
+    # No thread and no waiting for others: a reader of a write-ahead log blocks no other connection.
     with (
         closing(sqlite3.connect(source, timeout=5.0)) as ours,
         closing(sqlite3.connect(draft)) as copy,
@@ -69,7 +69,7 @@ def _copy(source: Path, draft: Path) -> None:
         if problems:
             raise StoreUnavailable(f"{FILE_NAME} is damaged, and so would be the copy. {_LOOK}")
         try:
-            # Whoever uses the copy one day finds none of the processes that run now.
+            # Mark all nodes dead: the processes that run now do not own the sessions of the copy.
             copy.execute("UPDATE node SET state = 'dead'")
             copy.commit()
             copy.execute("PRAGMA journal_mode=DELETE").close()

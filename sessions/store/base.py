@@ -1,7 +1,7 @@
-"""The seam between the sessions of this node and where they are kept.
+"""The interface between the sessions of this node and their storage.
 
-Above it: the registry, which decides. Below it: one SQL implementation for every database. A store does what it is told and
-refuses only what a fence, a unique name or a missing row forbids.
+Above it is the registry, which decides. Below it is one SQL implementation for every database. A store carries out each call
+and refuses only what a fence, a unique name or a missing row forbids.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..records import (
 )
 
 RESTARTED: Final = "the server was restarted"
-"""The `last_error` of a connection that was lost with its process, in words for a caller."""
+"""The `last_error` of a connection that was lost with its process, as callers see it."""
 
 
 @dataclass(slots=True)
@@ -35,9 +35,9 @@ class Write:
 
     It is fenced: it takes effect only while `node` owns the session with this `epoch`. `session` maps column names of
     SessionRecord to new values (`timeouts`, `metadata` and `services` as their models or plain JSON values). Setting
-    `node` to None there releases the session. Bindings, state and snapshots are upserted; of snapshots the last two per
-    binding are kept. `unbind` names services whose binding and snapshots go. `ended` are entries that take the place of
-    those written as `started`; receipts are upserted, and `forget` names operations whose receipts go.
+    `node` to None there releases the session. Bindings, state and snapshots are upserted; the last two snapshots per
+    binding are kept. `unbind` names services whose binding and snapshots are deleted. `ended` are entries that replace
+    those written as `started`; receipts are upserted, and `forget` names operations whose receipts are deleted.
     """
 
     session_id: str
@@ -57,7 +57,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A session with everything needed to bring it to life, read after it was claimed."""
+    """A session with everything needed to open it, read after it was claimed."""
 
     session: SessionRecord
     bindings: list[BindingRecord]
@@ -68,7 +68,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class JournalCounts:
-    """What there is in a journal, counted; entries that were compacted count as well."""
+    """Counts of the entries of a journal, compacted ones included."""
 
     calls: dict[str, dict[str, int]]
     """By tool, then by status."""
@@ -77,7 +77,7 @@ class JournalCounts:
     transitions: int
     runs: int
     entries: int
-    """All there ever were."""
+    """All entries ever written."""
     first_at: float | None
     last_at: float | None
     last_seq: int
@@ -86,9 +86,8 @@ class JournalCounts:
 class Store(Protocol):
     """Durable sessions. Opened once per process as an async context manager, closed in the same task.
 
-    Every method may be called from any task. A cancelled caller does not undo a write that was already taken by the
-    writer. Closing flushes what was written behind, within a bound. Every method raises StoreUnavailable when the database
-    cannot be reached.
+    Every method may be called from any task. A cancelled caller does not undo a write that the writer has taken. Closing
+    writes the queued entries, within a bound. Every method raises StoreUnavailable when the database cannot be reached.
     """
 
     async def __aenter__(self) -> Store: ...
@@ -96,7 +95,7 @@ class Store(Protocol):
 
     # One node: this process.
     async def join(self, node: NodeRecord) -> None:
-        """Make this process known as a node. Called once, before any claim."""
+        """Register this process as a node. Called once, before any claim."""
         ...
 
     async def leave(self, node: str) -> None:
@@ -108,7 +107,7 @@ class Store(Protocol):
         ...
 
     async def declare_dead(self, node: str) -> bool:
-        """Mark a node dead, for good. Only on proof. False when it was dead already."""
+        """Mark a node dead, permanently. Call it only on proof. Return False when it was dead already."""
         ...
 
     async def adopt(self, dead: Sequence[str], now: float) -> list[str]:
@@ -132,21 +131,21 @@ class Store(Protocol):
     ) -> None:
         """Insert a new session owned by `session.node` at epoch 1, durable on return.
 
-        With it the receipt of the call that makes it, when that has an operation id.
+        `receipt` is the receipt of the call that creates the session, if it has an operation id. It is inserted too.
 
         Raises:
-            Repeated: when a session of the owner has the receipt of such a call with that id already.
-            NameTaken: when an open session of the same owner and namespace has the name. A closed one gives its name up.
+            Repeated: when a session of the owner already has the receipt of a creating call with that id.
+            NameTaken: when an open session of the same owner and namespace has the name. Closed ones do not count.
             SessionLimit: when the owner has `per_owner` open sessions already (0: no limit).
         """
         ...
 
     async def get(self, session_id: str, owner: str | None = None) -> SessionRecord | None:
-        """Return a session, with `owner` only one of that owner: the row of another one is not read for a caller."""
+        """Return a session; with `owner`, only one of that owner: the row of another owner is not read."""
         ...
 
     async def find(self, owner: str, namespace: str, name: str) -> SessionRecord | None:
-        """Return the open session of that name, else None."""
+        """Return the open session of that name, None if there is none."""
         ...
 
     async def list_sessions(self, wanted: SessionFilter) -> tuple[list[SessionRecord], str | None]:
@@ -154,7 +153,7 @@ class Store(Protocol):
         ...
 
     async def usage(self, owner: str) -> int:
-        """Return about how many bytes the sessions of an owner take, closed ones included, in time proportional to them."""
+        """Return the approximate bytes of an owner's sessions, closed ones included, in time proportional to them."""
         ...
 
     async def ids(self, owner: str) -> list[str]:
@@ -162,11 +161,11 @@ class Store(Protocol):
         ...
 
     async def made(self, owner: str, operation_id: str) -> ReceiptRecord | None:
-        """Return the receipt of the call of that id that made a session of an owner; see claims.making()."""
+        """Return the receipt of the call with that id that created a session of an owner; see claims.making()."""
         ...
 
     def free_bytes(self) -> int | None:
-        """Return what is free on the disk of the data folder, None where there is no such folder."""
+        """Return the free bytes on the disk of the data folder, None without such a folder."""
         ...
 
     async def counts(self) -> dict[str, int]:
@@ -174,7 +173,7 @@ class Store(Protocol):
         ...
 
     async def claim(self, session_id: str, node: str, now: float) -> Loaded | None:
-        """Make `node` the owner, if the session is open and has no owner, or a dead one, or this node already.
+        """Make `node` the owner, if the session is open and has no owner, a dead one, or `node` itself.
 
         One statement raises the epoch. Returns None when another node owns it, or it is closed or gone. Concurrent
         claims have one winner.
@@ -191,26 +190,26 @@ class Store(Protocol):
         ...
 
     def append(self, entry: JournalRecord, node: str) -> None:
-        """Write one journal entry behind: never blocks, written within 50 ms. Fenced like a write, silently.
+        """Queue one journal entry; never blocks. It is written within 50 ms, fenced like a write, but silently.
 
-        Then it survives the end of the process, and a second later a power cut.
+        Once written it survives the end of the process, and a second later a power cut.
 
-        At most `journal_backlog` entries wait (default 10,000); past that the oldest waiting ones are dropped and counted.
+        At most `journal_backlog` entries wait (default 10,000); beyond that the oldest are dropped and counted.
         """
         ...
 
     def append_call(self, entry: CallEntry) -> None:
-        """Write the entry of a call behind, as `append` does. Its values are asked for soon, in whatever thread."""
+        """Queue the entry of a call, as `append` does. Its values are computed soon, in any thread."""
         ...
 
     def append_end(self, entry: JournalRecord, receipt: ReceiptRecord, node: str) -> None:
-        """Write the end of a started call behind, with its receipt, as `append` writes an entry."""
+        """Queue the end of a started call, with its receipt, as `append` queues an entry."""
         ...
 
     async def claim_receipt(self, receipt: ReceiptRecord) -> ReceiptRecord | None:
-        """Insert a receipt that begins, durable on return. Not fenced: whoever is first has its id.
+        """Insert the receipt of a starting call, durable on return. Not fenced: the first call claims the id.
 
-        Returns the receipt that the session has of this id already; then nothing was written.
+        Returns the receipt that the session already has for this id; then nothing was written.
 
         Raises:
             SessionNotFound: when there is no such session.
@@ -218,11 +217,11 @@ class Store(Protocol):
         ...
 
     async def settle_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
-        """End a receipt that claim_receipt() or create() began, durable on return, or forget it. Not fenced."""
+        """End a receipt that claim_receipt() or create() began, or delete it; durable on return. Not fenced."""
         ...
 
     def append_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
-        """Do the same behind, as `append` writes an entry."""
+        """Queue the same, as `append` queues an entry."""
         ...
 
     async def flush(self) -> None:
@@ -235,7 +234,7 @@ class Store(Protocol):
     async def state(self, session_id: str) -> StateRecord | None: ...
 
     async def state_versions(self, session_ids: Sequence[str]) -> dict[str, int]:
-        """Return the versions of the states of those sessions that there are."""
+        """Return the versions of the states of those sessions that exist."""
         ...
 
     async def snapshot(self, session_id: str, service: str) -> SnapshotRecord | None:
@@ -249,17 +248,17 @@ class Store(Protocol):
         ...
 
     async def history(self, session_id: str, wanted: HistoryFilter) -> list[JournalRecord]:
-        """Return the newest entries that a filter lets through, oldest first."""
+        """Return the newest entries that match a filter, oldest first."""
         ...
 
     async def tally(self, session_id: str) -> JournalCounts:
-        """Return how often each tool was called in a session with what outcome, and what the compacted entries say."""
+        """Return the counts of a session's calls by tool and outcome, and of its other entries, compacted ones included."""
         ...
 
     async def receipt(self, session_id: str, operation_id: str) -> ReceiptRecord | None: ...
 
     async def receipts(self, session_id: str) -> tuple[int, int]:
-        """Return how many receipts a session has, and how many bytes their results take."""
+        """Return the number of a session's receipts, and the bytes of their results."""
         ...
 
     async def all_receipts(self, session_id: str) -> list[ReceiptRecord]:
@@ -278,25 +277,25 @@ class Store(Protocol):
         ...
 
     async def purge(self, session_id: str) -> bool:
-        """Delete everything of a closed session in one transaction. False when it is open or gone."""
+        """Delete all data of a closed session in one transaction. Return False when it is open or gone."""
         ...
 
     # Health.
     @property
     def dropped(self) -> int:
-        """How many journal entries were given up since the store was opened."""
+        """Number of journal entries given up since the store was opened."""
         ...
 
     @property
     def trouble(self) -> str | None:
         """Why the store refuses writes, in one line without secrets; None when it takes them.
 
-        It is known since the last write, and asked for again every second as long as writes fail.
+        It is known from the last write, and checked again every second while writes fail.
         """
         ...
 
     async def check(self) -> list[str]:
-        """Return what is wrong with the database, one line each; empty when it is sound."""
+        """Return the faults of the database, one line each; empty when it is sound."""
         ...
 
 

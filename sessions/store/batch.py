@@ -1,7 +1,7 @@
-"""What happens inside one transaction of the writer.
+"""The work inside one transaction of the writer.
 
-A batch is a sequence of units in the order they arrived. Neighbouring changes are merged per session and go out as one
-statement per kind, and so do neighbouring creates. Everything else runs by itself, in its place.
+A batch is a sequence of units in the order they arrived. Neighbouring changes are merged per session and written with one
+statement per kind, and so are neighbouring creates. Every other unit runs by itself, in its place.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from .dialect import among, blames_database, execute_many, fetch, packed, upsert
 from .rows import Appended, Change, Row, appended
 
 Operation: TypeAlias = Callable[[Connection], Any]
-"""A step of its own."""
+"""A unit that runs by itself."""
 
 Work: TypeAlias = Change | Appended | CallEntry | Creation | Operation
 
 
 @dataclass(slots=True, eq=False)
 class BatchItem:
-    """One thing to do, and what became of it. Nobody waits for a unit without a future."""
+    """One unit of work and its outcome. A unit without a future has no waiter."""
 
     work: Work
     future: asyncio.Future[Any] | None = None
@@ -54,7 +54,7 @@ class BatchItem:
 def apply(connection: Connection, units: Sequence[BatchItem], compactor: Compactor) -> None:
     """Run units and note the outcome of each.
 
-    Raises whatever a unit raised; then nothing of the transaction may be kept.
+    Raises the error of a unit; then the transaction must be rolled back as a whole.
     """
     for unit in units:
         if isinstance(unit.work, CallEntry):
@@ -71,7 +71,7 @@ def apply(connection: Connection, units: Sequence[BatchItem], compactor: Compact
 
 
 def isolate(connection: Connection, units: Sequence[BatchItem], compactor: Compactor) -> None:
-    """Run units so that one that cannot be applied fails alone: halve until it is found."""
+    """Run units so that one that cannot be applied fails alone: halve the batch until it is found."""
     try:
         with connection.begin_nested():
             apply(connection, units, compactor)
@@ -87,7 +87,7 @@ def isolate(connection: Connection, units: Sequence[BatchItem], compactor: Compa
 
 
 def refusal(unit: BatchItem, error: Exception) -> Exception:
-    """What the waiter of a unit is told when its values were refused. Any other error is its own."""
+    """Return the error for the waiter of a unit whose values were refused. Any other error is returned as it is."""
     if not isinstance(error, DBAPIError | UnicodeError | OverflowError):
         return error
     match violated(error):
@@ -119,7 +119,7 @@ def _made(entry: CallEntry) -> Appended | Operation:
     try:
         return appended(entry)
     except Exception as error:
-        # It fails alone, as any unit that cannot be applied, and says nothing of what was in it.
+        # The unit fails alone, as any that cannot be applied; the message holds nothing of its content.
         return partial(_fail, InvalidArgument(f"It cannot be made ({type(error).__name__})."))
 
 
@@ -184,7 +184,7 @@ def _change(connection: Connection, units: Sequence[BatchItem], compactor: Compa
 
 
 class _Merged:
-    """Several changes as one: what is later wins."""
+    """Several changes merged into one; the later one wins."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, Row] = {}
@@ -292,4 +292,4 @@ _OLD_SNAPSHOTS = delete(schema.snapshot).where(
     .limit(literal_column("1"))
     .scalar_subquery(),
 )
-"""Of the snapshots of a binding, all but the last two."""
+"""Deletes all but the last two snapshots of a binding."""

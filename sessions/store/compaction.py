@@ -1,4 +1,4 @@
-"""Keeping journals bounded: the oldest entries of a session that has too many become one that counts them.
+"""Keeping journals bounded: if a session has too many entries, one entry with counts replaces the oldest ones.
 
 It runs in the transaction of the writer that added the entries, and a bounded number of entries at a time.
 """
@@ -19,14 +19,14 @@ from .dialect import accumulate, among, execute_many, packed, upsert
 from .rows import Row, mapping
 
 PASS = 2000
-"""Entries that one pass takes at most; a batch adds fewer, so that passes keep up."""
+"""Most entries of one pass; a batch adds fewer, so that passes keep up."""
 ROOM = 0.1
-"""The share of a limit that is made free, so that there is a pass for many entries and not for each."""
+"""Share of a limit that a pass frees, so that one pass serves many new entries."""
 NAMES = 100
-"""Tools and roles that are counted one by one; the others are counted together."""
+"""Most tools and roles that are counted by name; the others are counted together."""
 OTHERS = "(others)"
 KNOWN = 10_000
-"""Sessions of which it is remembered how much they grew."""
+"""Sessions whose growth is remembered."""
 
 _j = schema.journal.c
 _t = schema.tally.c
@@ -60,14 +60,14 @@ class Compactor:
         self._unlooked: dict[str, tuple[int, int]] = {}
 
     def due(self, sums: Iterable[Row]) -> list[str]:
-        """Return the journals that are worth a look: those that grew by a hundredth of a limit since the last one."""
+        """Return the journals to look at: those that grew by a hundredth of a limit since the last look."""
         if self._limits is None:
             return []
         found: list[str] = []
         most, most_bytes = self._limits.entries // 100, self._limits.bytes // 100
         for row in sums:
             key: str = row["session_id"]
-            # One that was not seen before may be full already.
+            # A journal that was not seen before may be full already.
             entries, size = self._unlooked.get(key, (most, most_bytes))
             entries, size = entries + row["entries"], size + row["bytes"]
             if entries >= most or size >= most_bytes:
@@ -79,11 +79,11 @@ class Compactor:
         return found
 
     def again(self, session_id: str) -> None:
-        """Have a journal looked at with its next entry."""
+        """Look at a journal again with its next entry."""
         self._unlooked.pop(session_id, None)
 
     def added(self, connection: Connection, new: Iterable[Row], ended: Iterable[Row]) -> None:
-        """Note what entries take that were just written, and compact the journals that have too much by now."""
+        """Count entries that were just written, and compact the journals that exceed a limit."""
         sums = _sums(new, ended)
         if not sums:
             return
@@ -116,7 +116,7 @@ def _sums(new: Iterable[Row], ended: Iterable[Row]) -> dict[str, Row]:
 def _compact(
     connection: Connection, session_id: str, entries: int, size: int, limits: JournalLimits
 ) -> None:
-    """Compact until there is room again, or one pass is done; the next batch goes on."""
+    """Compact until there is room again, for at most one pass; the next batch continues."""
     this = {"b_session": session_id}
     too_many = entries - int(limits.entries * (1 - ROOM))
     too_large = size - int(limits.bytes * (1 - ROOM))
@@ -130,7 +130,7 @@ def _compact(
     if len(taken) < 2:
         return
     last = taken[-1]["seq"]
-    # A call that had begun before an earlier entry of this kind, and ended since, stands before it.
+    # A compacted entry need not be the first: a call that began before it may have ended since.
     earlier = [row["seq"] for row in taken if row["kind"] == JournalKind.COMPACTED]
     texts = {seq: connection.scalar(_COUNTED, {**this, "b_seq": seq}) for seq in earlier}
     kept = {seq: loads(text) for seq, text in texts.items() if text is not None}
@@ -172,7 +172,7 @@ def _entry(
 def _counts(
     taken: list[Mapping[str, Any]], kept: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Count the entries, those among them that count others by what they say (`kept`, by number)."""
+    """Count the entries; a compacted one adds the counts in it (`kept`, by position)."""
     calls: dict[str, dict[str, int]] = {}
     messages: dict[str, int] = {}
     transitions = runs = entries = 0

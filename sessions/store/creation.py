@@ -31,15 +31,15 @@ class Creation:
 
 @dataclass(slots=True)
 class _Owner:
-    """What an owner has open, counting what this batch adds."""
+    """Open sessions of an owner, including those that this batch adds."""
 
     count: int
     names: set[tuple[str, str]]
 
 
 def create(connection: Connection, works: Sequence[Creation]) -> list[Exception | None]:
-    """Insert the sessions that may be created, and return for each why not, or None."""
-    alone(connection, schema.version)  # nobody may create between the counting and the inserting
+    """Insert the sessions that may be created. Return for each the error that refused it, or None."""
+    alone(connection, schema.version)  # no other process may create between counting and inserting
     owners = _owners(connection, works)
     refused = [
         _repeated(connection, work) or _admit(owners[work.session["owner"]], work) for work in works

@@ -1,4 +1,4 @@
-"""The kept connections of a store: one that writes and two that read, each in a thread of its own."""
+"""The kept connections of a store: one writer and two readers, each in a thread of its own."""
 
 from __future__ import annotations
 
@@ -48,23 +48,22 @@ logger = logging.getLogger(__name__)
 
 READERS = 2
 PATIENCE = 10.0
-"""How long closing waits for what runs, in seconds."""
+"""Seconds that closing waits for running work."""
 ATTEMPTS = 12
-"""How often a transaction is run at most that others get in the way of."""
+"""Most runs of a transaction that conflicts with others."""
 LONGEST_PAUSE = 0.1
-"""Seconds between two of these attempts."""
+"""Bound of the pause between two of these runs, in seconds."""
 CHECKED = 1 << 25
-"""How large a database is at most that is checked whole before it is served from: a millisecond for a megabyte."""
+"""Bytes of the largest database that is checked as a whole before it is used: a millisecond for a megabyte."""
 
 
 class KeptConnection:
     """One connection, kept because a checkout costs more than a statement, and the thread that alone uses it.
 
-    What runs on it runs whole: one hop to the thread for a transaction, however many statements it has. Cancelling a
-    caller leaves its transaction to end by itself; the next one waits for it. A connection that failed is closed, and
-    replaced when it is next wanted, unless the database lives in it (`forever`) or the connection can go on: to open its
-    files again may be impossible just then. Work is run again when the database undid
-    it because of somebody else's, or had closed the connection before; so it must bear that.
+    A transaction takes one hop to the thread, however many statements it has. Cancelling a caller does not end its
+    transaction; the next one waits for it. A connection that failed is closed, and replaced at its next use, unless it
+    holds the database (`forever`) or can go on: it may be impossible just then to open its files again. Work is run again
+    when the database undid it because of a conflict, or had closed the connection before; so it must be repeatable.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class KeptConnection:
         """Run work, in one transaction if the connection writes.
 
         Raises:
-            StoreUnavailable: when the database failed. Whatever else the work raised is raised as it is.
+            StoreUnavailable: when the database failed. Other errors of the work are raised as they are.
         """
         if self._closed:
             raise StoreUnavailable("The store is closed.")
@@ -104,10 +103,10 @@ class KeptConnection:
                 try:
                     return self._attempt(work)
                 except _Undone as undone:
-                    # A connection that has just been opened is not lost for having been idle.
+                    # A connection that was just opened cannot have been lost by being idle.
                     if undone.lost and (fresh or attempt > 1 or self._closed):
                         raise undone.cause from None
-                # Not as long as the others, who would get in the way again.
+                # A random pause, so that conflicting transactions do not meet again.
                 time.sleep(random.uniform(0.5, 1.5) * min(0.001 * 2**attempt, LONGEST_PAUSE))
             try:
                 return self._attempt(work)
@@ -115,9 +114,10 @@ class KeptConnection:
                 raise undone.cause from None
 
     def _attempt(self, work: Callable[[Connection], T]) -> T:
-        """
+        """Run work once, in a transaction.
+
         Raises:
-            _Undone: when nothing of the work was kept, and it may be run again.
+            _Undone: when the transaction left no trace, and the work may be run again.
         """
         if self._connection is None:
             self._connection = self._engine.connect().execution_options(**self._options)
@@ -137,7 +137,7 @@ class KeptConnection:
                 raise
             conflict = conflicted(error)
             if lost(error):
-                connection.invalidate()  # there is nobody to say goodbye to
+                connection.invalidate()  # there is no server to close it with
             if not (self._forever or conflict or usable(error)):
                 self._discard()
             if conflict or (lost(error) and not done):
@@ -151,18 +151,18 @@ class KeptConnection:
                 found.close()
 
     async def reset(self) -> None:
-        """Close the connection after what runs now. The next work opens another one."""
+        """Close the connection after the running work. The next work opens another one."""
         await self._worker.run(self._discard)
 
     async def aclose(self) -> None:
-        """Close after what runs now, for which it waits a while; then it is interrupted. Idempotent."""
+        """Close after the running work; interrupt it if it takes longer than PATIENCE. Idempotent."""
         if self._closed:
             return
         self._closed = True
         ended = self._worker.run(self._discard)
         _, late = await asyncio.wait({ended}, timeout=PATIENCE)
         if late and self._connection is not None:
-            # A server that answers nobody must not keep this process from ending.
+            # A server that does not answer must not keep this process from ending.
             with suppress(SQLAlchemyError, OSError, AttributeError):
                 interrupt(self._connection.connection.driver_connection)
             await asyncio.wait({ended}, timeout=PATIENCE)
@@ -179,13 +179,13 @@ class _Undone(Exception):
 
 
 Place = DataFolder | RemoteDatabase | None
-"""Where a database is; None is in memory."""
+"""Location of a database; None is memory."""
 
 
 class Connections:
     """The connections to one database. An in-memory database has one, which reads and writes in turn.
 
-    Where one `mends`, a file in the data folder that cannot be read is set aside when it is opened, or by `mend`.
+    With `mends`, a file in the data folder that cannot be read is set aside when it is opened, or by mend().
     """
 
     def __init__(self, place: Place, busy_seconds: float, *, mends: bool = False) -> None:
@@ -207,8 +207,8 @@ class Connections:
         self._all = [self._writer, *self._readers]
         self._reading = anyio.Semaphore(READERS)
         self.behind = False
-        """Whether there are transactions that are not on the disk yet, or the last one failed: a flush shows whether
-        the next one can be written."""
+        """Whether some transactions are not on the disk yet, or the last one failed: a flush shows whether the next one
+        can be written."""
 
     @property
     def place(self) -> str:
@@ -218,10 +218,10 @@ class Connections:
         return "memory" if place is None else str(place.file)
 
     async def open(self) -> None:
-        """Connect, and make or upgrade the database, one process at a time.
+        """Connect, and create or upgrade the database, one process at a time.
 
         Raises:
-            StoreUnavailable: when that is not possible. Then nothing of what was found is changed.
+            StoreUnavailable: when that is not possible. Then the database is unchanged.
         """
         place = self._place
         if place is None:
@@ -233,16 +233,16 @@ class Connections:
             async with self._locked(place):
                 await self._open_file(place)
             for reader in self._readers:
-                # They open their files now: later there may be no descriptor left.
+                # Open their files now: later there may be no descriptor left.
                 await reader.run(revision)
 
     async def mend(self, error: Exception) -> bool:
-        """Return whether an empty database has begun, because damage was the reason of an error.
+        """If damage caused an error, begin an empty database. Return whether that was done.
 
-        Only while nobody is served yet, and nothing else runs on the connections.
+        Call it only before serving begins, while nothing else runs on the connections.
 
         Raises:
-            StoreUnavailable: when that is not possible.
+            StoreUnavailable: when the empty database cannot be begun.
         """
         place = self._place
         if not (self._mends and isinstance(place, DataFolder)):
@@ -252,7 +252,7 @@ class Connections:
         async with self._locked(place):
             for connection in self._all:
                 await connection.reset()
-            # Another process may have been quicker.
+            # Another process may have begun an empty one already.
             if place.is_same():
                 _set_aside(place)
             await self._open_file(place)
@@ -291,16 +291,16 @@ class Connections:
     async def write(self, work: Callable[[Connection], T], *, durable: bool = True) -> T:
         """Run one transaction that holds the write lock from its beginning.
 
-        It, and those before it, are on the disk when this returns, if it is to be `durable`. Otherwise it survives the end
-        of the process, and a power cut only where the database flushes each transaction anyway.
+        With `durable`, this transaction and those before it are on the disk on return. Otherwise it survives the end of
+        the process, but a power cut only where the database flushes each transaction anyway.
 
         Raises:
-            StoreUnavailable: when the database failed. Whatever else the work raised is raised as it is.
+            StoreUnavailable: when the database failed. Other errors of the work are raised as they are.
         """
         place = self._place
 
         def checked(connection: Connection) -> T:
-            # Of what nobody waits for, it is enough to know that when it is to be on the disk.
+            # Background writes are checked only when they must be durable.
             if durable and isinstance(place, DataFolder):
                 place.check()
                 if self.behind:
@@ -318,11 +318,11 @@ class Connections:
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing can be written although no write failed yet: the disk is full. None otherwise."""
+        """Why no write can succeed although none failed yet: the disk is full. None otherwise."""
         return self._place.trouble() if isinstance(self._place, DataFolder) else None
 
     def free_bytes(self) -> int | None:
-        """Return what is free on the disk of the data folder, None without one, or when the disk does not say."""
+        """Return the free bytes on the disk of the data folder, None without a folder or when they are unknown."""
         if not isinstance(self._place, DataFolder):
             return None
         try:
@@ -376,7 +376,7 @@ def _look(connection: Connection, *, checks: bool) -> str | None:
 
 def _upgrade(database: RemoteDatabase, connection: Connection) -> None:
     with database.upgrading(connection):
-        # Another process may have been quicker.
+        # Another process may have upgraded it already.
         upgrade(connection, revision(connection))
 
 

@@ -20,18 +20,18 @@ from .dialect import FILE_NAME, FULL, system_remedy
 from .wal import is_orphaned, lengthen, size_of
 
 DAMAGED: Final = ".damaged-"
-"""What stands between the name of a database that was set aside and the time."""
+"""Separates the name of a database that was set aside from the time."""
 
 
 PROBE: Final = 64 << 10
-"""Bytes that are written to find out whether the disk takes any."""
+"""Bytes written to find out whether the disk accepts any."""
 
 LEAST_FREE: Final = 256 << 10
 """Bytes free below which a disk counts as full."""
 
 
 class Damaged(StoreUnavailable):
-    """Raised when something is missing of a database that was there once."""
+    """Raised when a part of an existing database is missing."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -41,7 +41,7 @@ class Damaged(StoreUnavailable):
 
 
 class DataFolder:
-    """A folder that only its user can read, with the database in it. Holds nothing open itself."""
+    """A folder that only its user can read, with the database in it. It keeps no file open."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,7 +50,7 @@ class DataFolder:
 
     @asynccontextmanager
     async def locked(self, seconds: float) -> AsyncGenerator[None]:
-        """Hold the folder's lock, so that only one process at a time makes or upgrades the database.
+        """Hold the folder's lock, so that only one process at a time creates or upgrades the database.
 
         Raises:
             StoreUnavailable: when the folder cannot be used, or another process keeps the lock for longer.
@@ -78,14 +78,14 @@ class DataFolder:
     def _make(self) -> None:
         fresh = not self.path.exists()
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # A folder with other people's files in it was a mistake to name; its mode is not ours to change.
+        # A folder with other files in it was named by mistake; its mode is not ours to change.
         if not fresh and (self.file.exists() or not any(self.path.iterdir())):
             self.path.chmod(0o700)
 
     def make_file(self) -> None:
-        """Create the file with its permissions, which SQLite gives to the files it puts beside it.
+        """Create the file with its permissions, which SQLite also gives to the files beside it.
 
-        Only under the lock: closing a file drops the locks that this process holds on it.
+        Call it only under the lock: closing a file drops the locks that this process holds on it.
         """
         try:
             os.close(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
@@ -95,22 +95,22 @@ class DataFolder:
             raise _unusable(error) from error
 
     def check_log(self) -> None:
-        """Refuse what SQLite would take for an empty database, though a log beside it has the content of one.
+        """Refuse a database that SQLite would take for empty, though a log beside it has its content.
 
         Raises:
-            Damaged: then SQLite must not open it.
+            Damaged: SQLite must not open the database.
         """
         if is_orphaned(self.file):
             raise Damaged(f"it and {FILE_NAME}-wal do not belong together any more")
 
     def size(self) -> int:
-        """Bytes of the database and its log, as far as there are any."""
+        """Return the bytes of the database and its log; a missing file counts 0."""
         return sum(size_of(path) for path in (self.file, Path(f"{self.file}-wal")))
 
     def set_aside(self, now: float) -> str:
-        """Give the database and what belongs to it other names, so that an empty one can begin. Return the new name.
+        """Rename the database and the files that belong to it, so that an empty one can begin. Return the new name.
 
-        Only under the lock, with the file closed. Nothing is overwritten.
+        Call it only under the lock, with the file closed. Nothing is overwritten.
         """
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
         names = (f"{FILE_NAME}{DAMAGED}{stamp}{f'-{n}' if n else ''}" for n in count())
@@ -122,7 +122,7 @@ class DataFolder:
                 if old.exists():
                     old.rename(self.path / f"{name}{suffix}")
             if (self.path / f"{name}-wal").exists():
-                lengthen(self.path / name)  # or whoever looks at it would lose the log
+                lengthen(self.path / name)  # or SQLite deletes the log when it opens the file
         except OSError as error:
             raise _unusable(error) from error
         return name
@@ -132,7 +132,7 @@ class DataFolder:
         self._identity = self._current()
 
     def check(self) -> None:
-        """Refuse to go on with a file that is not there any more, into which writes would vanish.
+        """Refuse to write to a file that was removed or replaced, since the writes would be lost.
 
         Raises:
             StoreUnavailable: when the file was removed or replaced since it was opened.
@@ -143,11 +143,11 @@ class DataFolder:
             )
 
     def is_same(self) -> bool:
-        """Whether the file is the one that was opened, as far as one was."""
+        """Whether the file is the one that was opened; True before one was opened."""
         return self._identity is None or self._current() == self._identity
 
     def probe(self) -> OSError | None:
-        """Write a little beside the database, and return the error that this meets. None when it meets none."""
+        """Write a little beside the database; return the error, None when there is none."""
         try:
             with tempfile.TemporaryFile(dir=self.path) as file:
                 file.write(bytes(PROBE))
@@ -156,7 +156,7 @@ class DataFolder:
         return None
 
     def trouble(self) -> str | None:
-        """Say that the disk is full, when it is. Takes one system call."""
+        """Return a message if the disk is full, else None. Takes one system call."""
         try:
             found = os.statvfs(self.path)
         except OSError:

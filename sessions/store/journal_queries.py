@@ -71,7 +71,7 @@ def _filtered(found: Select[Any], wanted: HistoryFilter) -> Select[Any]:
 
 
 def _last_runs(connection: Connection, session_id: str, count: int) -> list[str]:
-    """Return the runs that the newest entries with a run are of, without reading more than these entries."""
+    """Return the last `count` runs, the newest first, reading one entry for each."""
     runs: list[str] = []
     while len(runs) < count:
         newest = select(_j.run).where(
@@ -118,7 +118,7 @@ _ENDS = select(_j.seq, _j.started_at).where(_j.session_id == _this).limit(1)
 
 
 def tally(connection: Connection, session_id: str) -> JournalCounts:
-    """Count what is in a journal, with what was compacted. Started calls are counted as such."""
+    """Count the entries of a journal, compacted ones included. Started calls are counted as such."""
     this = {"session_id": session_id}
     calls: dict[str, dict[str, int]] = {}
     messages: dict[str, int] = {}

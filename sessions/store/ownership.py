@@ -1,4 +1,4 @@
-"""Who owns a session: nodes, claims, and what a dead node leaves behind.
+"""Ownership of sessions: nodes, claims, and the release of the sessions of dead nodes.
 
 Each function runs in a transaction of the writer.
 """
@@ -47,7 +47,7 @@ def join(connection: Connection, row: Row) -> None:
 
 
 def declare_dead(connection: Connection, node: str) -> bool:
-    """Mark a node dead. True when it was not dead before."""
+    """Mark a node dead. Return True if it was not dead before."""
     done = connection.execute(
         update(schema.node)
         .where(_n.id == node, _n.state != NodeState.DEAD.value)
@@ -58,7 +58,7 @@ def declare_dead(connection: Connection, node: str) -> bool:
 
 _living = exists().where(_n.id == _s.node, _n.state != NodeState.DEAD.value)
 _left = _s.node.is_not(None) & ~_living
-"""Sessions whose owner is dead. A node that is not in the table is dead too: its row went when nothing named it."""
+"""Sessions whose owner is dead. A node without a row is dead too: the row was deleted when no session named the node."""
 
 
 _this = _s.id == bindparam("session_id", type_=String())
@@ -86,7 +86,7 @@ _CLAIM = (
 def claim(
     connection: Connection, session_id: str, node: str, now: float, retention: float
 ) -> Loaded | None:
-    """Make a node the owner, after taking the session off a dead one."""
+    """Make a node the owner; if the owner is dead, release the session first."""
     if connection.scalar(_LEFT, {"session_id": session_id}) is not None:
         _release(connection, [session_id], now, retention)
     done = connection.execute(_CLAIM, {"session_id": session_id, "me": node, "now": now})
@@ -94,7 +94,7 @@ def claim(
 
 
 def adopt(connection: Connection, dead: Sequence[str], now: float, retention: float) -> list[str]:
-    """Release what dead nodes left, and forget the dead nodes that own nothing any more."""
+    """Release the sessions of dead nodes, and delete the nodes that own nothing any more."""
     if dead:
         connection.execute(
             update(schema.node).where(among(_n.id)).values(state=NodeState.DEAD.value),
@@ -113,7 +113,7 @@ _CLOSED_BY_RESTART = (Status.CREATING, Status.CLOSING)
 def _release(
     connection: Connection, left: Sequence[str], now: float, retention: float
 ) -> list[str]:
-    # Another process may have been quicker with some of them. Once their rows are locked it cannot be any more.
+    # Another process may have released some of them before. Once their rows are locked, it cannot any more.
     connection.execute(_LOCK, {"ids": packed(left)}).all()
     rows = connection.execute(_STILL_LEFT, {"ids": packed(left)}).all()
     if not rows:
@@ -145,7 +145,7 @@ def _release(
 
 
 def _unknown(connection: Connection, these: Row, now: float) -> None:
-    """Say of every operation that a dead node had begun that nobody knows what became of it."""
+    """Set every started operation of these sessions to `outcome_unknown`."""
     connection.execute(
         update(schema.receipt)
         .where(among(_r.session_id), _r.status == STARTED)
@@ -161,7 +161,7 @@ def _unknown(connection: Connection, these: Row, now: float) -> None:
 
 
 def _journal(now: float) -> Any:
-    """One insert that writes the transition of every session left in a status it cannot keep."""
+    """Return one insert of the transitions of all sessions in a status that they cannot keep."""
     latest = (
         select(func.coalesce(func.max(_j.seq), 0) + 1)
         .where(_j.session_id == _s.id)
@@ -202,7 +202,7 @@ def _transition(status: Status) -> str:
 
 
 def _released(now: float, retention: float) -> dict[str, Any]:
-    """What a session becomes. MariaDB assigns from left to right, so the status, which others look at, comes last."""
+    """Return the new columns of a released session. MariaDB assigns from left to right, so the status comes last."""
     paused = _s.status.in_([status.value for status in _PAUSED_BY_RESTART])
     closed = _s.status.in_([status.value for status in _CLOSED_BY_RESTART])
     timeout = case((_s.paused_seconds > 0, _s.paused_seconds + now), else_=null())

@@ -23,7 +23,7 @@ from .dialect import among, check_storage, packed
 from .rows import mapping
 
 ROW_BYTES: Final = 1000
-"""About what a session takes besides its state, snapshots and journal."""
+"""Approximate bytes of a session besides its state, snapshots and journal."""
 
 _s = schema.session.c
 _open = _s.status.in_(sorted(OPEN))
@@ -135,7 +135,7 @@ def journal(connection: Connection, session_id: str, last: int, after: int) -> l
 
 
 def loaded(connection: Connection, session_id: str) -> Loaded:
-    """Read all of a session that is there, in the transaction that claimed it."""
+    """Read all records of a session, in the transaction that claimed it."""
     session = get(connection, session_id)
     assert session is not None
     return Loaded(

@@ -1,7 +1,7 @@
-"""Receipts of calls that are not of a service: what holds of them does so whoever owns the session.
+"""Receipts of calls to our own tools, which do not depend on the owner of the session.
 
-Each function runs in a transaction of the writer. A claim is refused by the receipt that is there already, and only who
-began a receipt ends it, so neither needs the fence of a session.
+Each function runs in a transaction of the writer. An existing receipt refuses a claim, and only the call that began a
+receipt ends it, so neither needs the fence of a session.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _ENDS = ("status", "ended_at", "bytes", "result", "error")
 
 
 def claim(connection: Connection, row: Row) -> ReceiptRecord | None:
-    """Insert a receipt that begins; return the one that was there, None when there was none."""
+    """Insert the receipt of a starting call and return None; if there is one already, return that."""
     session_id: str = row["session_id"]
-    # Its row is locked, so nobody deletes the session, or claims the same id, at the same time.
+    # The lock on its row keeps others from deleting the session, or claiming the same id, at the same time.
     if connection.scalar(_LOCK, {"session_id": session_id}) is None:
         raise SessionNotFound
     found = journal_queries.receipt(connection, session_id, row["operation_id"])
@@ -45,7 +45,7 @@ def claim(connection: Connection, row: Row) -> ReceiptRecord | None:
 
 
 def settle(connection: Connection, row: Row, forget: bool = False) -> None:
-    """End a receipt that began, or forget it; one that is over, or gone with its session, stays so."""
+    """End a started receipt, or delete it. A receipt that has ended, or is gone with its session, stays so."""
     this = (
         _r.session_id == row["session_id"],
         _r.operation_id == row["operation_id"],
@@ -60,7 +60,7 @@ def settle(connection: Connection, row: Row, forget: bool = False) -> None:
 
 
 def made(connection: Connection, owner: str, operation_id: str) -> ReceiptRecord | None:
-    """Return the receipt of a kept id from whichever session of an owner has it."""
+    """Return the receipt with a stored id from any session of an owner."""
     given = {"owner": owner, "operation_id": operation_id}
     row = connection.execute(_MADE, given).first()
     return None if row is None else receipt_record(mapping(row))

@@ -30,7 +30,7 @@ def _optional(value: object) -> str | None:
 
 
 def _plain(text: str | None) -> str | None:
-    """Words of others' that are stored as they are, but for what PostgreSQL has no room for in a text."""
+    """Return foreign text as it may be stored: NUL, which PostgreSQL cannot keep, is replaced."""
     return text if text is None or "\0" not in text else text.replace("\0", "\ufffd")
 
 
@@ -133,7 +133,7 @@ def _measured(row: Row) -> Row:
         if text is not None:
             size += len(text) if text.isascii() else len(text.encode(errors="replace"))
     row["error"] = _plain(error)
-    # What has only begun is counted when it ends.
+    # A started call is counted when it ends.
     row["bytes"] = 0 if row["status"] == STARTED else size
     return row
 
@@ -165,7 +165,7 @@ def summary_record(row: Mapping[str, Any]) -> SummaryRecord:
 
 @dataclass(slots=True)
 class Change:
-    """A Write as rows, made where it was asked for: what cannot be written fails there, not in a batch."""
+    """A Write as rows. It is built by the caller, so that an invalid value fails there, not in a batch."""
 
     session_id: str
     node: str
@@ -229,5 +229,5 @@ def change(write: Write) -> Change:
 
 
 def mapping(row: Any) -> Mapping[str, Any]:
-    """The columns of a result row by name."""
+    """Return the columns of a result row by name."""
     return cast("Mapping[str, Any]", row._mapping)

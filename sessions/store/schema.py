@@ -1,7 +1,7 @@
 """The tables, as the newest migration leaves them.
 
-Columns are text, 64-bit integer and double only (plus the bytes of a snapshot), so that no value needs a converter on its
-way to any database. JSON is text. A change here needs a migration and a new HEAD; a test compares the two.
+Columns are text, 64-bit integer and double only (plus the bytes of a snapshot), so that no value needs a converter for any
+database. JSON is text. A change here needs a migration and a new HEAD; a test compares the two.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _OPEN: Final = text("status NOT IN ('closing', 'closed')")
 
 
 def _partial(where: Any) -> dict[str, Any]:
-    # To name PostgreSQL here would load its dialect at every start; it takes over what is said for SQLite.
+    # Naming PostgreSQL here would load its dialect at every start; it takes over the condition given for SQLite.
     return {"sqlite_where": where}
 
 
@@ -106,7 +106,7 @@ Index("session_used", session.c.owner, session.c.used_at)
 Index("session_due", session.c.due_at, **_partial(text("node IS NULL")))
 Index("session_node", session.c.node, **_partial(text("node IS NOT NULL")))
 for _label in LABELS:
-    # Sessions without one are in none of these, and cost nothing there.
+    # Sessions without a label are in none of these, and cost nothing there.
     Index(
         f"session_{_label}",
         session.c.owner,
@@ -158,7 +158,7 @@ journal: Final = Table(
     _text("error", null=True),
     Column("bytes", BigInteger, nullable=False, server_default=text("0")),
 )
-# One narrow index answers every filter: it is read from its end, instead of the entries themselves.
+# One narrow index answers every filter: it is read from its end, instead of the entries.
 Index(
     "journal_look",
     journal.c.session_id,
@@ -178,7 +178,7 @@ tally: Final = Table(
     _integer("entries"),
     _integer("bytes"),
 )
-"""What the journal of a session takes, so that nothing has to be counted to keep it bounded."""
+"""Number and bytes of the entries of each journal, so that keeping it bounded needs no counting."""
 
 receipt: Final = Table(
     "receipt",
@@ -218,11 +218,11 @@ snapshot: Final = Table(
 )
 
 OF_A_SESSION: Final = (binding, state, journal, snapshot, tally, receipt, summary)
-"""The tables whose rows go with their session."""
+"""The tables whose rows are deleted with their session."""
 
 version: Final = Table(
     "alembic_version",
     metadata,
     Column("version_num", String(32), primary_key=True, nullable=False),
 )
-"""Alembic's own table, so that an empty database can be made without loading Alembic."""
+"""Alembic's own table, so that an empty database can be created without loading Alembic."""

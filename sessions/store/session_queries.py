@@ -18,10 +18,10 @@ from .dialect import among, packed
 from .rows import mapping
 
 LOOKED: Final = 5_000
-"""How many sessions one page looks at for what no index knows. It may then be shorter than asked for, and have a cursor."""
+"""Most sessions read for one page if a filter has no index. The page may then be short and still have a cursor."""
 CHUNK: Final = 250
 PAGE_BYTES: Final = 1 << 20
-"""How much the metadata of a page takes at most, but for its first session."""
+"""Most bytes of metadata in a page; its first session is always returned."""
 
 _s = schema.session.c
 _LOOK = select(_s.id, _s.used_at, _s.name, _s.metadata, *(_s[label] for label in LABELS))
@@ -37,8 +37,8 @@ def page(
 ) -> tuple[list[SessionRecord], str | None]:
     """Return sessions, newest use first, and the cursor of the next page or None.
 
-    The indexes of the owner and of the labels bound what is read; metadata and texts are compared here, value by value, so
-    that a value is never mistaken for a part of another, on any database.
+    The indexes of the owner and of the labels bound the rows that are read. Metadata and texts are compared here, value by
+    value, so that a value is never mistaken for a part of another, on any database.
     """
     found: list[Any] = []
     room = PAGE_BYTES
@@ -54,14 +54,14 @@ def page(
 
 
 def _picky(wanted: SessionFilter) -> bool:
-    """Whether many sessions may have to be looked at for one that is wanted."""
+    """Whether many sessions may have to be read for one match."""
     return bool(wanted.metadata or wanted.query)
 
 
 def _records(
     connection: Connection, wanted: SessionFilter, found: Sequence[Any]
 ) -> list[SessionRecord]:
-    """Return the records of rows; a session that was deleted since it was found is left out."""
+    """Return the records of rows; a session that was deleted meanwhile is left out."""
     if _picky(wanted) and found:
         ids = [row.id for row in found]
         whole = connection.execute(select(schema.session).where(_s.id.in_(ids)))
@@ -73,7 +73,7 @@ def _records(
 def _candidates(
     connection: Connection, wanted: SessionFilter, after: Position | None
 ) -> Iterator[tuple[Any, bool]]:
-    """Yield the sessions that the indexes find, and whether the rest of the filter lets them through."""
+    """Yield the sessions that the indexes find, and whether the rest of the filter matches them."""
     picky = _picky(wanted)
     size = CHUNK if picky else wanted.limit + 1
     while True:
@@ -109,7 +109,7 @@ def _behind(statement: Select[Any], after: Position | None) -> Select[Any]:
         return statement
     used_at, session_id = after
     later = and_(_s.used_at == used_at, _s.id < session_id)
-    # The first condition says nothing new, but is one that an index can use.
+    # The first condition is implied by the second, but an index can use it.
     return statement.where(_s.used_at <= used_at, or_(_s.used_at < used_at, later))
 
 
@@ -127,7 +127,7 @@ def _fits(row: Any, wanted: SessionFilter, written: str) -> bool:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yield the texts in a JSON value, without the names they stand under."""
+    """Yield the texts in a JSON value, without the names of members."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -153,7 +153,7 @@ def position(cursor: str) -> Position:
     """Read a cursor.
 
     Raises:
-        InvalidArgument: when it was not made by `page`.
+        InvalidArgument: when it is not a cursor of `page`.
     """
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()

@@ -42,9 +42,9 @@ CLOSE_SECONDS = 10.0
 
 
 class SQLStore:
-    """A `Store` over kept connections and a group-commit writer; see `Store` for what each method promises.
+    """A `Store` over kept connections and a group-commit writer; see `Store` for the contract of each method.
 
-    Use it as an async context manager, once. Leaving it writes what waits, for ten seconds at most, and closes every
+    Use it as an async context manager, once. Leaving it writes the queued entries, for ten seconds at most, and closes every
     connection. Afterwards every method raises StoreUnavailable.
     """
 
@@ -65,7 +65,7 @@ class SQLStore:
         self._open = False
         self._joined: rows.Row | None = None
         self._begun = False
-        """Whether this process has adopted, and may serve."""
+        """Whether this process has adopted sessions, and may serve."""
 
     @classmethod
     def sqlite(
@@ -78,12 +78,12 @@ class SQLStore:
         limits: JournalLimits | None = None,
         mends: bool = False,
     ) -> SQLStore:
-        """A store in a data folder, which may be shared with other processes of this machine.
+        """Return a store in a data folder, which other processes of this machine may share.
 
-        `retention` is how long sessions that a restart closes are kept, in seconds; 0 means for ever. `busy_seconds` is
-        how long to wait for a process that holds the database. `limits` bound the journal of each session. With
-        `mends` a database that is too damaged to be opened, or for what a process does up to its first `adopt`, is set
-        aside under another name, and an empty one begins; without, the store cannot be opened then.
+        `retention` is the time in seconds that sessions closed by a restart are kept; 0 means for ever. `busy_seconds` is
+        the time to wait for a process that holds the database. `limits` bound the journal of each session. With `mends`,
+        a database that is too damaged to be opened, or to be used up to the first `adopt`, is set aside under another
+        name, and an empty one begins; without, the store cannot be opened then.
         """
         return cls(
             DataFolder(folder),
@@ -102,7 +102,7 @@ class SQLStore:
         retention: float = 604_800.0,
         limits: JournalLimits | None = None,
     ) -> SQLStore:
-        """A store that is gone when it is closed, and behaves like any other until then."""
+        """Return a store in memory. It is lost when closed, and behaves like any other until then."""
         return cls(None, journal_backlog=journal_backlog, retention=retention, limits=limits)
 
     @classmethod
@@ -115,7 +115,7 @@ class SQLStore:
         busy_seconds: float = 5.0,
         limits: JournalLimits | None = None,
     ) -> SQLStore:
-        """A store in a database of PostgreSQL or MariaDB, which may be shared with other processes of this machine.
+        """Return a store in a PostgreSQL or MariaDB database, which other processes of this machine may share.
 
         Raises:
             ValueError: when the URL names no such database.
@@ -131,17 +131,17 @@ class SQLStore:
 
     @property
     def place(self) -> str:
-        """Where it is, in words for its owner."""
+        """Location of the store, in words for its owner."""
         return self._connections.place
 
     @property
     def dropped(self) -> int:
-        """How many journal entries were given up since the store was opened."""
+        """Number of journal entries given up since the store was opened."""
         return self._writer.dropped
 
     @property
     def trouble(self) -> str | None:
-        """Why it refuses writes, in words for anybody; None when it takes them."""
+        """Why it refuses writes, in words for any caller; None when it takes them."""
         return self._writer.trouble or self._connections.trouble
 
     async def __aenter__(self) -> SQLStore:
@@ -165,7 +165,7 @@ class SQLStore:
         try:
             return await self._connections.read(query)
         except (DBAPIError, UnicodeError, OverflowError):
-            # Without the cause: some drivers quote values in their messages.
+            # The cause is dropped: some drivers quote values in their messages.
             raise not_storable() from None
 
     async def _submit(self, work: Change | Creation | Operation) -> object:
@@ -174,7 +174,7 @@ class SQLStore:
         return await self._writer.submit(work)
 
     async def _beginning(self, step: Callable[[], Awaitable[T]]) -> T:
-        """Take a step on the way to serving. Damage that it meets is treated like damage at opening."""
+        """Take a step before serving begins. Damage found by it is treated like damage at opening."""
         try:
             return await step()
         except (StoreUnavailable, InvalidArgument) as error:
@@ -346,7 +346,7 @@ class SQLStore:
             return [str(error)]
 
     async def check_writes(self) -> str | None:
-        """Write something that changes nothing; return why the database refuses it, None when it does not."""
+        """Write without a change. Return why the database refuses that, None when it does not."""
         try:
             await self._submit(_touch)
         except StoreUnavailable as error:
@@ -355,17 +355,17 @@ class SQLStore:
 
 
 def _touch(connection: Connection) -> None:
-    """Write what is there already, which fails where nothing can be written."""
+    """Write an unchanged value, which fails where nothing can be written."""
     if connection.dialect.name == "sqlite":
         sync(connection)
 
 
 def _nothing(connection: Connection) -> None:
-    """Done when everything before it is."""
+    """Do nothing. This unit is done when every unit before it is."""
 
 
 def open_store(path_or_url: Path | str, *, journal_backlog: int = 10_000) -> SQLStore:
-    """Return the store of a data folder, of the URL of a database, or of `:memory:`; enter it to open it.
+    """Return the store of a data folder, of a database URL, or of `:memory:`; enter it to open it.
 
     Raises:
         ValueError: for the URL of a database that is not supported.

@@ -1,4 +1,4 @@
-"""A thread that runs what others ask it to, one after the other."""
+"""A thread that runs jobs, one after the other."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _Job: TypeAlias = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.Abstract
 class Worker:
     """Starts its thread with the first job and lives until end().
 
-    A third of what an executor of one thread takes for a job, which at a batch every few calls is a tenth of the whole
-    journal. The thread does not keep the process from ending.
+    A job costs a third of what it costs in an executor of one thread; at a batch every few calls, that is a tenth of the
+    whole journal. The thread does not keep the process from ending.
     """
 
     def __init__(self, name: str) -> None:
@@ -27,9 +27,9 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Have work run, and return what will have its value or what it raised.
+        """Queue work, and return the future of its result.
 
-        A job whose future is cancelled before its turn is left out; one that runs goes on, and nobody hears of it.
+        A job whose future is cancelled before it starts is left out; a running job goes on, and its result is dropped.
         """
         if self._thread is None:
             self._thread = threading.Thread(
@@ -42,7 +42,7 @@ class Worker:
         return future
 
     def end(self) -> None:
-        """End the thread after what it was asked to run. May be called twice, but nothing may be run after it."""
+        """End the thread after the queued jobs. May be called twice; no job may be queued after it."""
         self._jobs.put(None)
 
 
@@ -55,11 +55,11 @@ def _serve(jobs: queue.SimpleQueue[_Job | None]) -> None:
                 value = work()
             except BaseException as raised:
                 error = raised
-            # Only a loop that is closed takes nothing any more, and then nobody waits.
+            # Only a closed loop refuses the call, and then there is no waiter.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(_settle, future, value, error)
             del value, error
-        # What was done is not kept alive until there is more to do.
+        # Do not keep the finished job alive while waiting for the next one.
         del job, work, future, loop
 
 

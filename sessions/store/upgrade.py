@@ -1,4 +1,4 @@
-"""Bringing the schema of a database to the one this program knows."""
+"""Upgrading the schema of a database to the revision of this program."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SECOND = (schema.tally, schema.receipt, schema.summary)
 _FIRST = [
     table for table in metadata.sorted_tables if table is not version and table not in _SECOND
 ]
-"""The tables by the revision that brought them."""
+"""The tables by the revision that added them."""
 
 
 def revision(connection: Connection) -> str | None:
-    """Return the revision of a database, None for an empty one or one that is not whole yet. Changes nothing.
+    """Return the revision of a database, None for an empty or incomplete one. Changes nothing.
 
     Raises:
         StoreUnavailable: when the database belongs to another program.
@@ -31,7 +31,7 @@ def revision(connection: Connection) -> str | None:
 
 
 def whole(connection: Connection) -> str | None:
-    """Return the same of a database that only ever had all of its tables at once, or none.
+    """Return the revision of a database that is always created with all of its tables in one transaction.
 
     Raises:
         StoreUnavailable: when the database belongs to another program.
@@ -80,9 +80,9 @@ def upgrade(connection: Connection, found: str | None) -> None:
 
 
 def _create(connection: Connection) -> None:
-    """Make what is not there yet: where no transaction holds it together, somebody's end may have left half of it."""
+    """Create missing tables and indexes. Where no transaction covers all of it, an ended process may have left a part."""
     begun = inspect(connection).has_table(version.name)
-    # First what says whose the tables are, and last that they are whole.
+    # The version table comes first, to mark the tables as ours; its row comes last, to mark them as complete.
     version.create(connection, checkfirst=True)
     metadata.create_all(connection)
     if begun:
@@ -92,7 +92,7 @@ def _create(connection: Connection) -> None:
 
 
 def migrate(connection: Connection, found: str | None) -> None:
-    """Run the migrations that come after a revision, all of them for None.
+    """Run the migrations after a revision, all of them for None.
 
     Raises:
         StoreUnavailable: when this program does not know the revision.

@@ -1,4 +1,4 @@
-"""The write-ahead log beside a database file: whether SQLite would throw it away, with all that is in it."""
+"""The write-ahead log beside a database file: whether SQLite would delete it with its content."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Final
 
 PAGE: Final = 4096
 EMPTY: Final = 1
-"""How many bytes an empty file has at most: SQLite takes one of a single byte for empty, too."""
+"""Most bytes of an empty file: SQLite takes a file of a single byte for empty, too."""
 _HEADER, _FRAME = 32, 24
 _MAGIC = (0x377F0682, 0x377F0683)
 
 
 def is_orphaned(file: Path) -> bool:
-    """Whether there is something in the log of a database that SQLite does not find when it opens the file.
+    """Whether the log of a database has content that SQLite does not use when it opens the file.
 
-    SQLite then takes the database for an empty one, and removes the log. Looking changes neither, and nothing is done for a
-    file that was ever checkpointed: it has more than its first page.
+    SQLite then takes the database for empty and deletes the log. This check changes neither. A file that was ever
+    checkpointed has more than its first page, and is not checked further.
     """
     log = Path(f"{file}-wal")
     size, log_size = size_of(file), size_of(log)
@@ -31,7 +31,7 @@ def is_orphaned(file: Path) -> bool:
 
 
 def size_of(file: Path) -> int:
-    """Bytes of a file, none where there is no such file."""
+    """Return the bytes of a file, 0 if it does not exist."""
     try:
         return file.stat().st_size
     except OSError:
@@ -39,9 +39,9 @@ def size_of(file: Path) -> int:
 
 
 def _has_tables(file: Path) -> bool:
-    """Also True when something else than its content keeps it from being read."""
+    """Return whether the file has tables; also True if it cannot be read for another reason than its content."""
     try:
-        # Who may only read does not clear up behind itself.
+        # A read-only connection leaves the WAL in place.
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as found:
             return bool(found.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
     except sqlite3.Error as error:
@@ -50,14 +50,14 @@ def _has_tables(file: Path) -> bool:
 
 
 def _was_written(log: Path, size: int) -> bool:
-    """Whether more came into the log than its first transaction, which makes the tables.
+    """Return whether the log has more than its first transaction, which creates the tables.
 
-    Who was killed during that one left nothing that anybody could miss.
+    A process that was killed during that one left no data.
     """
     with log.open("rb") as opened:
         header = opened.read(_HEADER)
         page = int.from_bytes(header[8:12])
-        # It was on the disk before anything came after it: if it is not valid, that was damage.
+        # The header was on the disk before anything came after it: if it is not valid, that was damage.
         if int.from_bytes(header[:4]) not in _MAGIC or not 512 <= page <= 65536:
             return True
         for start in range(_HEADER, size, _FRAME + page):
@@ -68,7 +68,7 @@ def _was_written(log: Path, size: int) -> bool:
 
 
 def lengthen(file: Path) -> None:
-    """Give an empty file a page, which makes SQLite read the log beside it instead of removing it. Change no other."""
+    """Extend an empty file to a page, so that SQLite reads the log beside it instead of deleting it. Leave other files."""
     handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if os.fstat(handle).st_size <= EMPTY:

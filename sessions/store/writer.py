@@ -1,7 +1,7 @@
 """The one task that writes.
 
-It takes everything that waits, runs it in one transaction, and then tells each waiter what became of its part. So a hundred
-writers share one flush to the disk, and none of them waits for more than two.
+It takes all waiting units, runs them in one transaction, and then reports to each waiter the outcome of its unit. So a
+hundred writers share one flush to the disk, and none of them waits for more than two.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ Run: TypeAlias = Callable[..., None]
 """apply() or isolate()."""
 
 BATCH = 1000
-"""Units in one transaction at most, so that preparing them does not hold up the event loop."""
+"""Most units in one transaction, so that preparing them does not hold up the event loop."""
 
 LINGER = 0.045
-"""How long entries that nobody waits for may collect, in seconds; writing them is to end within 0.05."""
+"""Seconds that background entries may collect; they must be written within 0.05."""
 
 SYNC = 1.0
-"""Seconds after which they are on the disk, too. Until then they survive the end of the process, and no power cut."""
+"""Seconds until background entries are on the disk, too. Before, they survive the end of the process, but no power cut."""
 
 LATER = 100
-"""Entries that wait to be made at most: until then they hold on to the arguments of their calls."""
+"""Most waiting entries whose values are not computed yet: they hold on to the arguments of their calls."""
 
 RETRY = 1.0
-"""How long such entries rest after the database failed, unless somebody asks for something meanwhile."""
+"""Seconds that background entries rest after the database failed, unless a unit with a waiter comes meanwhile."""
 
 
 class Writer:
     """Lives from `run` to `aclose`. Units are applied in the order they were submitted.
 
-    A cancelled waiter does not undo its unit. Its change is applied even when it had not been taken yet; anything else is
-    then left out. Appended entries whose batch failed are kept and tried again; past `backlog` the oldest are dropped.
+    A cancelled waiter does not undo its unit. A change is applied even if it had not been taken yet; any other unit is then
+    left out. Appended entries whose batch failed are kept and tried again; past `backlog` the oldest are dropped.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class Writer:
         self._backlog = backlog
         self._waiting: deque[BatchItem] = deque()
         self._appended = 0
-        """How many of those that wait have nobody waiting for them."""
+        """Number of waiting units without a waiter."""
         self._later = 0
-        """Entries since the last batch that are still to be made."""
+        """Entries since the last batch whose values are to be computed later."""
         self._wake = asyncio.Event()
-        """Whether what waits is to be written now."""
+        """Set when the waiting units are to be written now."""
         self._timer: asyncio.TimerHandle | None = None
-        """When what nobody waits for will have collected for long enough."""
+        """Fires when background entries have collected for LINGER seconds."""
         self._resting = False
         self._sync_timer: asyncio.TimerHandle | None = None
         self._sync_due = False
@@ -88,9 +88,9 @@ class Writer:
         return not (self._waiting or self._writing or self._connections.behind)
 
     async def submit(self, work: Change | Creation | Operation) -> Any:
-        """Have a unit applied, and return its value when it is durable.
+        """Queue a unit, and return its value when it is durable.
 
-        Raises what refused the unit, or StoreUnavailable.
+        Raises the error that refused the unit, or StoreUnavailable.
         """
         if self._closing:
             raise _closed()
@@ -100,7 +100,7 @@ class Writer:
         return await future
 
     def append(self, work: Change | Appended | CallEntry | Operation) -> None:
-        """Have a change applied soon. Never blocks, and tells nobody what became of it."""
+        """Queue a change to be applied soon. Never blocks; the outcome is not reported."""
         if self._closing:
             self.dropped += 1
             return
@@ -116,7 +116,7 @@ class Writer:
 
     def _limit(self) -> None:
         while self._appended > self._backlog:
-            # The oldest is the first, or behind a few that are waited for.
+            # The oldest is the first, or behind a few that have waiters.
             oldest = next(i for i, unit in enumerate(self._waiting) if unit.future is None)
             del self._waiting[oldest]
             self._appended -= 1
@@ -144,7 +144,7 @@ class Writer:
             self._ended.set()
 
     async def _wait(self) -> bool:
-        """Wait for something to do. False when there is nothing left and the writer is closing."""
+        """Wait for work. Return False when there is none left and the writer is closing."""
         while not ((self._waiting or self._sync_due) and self._wake.is_set()):
             if not self._waiting:
                 if self._closing:
@@ -236,7 +236,7 @@ class Writer:
             logger.warning("a journal entry could not be stored: %s", error)
 
     async def _hold(self, units: Sequence[BatchItem], error: StoreUnavailable) -> None:
-        """Tell those who wait, keep what nobody waits for, and let the database rest."""
+        """Fail the units with waiters, keep the others, and let the database rest."""
         self.trouble = str(error)
         self._sync_due = False
         self._sync_later()
@@ -273,7 +273,7 @@ class Writer:
                 unit.future.set_exception(error)
 
     async def aclose(self, seconds: float) -> None:
-        """Write what waits, for so long at most, and end. What is still waiting then fails. Idempotent.
+        """Write the waiting units, for at most `seconds`, and end. Units that still wait then fail. Idempotent.
 
         Entries that the database refuses are tried again until then.
         """

@@ -68,7 +68,7 @@ class Transitions:
         it is in that case, and False is returned.
 
         Raises:
-            StoreUnavailable: the pause could not be recorded; the session goes on as it was.
+            StoreUnavailable: the pause could not be recorded; the session is unchanged.
         """
         async with session.changing:
             with anyio.CancelScope(shield=True):
@@ -216,7 +216,7 @@ class Transitions:
         Calls in flight get `close_grace` seconds, none with `force`, and are then cancelled. A second close waits for
         the first; with `force` it ends the first one's grace.
 
-        Returns False when this node no longer holds the session, or `event` cannot happen to it any more.
+        Returns False when this node no longer holds the session, or `event` cannot happen in its status.
         """
         if session.status is Status.PAUSED:
             # Wait for a pause under way. It ends soon: the session is given up, or its connections are kept.

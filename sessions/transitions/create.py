@@ -88,7 +88,7 @@ class ForkSource:
 
 
 class Creation:
-    """Makes the sessions of one registry; it lives as long as the registry."""
+    """Creates the sessions of one registry; it lives as long as the registry."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Creation:
     async def create(
         self, principal: Principal, wish: SessionOptions, seed: ForkSource | None = None
     ) -> Session:
-        """Make a session and open its eager services; see Registry.create."""
+        """Create a session and open its eager services; see Registry.create."""
         chosen = self._chosen(wish.services)
         record = new_record(
             wish,
@@ -167,7 +167,7 @@ class Creation:
         """Return a configured service.
 
         Raises:
-            InvalidArgument: there is none of that name.
+            InvalidArgument: no service of that name is configured.
         """
         service = self._services.get(name)
         if service is None:

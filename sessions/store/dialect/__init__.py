@@ -1,7 +1,7 @@
 """Everything that differs between databases. Another one gets a file here, and nothing elsewhere.
 
-`statements` has what the store asks of any of them, `errors` what became of it. What belongs to one database alone is in
-its own file; only that of SQLite is loaded before it is needed.
+`statements` has the statements that the store runs on any of them, `errors` their outcome. Code for one database is in its
+own file; only that of SQLite is loaded before it is needed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What became of a statement, in the terms of the store, whatever the driver calls it."""
+"""The outcome of a statement in the terms of the store, for every driver."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _origin(error: BaseException) -> BaseException:
 
 
 def blames_database(error: BaseException) -> bool:
-    """Whether the database failed, rather than what was asked of it."""
+    """Whether the database failed, rather than the request."""
     origin = _origin(error)
     found = _of(origin)
     if found is None:
@@ -66,21 +66,21 @@ def usable(error: BaseException) -> bool:
 
 
 def violated(error: BaseException) -> Violated:
-    """Tell which unique constraint a refused row ran into."""
+    """Return the unique constraint that a refused row violates."""
     origin = _origin(error)
     found = _of(origin)
     return "other" if found is None else found.violated(origin)
 
 
 def blames_disk(error: BaseException) -> bool:
-    """Return True if the database does not say what the disk refused, so that asking the disk tells more."""
+    """Return True if the database does not say why the disk refused, so that a test of the disk tells more."""
     origin = _origin(error)
     found = _of(origin)
     return found is not None and found.blames_disk(origin)
 
 
 def explain(error: Exception, system: OSError | None = None) -> str:
-    """Say in one line what is wrong with the database and what to do. Never a folder, an address or a value.
+    """Return one line on what is wrong with the database and what to do. It has no folder, address or value.
 
     `system` is the error of the operating system behind it, where that is known.
     """
@@ -113,7 +113,7 @@ _SYSTEM: Final = {
 
 
 def system_remedy(error: OSError) -> str:
-    """Return what an operating system error says of the database, and the remedy; without a subject and a full stop."""
+    """Return the meaning of an operating system error for the database, and the remedy; no subject and no full stop."""
     found = _SYSTEM.get(error.errno or 0)
     reason = (error.strerror or type(error).__name__).lower()
     return found or f"failed: {reason}. Run `statehold doctor` to check it"

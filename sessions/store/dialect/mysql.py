@@ -1,8 +1,8 @@
 """MariaDB, through PyMySQL. Loaded when a store is on it.
 
-What its tables need and those of others do not is added when they are made, so that the migrations need not know: texts
-without a limit, short ones where there is an index, and comparison by character. It knows no index of some of the rows; for
-the one that has to be unique a computed column stands in.
+Settings that only its tables need are added when the tables are created, so that the migrations need not know them: texts
+without a limit, short texts in indexes, and comparison by character. It has no partial indexes; a computed column replaces
+the one that must be unique.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UPGRADE_SECONDS: Final = 30
 
 
 def options(url: URL, busy_seconds: float) -> dict[str, Any]:
-    """What an engine is made with; what the URL says of a connection goes first."""
+    """Return the arguments of an engine; connection settings in the URL take precedence."""
     converters: Any = import_module("pymysql.converters")
 
     def integer(value: int, mapping: Any) -> str:
@@ -38,7 +38,7 @@ def options(url: URL, busy_seconds: float) -> dict[str, Any]:
 
     settings = (
         f"innodb_lock_wait_timeout = {max(1, round(busy_seconds))}",
-        # Refuse what does not fit instead of cutting it off, and let a backslash escape: the driver counts on it.
+        # Refuse values that do not fit instead of cutting them off, and let a backslash escape: the driver counts on it.
         "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
     )
     defaults: dict[str, Any] = {
@@ -51,7 +51,7 @@ def options(url: URL, busy_seconds: float) -> dict[str, Any]:
     }
     if "unix_socket" in url.query:
         defaults["ssl_disabled"] = (
-            True  # nobody listens in, and loading certificates takes longer than connecting
+            True  # a local socket cannot be read by others, and loading certificates takes longer than connecting
         )
     return {"connect_args": {k: v for k, v in defaults.items() if k not in url.query}}
 
@@ -67,10 +67,10 @@ _NAME: Final = "SHA1(CONCAT('statehold ', DATABASE()))"
 
 @contextmanager
 def upgrading(connection: Connection) -> Generator[None]:
-    """Hold off every other process that makes or upgrades the database.
+    """Keep every other process from creating or upgrading the database.
 
     Raises:
-        StoreUnavailable: when another one takes too long.
+        StoreUnavailable: when another process takes too long.
     """
     if not connection.scalar(text(f"SELECT GET_LOCK({_NAME}, {_UPGRADE_SECONDS})")):
         raise StoreUnavailable(
@@ -78,7 +78,7 @@ def upgrading(connection: Connection) -> Generator[None]:
         )
     try:
         yield
-        # The lock knows nothing of transactions: who has it next must see what was done.
+        # The lock is not bound to transactions: its next holder must see the changes.
         connection.execute(text("COMMIT"))
     finally:
         connection.execute(text(f"SELECT RELEASE_LOCK({_NAME})")).all()
@@ -91,7 +91,7 @@ def check_storage(connection: Connection) -> list[str]:
     return [f"{row[0]}: {row[3]}" for row in rows if row[2] != "status" or row[3] != "OK"]
 
 
-# How its tables are made.
+# Creating tables.
 
 _SHORT: Final = {
     "owner": 512,
@@ -105,7 +105,7 @@ _SHORT: Final = {
     "role": 64,
     "operation_id": 128,
 }
-"""The texts that an index holds, with room for the longest that the sessions let through."""
+"""The texts that an index holds, with room for the longest that the sessions allow."""
 
 
 @compiles(Text, "mysql")
@@ -127,7 +127,7 @@ def _column(element: CreateColumn, compiler: Any, **given: Any) -> str | None:
 
 @compiles(CreateTable, "mysql")
 def _table(element: CreateTable, compiler: Any, **given: Any) -> str:
-    # Both of these tell apart what differs in case, accents or blanks at the end.
+    # Both collations distinguish case, accents and trailing blanks.
     mariadb = getattr(compiler.dialect, "is_mariadb", True)
     collation = "utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin"
     made: str = compiler.visit_create_table(element, **given)
@@ -151,12 +151,12 @@ def _index(element: CreateIndex, compiler: Any, **given: Any) -> str:
     )
 
 
-# What became of a statement.
+# Errors.
 
 _CONFLICTS: Final = {1213, 1305}
 """A deadlock, and the savepoint that it took along."""
 _UNIT: Final = {1153, 1406, 1264, 1366, 1690}
-"""Errors that the values are to blame for, besides those that the driver classes so: too large, not valid."""
+"""Errors caused by values that are too large or not valid, besides those that the driver classifies so."""
 
 
 def _code(origin: BaseException) -> int:
@@ -177,7 +177,7 @@ def conflicted(origin: BaseException) -> bool:
 
 
 def usable(origin: BaseException) -> bool:
-    return False  # a new connection costs little, and the server has freed what the old one held
+    return False  # a new connection is cheap, and the server has freed the old one's resources
 
 
 def blames_disk(origin: BaseException) -> bool:

@@ -14,12 +14,12 @@ from sqlalchemy.schema import CreateIndex
 from .values import Violated
 
 _KEY: Final = int.from_bytes(b"statehol")
-"""The number of the lock that one process at a time holds to make or upgrade the database."""
+"""Number of the lock that one process at a time holds to create or upgrade the database."""
 _UPGRADE_SECONDS: Final = 30
 
 
 def options(url: URL, busy_seconds: float) -> dict[str, Any]:
-    """What an engine is made with; what the URL says of a connection goes first."""
+    """Return the arguments of an engine; connection settings in the URL take precedence."""
     wait = max(1, round(busy_seconds * 1000))
     defaults = {
         "application_name": "statehold",
@@ -44,7 +44,7 @@ _TEXTS: Final = ("text[]", str)
 
 
 class _Upsert:
-    """One statement for any number of rows, which go as one array for each column; one each takes many times as long."""
+    """One statement for any number of rows, with one array per column; one statement per row takes many times as long."""
 
     def __init__(self, table: Table, *, add: bool) -> None:
         self._keys = [column.name for column in table.primary_key]
@@ -63,7 +63,7 @@ class _Upsert:
         )
 
     def arrays(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-        """The parameters of the statement. Of rows with one key the last one counts: a statement writes each once."""
+        """Return the parameters of the statement. The last of several rows with one key counts: each is written once."""
         if len(rows) > 1:
             rows = [*{tuple(row[key] for key in self._keys): row for row in rows}.values()]
         # An array has one type, which neither an integer among numbers nor an enumeration among texts may spoil.
@@ -86,7 +86,7 @@ def upsert_many(
 
 @compiles(CreateIndex, "postgresql")
 def _index(element: CreateIndex, compiler: Any, **given: Any) -> str:
-    # The tables say it for SQLite alone: to name PostgreSQL there would load its dialect at every start.
+    # The tables give the condition for SQLite alone: naming PostgreSQL there would load its dialect at every start.
     options: Any = element.element.dialect_options
     if options["postgresql"]["where"] is None:
         options["postgresql"]["where"] = options["sqlite"]["where"]
@@ -96,21 +96,21 @@ def _index(element: CreateIndex, compiler: Any, **given: Any) -> str:
 
 @contextmanager
 def upgrading(connection: Connection) -> Generator[None]:
-    """Hold off every other process that makes or upgrades the database, until the transaction ends."""
+    """Keep every other process from creating or upgrading the database, until the transaction ends."""
     connection.execute(text(f"SET LOCAL lock_timeout = '{_UPGRADE_SECONDS}s'"))
     connection.execute(text(f"SELECT pg_advisory_xact_lock({_KEY})"))
     yield
 
 
 def check_storage(connection: Connection) -> list[str]:
-    """PostgreSQL checks what it reads by itself; whether everything can be read is found by its own tools."""
+    """Return no faults: PostgreSQL checks what it reads by itself, and its own tools find out whether all can be read."""
     return []
 
 
-# What became of a statement.
+# Errors.
 
 _UNIT = ("22", "23", "54")
-"""Classes of errors that the values are to blame for: not valid, not unique, too large."""
+"""Classes of errors caused by values: not valid, not unique, too large."""
 _CONFLICTS = {"40001", "40P01"}
 
 
@@ -135,7 +135,7 @@ def conflicted(origin: BaseException) -> bool:
 
 
 def usable(origin: BaseException) -> bool:
-    return False  # a new connection costs little, and the server has freed what the old one held
+    return False  # a new connection is cheap, and the server has freed the old one's resources
 
 
 def blames_disk(origin: BaseException) -> bool:
@@ -166,7 +166,7 @@ _REMEDIES = {
     "XX": "is damaged, or its server failed. Look at the logs of its server",
 }
 _WORDS = {"28": ("authentication", "password"), "3D": ("does not exist",)}
-"""How the client library tells what the server said when it refused a connection."""
+"""Words of the client library for a connection that the server refused."""
 
 
 def explain(origin: BaseException) -> str:

@@ -27,12 +27,12 @@ _EXTRAS: Final = {"postgresql": "postgres", "mysql": "mysql"}
 
 
 class RemoteDatabase:
-    """Where a database is and how to get in. Its password is in nothing that this says of itself."""
+    """The address and the credentials of a database. Its representation and its errors hold no password."""
 
     def __init__(self, url: str) -> None:
         """
         Raises:
-            ValueError: when the URL names no database that can be used. Nothing of a secret is in its text.
+            ValueError: when the URL names no database that can be used. The message holds no secret.
         """
         self._url = _parsed(url)
         self.kind = self._url.get_backend_name()
@@ -43,13 +43,13 @@ class RemoteDatabase:
 
     @property
     def place(self) -> str:
-        """The database in words for its owner: kind, host and name, nothing that lets anybody in."""
+        """The database in words for its owner: kind, host and name, no credentials."""
         host = self._url.host or "local"
         port = f":{self._url.port}" if self._url.port else ""
         return f"{self.kind} {host}{port}/{self._url.database}"
 
     def engine(self, busy_seconds: float) -> Engine:
-        """Return an engine, the same one every time: it holds no connection, and knows statements by then.
+        """Return an engine, the same one every time: it holds no connection, but remembers compiled statements.
 
         Raises:
             StoreUnavailable: when its driver is not installed.
@@ -66,7 +66,7 @@ class RemoteDatabase:
                 self._url,
                 poolclass=NullPool,
                 isolation_level="READ COMMITTED",
-                hide_parameters=True,  # errors are logged, what was written is secret
+                hide_parameters=True,  # errors are logged, and values are secret
                 **options,
             )
         except ImportError:
@@ -82,17 +82,17 @@ class RemoteDatabase:
         )
 
     def upgrading(self, connection: Connection) -> AbstractContextManager[None]:
-        """Hold off every other process that makes or upgrades the database, until what the block did can be seen.
+        """Keep every other process from creating or upgrading the database, until the changes of the block are visible.
 
         Raises:
-            StoreUnavailable: when another one takes too long.
+            StoreUnavailable: when another process takes too long.
         """
         held: AbstractContextManager[None] = self._own().upgrading(connection)
         return held
 
 
 def interrupt(driver: Any) -> None:
-    """Shut a driver's connection to a server down, from another thread than the one that waits for it."""
+    """Shut down a driver's connection to a server, from another thread than the one that waits for it."""
     number: int = driver.pgconn.socket if hasattr(driver, "pgconn") else driver._sock.fileno()
     with socket.socket(fileno=os.dup(number)) as found:
         found.shutdown(socket.SHUT_RDWR)
@@ -103,7 +103,7 @@ def _parsed(url: str) -> URL:
     driver = _DRIVERS.get(scheme.lower())
     if driver is None:
         known = "postgresql://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE"
-        # What has no scheme may be anything, a password too.
+        # A text without a scheme may be anything, a password too.
         what = f"{scheme[:40]!r}" if scheme.isidentifier() else "this"
         raise ValueError(f"there is no store for {what}; give {known}")
     try:

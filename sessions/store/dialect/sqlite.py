@@ -26,8 +26,8 @@ WRITES: Final = "statehold_writes"
 
 sqlite3.register_adapter(PackedTexts, json.dumps)
 
-# What every connection needs. An acknowledged write survives a power cut (synchronous=FULL); what was deleted is zeroed
-# where that costs no extra page (secure_delete=FAST).
+# Settings of every connection. An acknowledged write survives a power cut (synchronous=FULL); deleted data is zeroed where
+# that costs no extra page (secure_delete=FAST).
 _PRAGMAS = (
     "PRAGMA synchronous=FULL",
     "PRAGMA secure_delete=FAST",
@@ -47,7 +47,7 @@ class _Connection(sqlite3.Connection):
 
 
 def make_engine(file: Path | None, busy_seconds: float) -> Engine:
-    """Return an engine for a file, or for an in-memory database when there is none. Connects to nothing yet."""
+    """Return an engine for a file, or for an in-memory database when there is none. It does not connect yet."""
     database = ":memory:" if file is None else str(file)
     options: dict[str, Any] = {
         "factory": _Connection,
@@ -58,21 +58,21 @@ def make_engine(file: Path | None, busy_seconds: float) -> Engine:
         URL.create("sqlite", database=database),
         poolclass=NullPool,
         connect_args=options,
-        hide_parameters=True,  # errors are logged, what was written is secret
+        hide_parameters=True,  # errors are logged, and values are secret
     )
     event.listen(engine, "begin", _begin)
     return engine
 
 
 def set_durable(connection: Connection, durable: bool) -> None:
-    """Have the following transactions flushed to the disk when they are committed, or not."""
+    """Set whether the following transactions are flushed to the disk when they are committed."""
     run(connection, f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}", ())
 
 
 def sync(connection: Connection) -> None:
     """Change a page of the database in the transaction that runs, so that its commit flushes the log to the disk.
 
-    The commits before it are in the same log. SQLite has the log open; to flush it ourselves, we would need a descriptor.
+    Earlier commits are in the same log. SQLite has the log open; flushing it ourselves would need a descriptor.
     """
     value = run(connection, "PRAGMA user_version", ())[0][0]
     run(connection, f"PRAGMA user_version={int(value)}", ())
@@ -86,9 +86,9 @@ def _begin(connection: Connection) -> None:
 
 @contextmanager
 def transaction(connection: Connection) -> Generator[None]:
-    """Run what is in the block in one transaction, which takes the write lock at once.
+    """Run the block in one transaction, which takes the write lock at once.
 
-    The driver is asked itself, as in run(); SQLAlchemy is told only where it has begun one, too.
+    The driver is called directly, as in run(); SQLAlchemy ends only a transaction that it has begun itself.
     """
     run(connection, "BEGIN IMMEDIATE", ())
     try:
@@ -107,7 +107,7 @@ def transaction(connection: Connection) -> Generator[None]:
 def run(connection: Connection, statement: str, values: Sequence[Any]) -> list[Any]:
     """Run a statement as text and return its rows.
 
-    The driver is asked itself: SQLAlchemy takes several times as long as a small statement.
+    The driver is called directly: SQLAlchemy takes several times as long as a small statement.
     """
     try:
         return _driver(connection).execute(statement, values).fetchall()
@@ -144,7 +144,7 @@ def use_wal(connection: Connection) -> None:
     """Let readers and the writer work side by side.
 
     Raises:
-        StoreUnavailable: when the file system cannot do that.
+        StoreUnavailable: when the file system does not support that.
     """
     mode = connection.scalar(text("PRAGMA journal_mode=WAL"))
     if mode != "wal":
@@ -158,7 +158,7 @@ def check_storage(connection: Connection) -> list[str]:
     return [str(row[0]) for row in found if row[0] != "ok"]
 
 
-# What became of a statement.
+# Errors.
 
 _UNIT = {
     sqlite3.SQLITE_CONSTRAINT,
@@ -216,7 +216,7 @@ _REMEDIES[sqlite3.SQLITE_LOCKED] = _REMEDIES[sqlite3.SQLITE_BUSY]
 
 
 def damaged(error: BaseException | None) -> bool:
-    """Whether what was opened is no database, or one that cannot be read."""
+    """Whether the opened file is not a database, or cannot be read as one."""
     origin = getattr(error, "orig", None) or error
     code = getattr(origin, "sqlite_errorcode", 0)
     return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

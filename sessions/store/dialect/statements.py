@@ -1,4 +1,4 @@
-"""What the store asks of a database, said once, and how it is run there."""
+"""The statements that the store runs on any database, and how they are run there."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def accumulate(table: Table) -> Upsert:
 
 
 def _own(name: str) -> Any:
-    """The file of a database, by the name of its dialect."""
+    """Return the module of a database, by the name of its dialect."""
     return sqlite if name == "sqlite" else import_module(f".{name}", __package__)
 
 
@@ -71,7 +71,7 @@ _others: dict[tuple[str, ClauseElement | Upsert], _Run] = {}
 
 
 def _run(connection: Connection, statement: ClauseElement | Upsert) -> _Run:
-    """The text of a statement, and what makes its parameters of a row."""
+    """Return the text of a statement, and a function from a row to its parameters (None: the row itself)."""
     dialect = connection.dialect
     if dialect.name == "sqlite":
         return _of_sqlite(statement)
@@ -91,7 +91,7 @@ def _compiled(statement: ClauseElement | Upsert, dialect: Dialect) -> SQLCompile
 
 
 def transaction(connection: Connection) -> AbstractContextManager[object]:
-    """Run what is in the block in one transaction, if the connection writes."""
+    """Run the block in one transaction, if the connection writes."""
     if connection.dialect.name == "sqlite" and connection.get_execution_options().get(
         sqlite.WRITES
     ):
@@ -139,12 +139,12 @@ class _Among(FunctionElement[bool]):
 
 
 def among(item: ColumnElement[str], name: str = "ids") -> ColumnElement[bool]:
-    """Whether a column is one of the ids that are passed as one parameter (see `packed`)."""
+    """Return the condition that a column is one of the ids passed as one parameter (see `packed`)."""
     return _Among(item, bindparam(name))
 
 
 def packed(ids: Iterable[str]) -> PackedTexts:
-    """The value of the parameter of `among`."""
+    """Return the value of the parameter of `among`."""
     return PackedTexts(ids)
 
 
@@ -179,7 +179,7 @@ class _Earlier(FunctionElement[float]):
 
 
 def earlier(first: ColumnElement[float], second: ColumnElement[float]) -> ColumnElement[float]:
-    """The smaller of two numbers. Where one of them is null it is null, or the other one."""
+    """Return the smaller of two numbers. If one of them is null, it is null or the other one, depending on the database."""
     return _Earlier(first, second)
 
 
@@ -190,19 +190,19 @@ def _earlier(element: _Earlier, compiler: SQLCompiler, **options: Any) -> str:
 
 
 def alone(connection: Connection, table: Table) -> None:
-    """Wait for every other transaction that calls this, and hold them off until this one ends.
+    """Wait for every other transaction that calls this, and hold off later ones until this one ends.
 
-    The table has one row, always. A transaction of SQLite is alone from its beginning.
+    The table always has one row. A transaction of SQLite is alone from its beginning.
     """
     if connection.dialect.name != "sqlite":
         connection.execute(select(*table.c).with_for_update()).all()
 
 
 def check_storage(connection: Connection) -> list[str]:
-    """What the database itself finds wrong, one line each."""
+    """Return the faults that the database itself finds, one line each."""
     return _own(connection.dialect.name).check_storage(connection)
 
 
 def called(connection: Connection) -> str:
-    """What messages call the database."""
+    """Return the name of the database in messages."""
     return sqlite.FILE_NAME if connection.dialect.name == "sqlite" else "The database"

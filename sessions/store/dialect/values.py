@@ -8,13 +8,13 @@ from sqlalchemy import ColumnElement, Table
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 Violated = Literal["name", "id", "other"]
-"""Which unique constraint a refused row ran into."""
+"""The unique constraint that a refused row violates."""
 
 
 def overwriting(
     table: Table, new: ReadOnlyColumnCollection[str, Any], *, add: bool
 ) -> dict[str, ColumnElement[Any]]:
-    """Return what an insert sets in the row of the same primary key: the new values, or the sums of both."""
+    """Return the assignments of an insert to the row of the same primary key: the new values, or the sums of both."""
     keys = table.primary_key.columns
     return {
         item.name: item + new[item.name] if add else new[item.name]
@@ -24,4 +24,4 @@ def overwriting(
 
 
 class PackedTexts(list[str]):
-    """Texts that go to the database as one parameter: as JSON, an array or a list, whatever it knows best."""
+    """Texts passed to the database as one parameter: as JSON, an array or a list, depending on the database."""

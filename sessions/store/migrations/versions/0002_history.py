@@ -1,4 +1,4 @@
-"""Receipts of operations, summaries of hosts, and what a journal takes."""
+"""Receipts of operations, summaries of hosts, and the size of journals."""
 
 from __future__ import annotations
 

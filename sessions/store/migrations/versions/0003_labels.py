@@ -1,4 +1,4 @@
-"""Labels of sessions: whose work they are, as the caller counts it."""
+"""Labels of sessions: the user, agent, team and workflow they are for."""
 
 from __future__ import annotations
 
