@@ -85,7 +85,7 @@ class Attempts:
         if len(answered) < self._policy.receipts:
             return
         now = self._clock.now()
-        # Forget all that are old enough, not only one: so this is rare, and the time until `unsure_until` is short.
+        # Forget all that are old enough, not only one: so this is rare, and so are repeats refused until `unsure_until`.
         for key, receipt in list(answered.items()):
             if (receipt.ended_at or 0.0) > now - REMEMBERED:
                 break
