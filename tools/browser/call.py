@@ -38,16 +38,16 @@ _REF: Final = re.compile(r"(?:g(\d+))?(?:t(\d+))?((?:f\d+)?e\d+)")
 _SHOWN_REF: Final = re.compile(r"\[ref=(?=(?:f\d+)?e\d+\])")
 LEAVE_SECONDS: Final = 2.0
 NEWS: Final = 50
-"""How much of what happened is told with one result."""
+"""The most events that one answer lists."""
 NOTE_SECONDS: Final = 1.0
 ASKING_SECONDS: Final = 1.0
 BODY_SECONDS: Final = 0.3
-"""After so long without a snapshot it is asked whether the page has a body at all."""
+"""Seconds without a snapshot after which the page is asked whether it has a body at all."""
 BODILESS: Final = (
     """!document.body && (document.readyState !== "loading" || !document.documentElement)"""
 )
 FRESH_SECONDS: Final = 0.01
-"""How old a look at a page may be and still show it as it is."""
+"""Seconds for which a sample of a page counts as current."""
 
 
 class Call:
@@ -62,25 +62,25 @@ class Call:
         self._before = _state(tab)
         self._title: tuple[Tab | None, str] = (None, "")
         self._glimpse: PageSample | None = None
-        """What was seen of the current page while the last action was waited for, if it is still so."""
+        """The sample of the current page taken while the last action settled; None if the page may have changed since."""
         self.shows_page = False
         """Whether the answer describes the current page."""
         self.shows_snapshot = False
         """Whether the answer has a snapshot, where the configuration wants one after an action."""
         self.answer_code = ""
-        """How the element of the last locate() is written in Playwright's Python."""
+        """The element of the last locate(), as a Playwright expression in Python."""
         self.expected_seconds: float | None = None
-        """How long the call will take, where that is known."""
+        """The seconds that the call will take, where known."""
         self._plain: set[str] = set()
         """Texts that went into fields that are not secret."""
         self._secret: set[str] = set()
         self._kept_back: list[str] = []
 
     async def tab(self) -> Tab:
-        """Return the current tab. There is always one; a crashed one is replaced, and that is told.
+        """Return the current tab. There is always one; a crashed tab is replaced, and the answer says so.
 
         Raises:
-            ToolFailed: it was at an address that may not be seen.
+            ToolFailed: The tab was at an address with a scheme that is not allowed.
         """
         tab = await self.session.current()
         if not scheme_allowed(tab.page.url):
@@ -88,10 +88,12 @@ class Call:
         return tab
 
     async def arrived(self) -> Tab:
-        """Return the current tab when it is on its way to no other page: until that answers, its page can be asked nothing.
+        """Wait for a pending navigation of the current tab, then return the tab.
+
+        A page cannot be queried before the server of a pending navigation has answered.
 
         Raises:
-            ToolFailed: that takes longer than an action may, or as tab() says.
+            ToolFailed: The navigation takes longer than an action may, or as tab() says.
         """
         tab = await self.tab()
         with anyio.move_on_after(self.config.action_seconds):
@@ -105,7 +107,7 @@ class Call:
         """Return the one element that a ref of the last snapshot, a selector, or a locator as in code stands for.
 
         Raises:
-            ToolFailed: there is none, or more than one. A ref that is no longer valid is refused at once.
+            ToolFailed: No element matches, or more than one does. A ref that is no longer valid is refused at once.
         """
         from playwright.async_api import Error
 
@@ -183,7 +185,7 @@ class Call:
 
     @property
     def timeout(self) -> float:
-        """How long one action may take, in the milliseconds that Playwright wants."""
+        """The limit of one action in milliseconds, as Playwright takes it."""
         return self.config.action_seconds * 1000
 
     async def act(
@@ -196,12 +198,13 @@ class Call:
         answers: bool = False,
         at_once: bool = False,
     ) -> T | None:
-        """Run an action in the current tab and wait for what it causes.
+        """Run an action in the current tab and wait for its effects.
 
-        The answer then describes the page, with a snapshot where wanted; without `snapshot` only when the page is another.
-        What it `edits` in the page is noted there, for the page to be saved. It `answers` the dialog of the page, or not.
-        With `at_once` it is run also while the page is on its way to another one.
-        Returns None when a dialog or a file chooser keeps the action from ending; it goes on when that was answered.
+        The answer then describes the page, with a snapshot if the configuration wants one. Without `snapshot` the answer
+        describes the page only if it changed. With `edits`, a script in the page first starts to record edits, so that they
+        can be saved. `answers` tells that the action answers the dialog of the page. With `at_once` the action also runs
+        while a navigation is pending.
+        Returns None when a dialog or a file chooser keeps the action from ending; the action continues after the answer.
         """
         from playwright.async_api import Error
 
@@ -221,7 +224,7 @@ class Call:
             if not was_done(error):
                 raise
             if waits := tab.waits_for:
-                # Until the server answers, the page can only be waited for, which was done.
+                # The page does not respond until the server answers; the action has already waited for it.
                 tab.news.append(f"It was done, but {waits} did not answer yet.")
             else:
                 await self.session.unstick()
@@ -249,12 +252,12 @@ class Call:
             await self.session.tabs.arrived(seconds=seconds)
         await self.session.downloaded(started, downloads)
         if glimpse is not None and same and glimpse.is_whole:
-            # While something else was waited for, the page may have gone on.
+            # The page may have changed during the later waits.
             self._glimpse = glimpse if anyio.current_time() - seen < FRESH_SECONDS else None
         return found
 
     async def look_at_field(self, locator: Locator, text: str) -> None:
-        """Note whether a text that is about to be typed is secret, by the field that it goes into."""
+        """Note whether a text about to be typed is secret; the field that receives it decides."""
         if await locator.evaluate(IS_SECRET, timeout=self.timeout):
             self._secret.add(text)
             self.session.withheld.add(text)
@@ -262,7 +265,7 @@ class Call:
             self._plain.add(text)
 
     def shown(self, text: str) -> str:
-        """Return a text that was typed as code in the answer shows it."""
+        """Return a typed text as the code in the answer shows it: masked if it is secret."""
         return MASK if text in self._secret else text
 
     def keep_back(self, texts: Iterable[str]) -> None:
@@ -270,7 +273,7 @@ class Call:
         self._kept_back += texts
 
     def secrets(self, typed: Iterable[str]) -> list[str]:
-        """Return what the journal must not have. Of what was `typed`, nobody may have got to see the field."""
+        """Return the texts that the journal must not record, among them each `typed` text whose field was not examined."""
         own = [text for text in typed if text not in self._plain or text in self._secret]
         return [*self.session.withheld.texts, *own, *self._kept_back]
 
@@ -292,7 +295,7 @@ class Call:
         """Write a file of the session and link it in the result.
 
         Raises:
-            ToolFailed: there is no room for it.
+            ToolFailed: There is no room for it.
         """
         files = self.session.files
         try:
@@ -308,10 +311,10 @@ class Call:
         self.answer.result(f"- [{label}]({files.address(name)})")
         self.answer.file(files.uri(name), name, await files.mime(name), size)
 
-    # What every answer ends with.
+    # The end of every answer.
 
     async def finish(self) -> None:
-        """Add the page, its snapshot and the news to the answer, as far as they are wanted and can be had."""
+        """Add the page, its snapshot and the events to the answer, as far as they are wanted and available."""
         if refused := await self._leave_refused():
             self.answer.withhold(refused)
             self.shows_snapshot = False
@@ -344,7 +347,7 @@ class Call:
         await self._snapshot(tab, glimpse.snapshot)
 
     async def beside_title(self, tab: Tab, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something with a page while it is asked for its title, which the answer needs: one way instead of two."""
+        """Run `work` on a page while the title that the answer needs is read: one round trip instead of two."""
         found: list[T] = []
         failure: Exception | None = None
 
@@ -356,14 +359,14 @@ class Call:
             try:
                 found.append(await work())
             except Exception as error:
-                # Not through the task group, which would wrap it.
+                # Raised below: a task group would wrap it.
                 failure = error
         if failure is not None:
             raise failure
         return found[0]
 
     async def _leave_refused(self) -> str:
-        """Take tabs away from addresses of schemes that may not be seen. Returns what to say then, else nothing."""
+        """Move tabs away from addresses with schemes that are not allowed. Return the message about it, or an empty text."""
         said = ""
         for tab in list(self.session.tabs):
             url = tab.page.url
@@ -407,7 +410,7 @@ class Call:
         """Return the accessibility snapshot of a page or an element, with refs for the other tools.
 
         Raises:
-            ToolFailed: the page does not answer.
+            ToolFailed: The page does not answer.
         """
         from playwright.async_api import Error, TimeoutError
 
@@ -418,7 +421,7 @@ class Call:
             text = await (look() if locator else self._look_at_page(tab, look, options))
         except Error as error:
             if isinstance(error, TimeoutError) and not tab.waits_for:
-                # Playwright's script for it goes on, and until that ends, as any other, the page answers nothing.
+                # Playwright's snapshot script is still running, and the page answers nothing until a running script ends.
                 await self.session.unstick()
                 seconds = self.config.action_seconds
                 raise ToolFailed(
@@ -430,7 +433,10 @@ class Call:
     async def _look_at_page(
         self, tab: Tab, look: Callable[[], Awaitable[str]], options: Mapping[str, Any]
     ) -> str:
-        """Return the snapshot of a page, also of one without a body, for which Playwright waits: a drawing has none."""
+        """Return the snapshot of a page. A page without a body, such as an SVG image, is read from its root element.
+
+        Playwright itself would wait for the body until the timeout.
+        """
         from playwright.async_api import Error
 
         async def leave_bodiless() -> None:
@@ -439,7 +445,7 @@ class Call:
                     scope.cancel()
 
         with anyio.CancelScope() as scope:
-            # A timer takes none of the time of a small page, as a task would.
+            # Unlike a task, a timer adds no delay for a small page.
             ask = partial(self.session.spawn, leave_bodiless)
             timer = asyncio.get_running_loop().call_later(BODY_SECONDS, ask)
             try:
@@ -452,9 +458,10 @@ class Call:
         return await root.aria_snapshot(mode="ai", timeout=self.timeout, **options)
 
     def _shown(self, tab: Tab, text: str, *, whole: bool = True) -> str:
-        """Return a snapshot as it is shown; of a whole page it is kept, for the difference to the next one.
+        """Return a snapshot as it is shown. The snapshot of a whole page is kept for the difference to the next one.
 
-        Each page numbers its elements from 1: a ref says which restoration and which tab it is of, but for the first.
+        Each page numbers its elements from 1, so a ref is prefixed with the number of its restoration and of its tab;
+        the number 1 is left out.
         """
         generation = self.session.generation
         mark = f"g{generation}" if generation > 1 else ""
@@ -468,9 +475,9 @@ class Call:
 
 
 def summed(news: Iterable[str], *, missed: int = 0) -> list[str]:
-    """Return what happened, what happened often as one line, and of very much how much more there was.
+    """Return the lines about events: equal ones joined into one line, and beyond NEWS lines only the number of the rest.
 
-    `missed` is how much of it is not among the news.
+    `missed` is the number of events that `news` lacks.
     """
     lines = [f"{line} ({n} times)" if n > 1 else line for line, n in Counter(news).items()]
     more = max(0, len(lines) - NEWS) + missed
@@ -478,7 +485,7 @@ def summed(news: Iterable[str], *, missed: int = 0) -> list[str]:
 
 
 def _state(tab: Tab | None) -> object:
-    """What the answer says of a page, as far as it can be compared without asking it."""
+    """Return the parts of a page's description that can be compared without a query to the page."""
     return tab and (tab.page.url, tab.troubles())
 
 

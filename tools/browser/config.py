@@ -17,7 +17,7 @@ from .snapshot.encryption import LEAST_KEY
 Capability = Literal[
     "core", "config", "network", "storage", "testing", "vision", "pdf", "devtools", "unsafe"
 ]
-"""A group of tools. `core` is always there; `unsafe` is browser_run_code_unsafe, which runs code of the caller's."""
+"""A group of tools. `core` is always on; `unsafe` is browser_run_code_unsafe, which runs code from the caller."""
 
 CAPABILITIES: tuple[Capability, ...] = (
     "core",
@@ -56,7 +56,7 @@ class BrowserConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    # Which browser.
+    # The browser.
     type: Literal["browser"] = "browser"
     executable: str | None = None
     """Path of a Chromium, Chrome or Edge; found by itself when absent."""
@@ -73,7 +73,7 @@ class BrowserConfig(BaseModel):
     ws_endpoint: str | None = None
     """A browser elsewhere, by the address of a Playwright server of the same version."""
 
-    # What its pages are.
+    # Properties of its pages.
     viewport: Annotated[tuple[Pixels, Pixels], BeforeValidator(_pair)] = (1280, 720)
     user_agent: str | None = None
     locale: str | None = None
@@ -86,7 +86,7 @@ class BrowserConfig(BaseModel):
     """A JavaScript file that every page runs first."""
     test_id_attribute: str = "data-testid"
 
-    # What they may reach.
+    # Limits on the network access of pages.
     allow: Hosts = Field(default_factory=list[str])
     """Hosts that may be reached: `example.com`, `*.example.com`, `10.0.0.0/8`, with a port where wanted. Empty: all."""
     block: Hosts = Field(default_factory=list[str])
@@ -101,13 +101,13 @@ class BrowserConfig(BaseModel):
         default_factory=list[Capability]
     )
     snapshot: Literal["full", "diff", "none"] = "full"
-    """What of the page an action answers with."""
+    """The form of the snapshot in the answer to an action."""
     action_seconds: Annotated[float, Field(gt=0)] = 5.0
     navigation_seconds: Annotated[float, Field(gt=0)] = 60.0
     script_seconds: Annotated[float, Field(gt=0)] = 30.0
-    """How long a script of the caller's may take; then it is stopped, and its page closed if it does not answer."""
+    """How long a script from the caller may run; then it is stopped, and its page is closed if it does not answer."""
     settle_seconds: Annotated[float, Field(ge=0)] = 3.0
-    """How long at most an action waits for what it caused."""
+    """The longest time that an action waits for its effects."""
     tabs: Annotated[int, Field(ge=1, le=200)] = 30
     download_bytes: Annotated[int, Field(gt=0)] = 100 * MIB
     """The largest download; all files of a session together may have four times as much."""
@@ -116,13 +116,13 @@ class BrowserConfig(BaseModel):
 
     # Its sessions.
     checkpoint: Annotated[float, Field(ge=0)] = 5.0
-    """Seconds between two checkpoints at least; 0 turns checkpoints off."""
+    """The least number of seconds between two checkpoints; 0 turns checkpoints off."""
     keep_seconds: Annotated[float, Field(ge=0)] = 60.0
     """How long a browser process without sessions is kept."""
     key: str | None = Field(default=None, repr=False)
     """The key that saved sessions are encrypted with; write it as `${NAME}` of an environment variable."""
 
-    # As of any service.
+    # The settings that every service has.
     connect: Literal["lazy", "eager"] = "lazy"
     connect_seconds: Annotated[float, Field(gt=0)] = 30.0
     call_seconds: Annotated[float, Field(gt=0)] | None = None
@@ -133,7 +133,7 @@ class BrowserConfig(BaseModel):
 
     @property
     def remote(self) -> bool:
-        """Whether the browser is one that somebody else started, here or elsewhere."""
+        """Whether the browser was not started by Statehold, be it on this machine or another."""
         return self.cdp_endpoint is not None or self.ws_endpoint is not None
 
     @property
@@ -148,7 +148,7 @@ class BrowserConfig(BaseModel):
 
     @property
     def place(self) -> str:
-        """Where the browser is, without what may be secret in an address."""
+        """The location of the browser, without the parts of an address that may be secret."""
         endpoint = self.cdp_endpoint or self.ws_endpoint
         if endpoint is None:
             return self.executable or self.channel or "the first browser that is found"
@@ -157,7 +157,7 @@ class BrowserConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> BrowserConfig:
-        # What is off may be half written.
+        # A disabled service may be configured incompletely.
         for field, problem in () if self.disabled else self._problems():
             raise PydanticCustomError(
                 "statehold", "{message}", {"message": problem, "field": field}

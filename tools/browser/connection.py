@@ -1,4 +1,4 @@
-"""The browser of one session as a live connection: calls in, results out, and what is saved of it."""
+"""The connection of one session to its browser: runs tool calls, saves snapshots, and reports the loss of the browser."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ PROBE_SECONDS: Final = 2.0
 WATCH_SECONDS: Final = 3.0
 PROGRESS_SECONDS: Final = 1.0
 COLLECT_SECONDS: Final = 60.0
-"""After so long without a call the pages collect their garbage: they do it by themselves only when they need the room."""
+"""Seconds without a call after which pages collect garbage; by themselves they do so only when they need memory."""
 LINGER_SECONDS: Final = (5.0, 20.0)
-"""How long after a call it is saved once more, and how long after that again."""
+"""Seconds from the last call to another save, and from that save to a second one."""
 
 DURING_MODAL: Final = frozenset(
     f"browser_{name}"
@@ -54,17 +54,17 @@ DURING_MODAL: Final = frozenset(
         "tabs",
     )
 )
-"""What may be called while a page asks something, though it does not answer that: what needs no answer of the page."""
+"""Tools that may run while a dialog or file chooser is open without resolving it: they need no response of the page."""
 
 Saver = Callable[[BrowserSession, bool], Awaitable[Snapshot | None]]
-"""Saves a session, only in passing when told so."""
+"""Saves a session. The second argument asks for a light save; see BrowserConnection.checkpoint."""
 
 
 class BrowserConnection:
     """A connection to one context, open until aclose() or until the browser or its driver dies.
 
-    One call runs at a time. Everything a call may wait for is bounded; a page that never answers is
-    closed, a driver that never answers is killed.
+    One call runs at a time. Every wait of a call has a limit; a page that never answers is closed, a driver that never
+    answers is killed.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class BrowserConnection:
         self.unsaved = False
         self.on_unsaved: Callable[[], None] = _nothing
         self.on_closed: list[Callable[[], None]] = []
-        """What is given back when it is closed, the last first. One that fails keeps none of the others."""
+        """Callbacks that release resources on close, run in reverse order. If one fails, the others still run."""
         self.progress_seconds = PROGRESS_SECONDS
-        """How often a caller who wants to know is told that its call goes on."""
+        """Seconds between progress notifications to a caller that asked for them."""
         self._process = process
         self._tools = tools
         self._save = save
@@ -97,9 +97,9 @@ class BrowserConnection:
         self._under_way: anyio.CancelScope | None = None
         self._watching = anyio.CancelScope()
         session.spawn(self._attend)
-        # What a page does by itself, such as logging in a moment after the click, has to be saved as well.
+        # Changes that a page makes by itself, such as a login a moment after the click, have to be saved as well.
         session.context.on("requestfinished", self._answered)
-        # A request whose answer the page does not read never finishes, but its cookies are there.
+        # A request whose answer the page does not read never finishes, but its cookies are set.
         session.context.on("response", self._answered)
         process.on_lost.append(self._lose)
         if process.lost.is_set():
@@ -116,7 +116,7 @@ class BrowserConnection:
                 self._under_way.cancel()
 
     def _answered(self, told: Request | Response) -> None:
-        # A worker's have no frame.
+        # Requests of workers have no frame.
         with suppress(Exception):
             if self.session.watch.hidden(told.frame.page):
                 return
@@ -127,7 +127,7 @@ class BrowserConnection:
         self.on_unsaved()
 
     async def _linger(self) -> None:
-        """Have it saved once more some time after the last call: nobody tells of what a page does by a timer."""
+        """Request another save some time after the last call: changes that a page makes by a timer raise no event."""
         while True:
             await self._changed.wait()
             self._changed = anyio.Event()
@@ -140,15 +140,15 @@ class BrowserConnection:
 
     @property
     def busy(self) -> str | None:
-        """What keeps the session from being paused, such as a download; None when nothing does."""
+        """The reason why the session cannot be paused, such as a download; None if it can."""
         return self.session.busy_with()
 
     # Calls.
 
     async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
-        """Run one tool, after those called before it.
+        """Run one tool, after the calls that came before.
 
-        A page that misbehaves makes an error result; raises as the contract of a connection says.
+        A failure of the page gives an error result. Other failures raise as the contract of a connection says.
         """
         found = self._tools.get(tool)
         if found is None:
@@ -173,7 +173,7 @@ class BrowserConnection:
             await self._run(found, call, given)
             await self._watched(call.finish, found, call)
             if call.answer.is_error:
-                # The error may be the first that is noticed of a death.
+                # The error may be the first sign that the browser died.
                 await self._answers()
         except Exception as error:
             if self.lost.is_set() or await self._broken():
@@ -192,9 +192,9 @@ class BrowserConnection:
         return result
 
     async def _broken(self) -> bool:
-        """Whether the browser lost a process that it needs; it is about to be ended then, and the reason is awaited.
+        """Return whether the browser lost a process that it needs; if so, wait for the reason.
 
-        Chromium goes on with a new process, in which nobody is logged in, until that end.
+        The browser is then about to be ended. Until then Chromium continues with a new process that has no logins.
         """
         if self._process.whole:
             return False
@@ -237,7 +237,7 @@ class BrowserConnection:
     async def _watched(
         self, work: Callable[[], Awaitable[None]], tool: BrowserTool, call: Call
     ) -> None:
-        """Run a tool until it ends or there is nobody to answer it any more."""
+        """Run a tool until it ends or the browser no longer answers."""
         with anyio.CancelScope() as scope:
             self._under_way = scope
             self._called.set()
@@ -261,7 +261,7 @@ class BrowserConnection:
                 tasks.cancel_scope.cancel()
 
     async def _watch(self) -> None:
-        """Look from time to time, while a call runs, whether there is still somebody to answer it."""
+        """Check at intervals, while a call runs, that the browser still answers."""
         while not self.lost.is_set():
             with anyio.move_on_after(COLLECT_SECONDS):
                 await self._called.wait()
@@ -286,8 +286,10 @@ class BrowserConnection:
                 await call.ctx.progress(seconds, call.expected_seconds, text)
 
     async def _answers(self) -> bool:
-        """Whether browser and driver answer; what does not is killed. The death of the driver is told by no event, and may
-        be noticed here first."""
+        """Return whether browser and driver answer; one that does not is killed.
+
+        The death of the driver raises no event and may be noticed here first.
+        """
         with suppress(Exception), anyio.move_on_after(PROBE_SECONDS):
             await self.session.context.cookies("http://session.invalid")
             return True
@@ -303,42 +305,45 @@ class BrowserConnection:
         """Answer resources/list and resources/read with the files of the session.
 
         Raises:
-            InvalidArgument: there is no such resource, or no such method.
+            InvalidArgument: There is no such resource, or no such method.
         """
         return await self.session.files.answer(method, params)
 
     # Saving and closing.
 
     async def snapshot(self) -> Snapshot | None:
-        """Save what can be restored.
+        """Return a snapshot of the session.
 
         Raises:
-            ConnectionLost: the browser is gone or does not answer.
-            ServiceUnavailable: it did not say what there is to save.
+            ConnectionLost: The browser is gone or does not answer.
+            ServiceUnavailable: The browser failed while its state was read.
         """
         return await self._saved(light=False)
 
     async def checkpoint(self) -> Snapshot | None:
-        """Save open pages in passing; what others stored is taken over from what was read before. Raises as snapshot."""
+        """Return a snapshot that reads open pages only; the storage of other origins is as it was last read.
+
+        Raises as snapshot() does.
+        """
         if any(tab.modal_text is not None for tab in self.session.tabs):
-            # Its page does not answer, and the answer to what it asks must not wait for that.
+            # A page with a dialog does not answer, and the call that closes the dialog must not wait for the checkpoint.
             return None
         return await self._saved(light=True)
 
     async def _saved(self, *, light: bool) -> Snapshot | None:
         from playwright.async_api import Error
 
-        # What happens meanwhile may be missing in what is being saved.
+        # Cleared first: the snapshot may lack changes that are made while it is taken.
         self.unsaved = False
         try:
             await self._process.guard()
             behind = self.session.origins.behind
             snapshot = await self._save(self.session, light)
-            # What is never read is not asked for again and again.
+            # Ask for another save only while the backlog changes; an origin that can never be read would ask for ever.
             if light and self.session.origins.behind not in (0, behind):
                 self._stir()
             if self.lost.is_set() or not self._process.whole:
-                # What was read last may have been gone already.
+                # The state may have been gone before the last of it was read.
                 raise ConnectionLost(f"The browser is gone: {self.reason or PART_ENDED}.")
             return snapshot
         except BaseException as error:
@@ -353,7 +358,7 @@ class BrowserConnection:
             raise ServiceUnavailable(text) from error
 
     async def aclose(self) -> None:
-        """Close the context within a bound. May be called twice."""
+        """Close the context, waiting at most CLOSE_SECONDS. May be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -381,7 +386,7 @@ def _checked(tool: BrowserTool, arguments: Mapping[str, Any]) -> Any:
         return tool.arguments.model_validate(dict(arguments), by_alias=True, by_name=False)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
-        # An argument under another name is missing under its own as well.
+        # A misspelled argument gives two errors, missing and unknown; report the unknown name.
         first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
         place = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":

@@ -1,4 +1,4 @@
-"""What a browser tool is: its name, what it takes, and the function that runs it."""
+"""The definition of a browser tool: its name, its arguments, and the function that runs it."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ Kind = Literal["read", "act", "destroy"]
 Modal = Literal["dialog", "chooser", "pause"]
 
 Patience = Literal["action", "navigation", "script", "wait"]
-"""How long a tool may take: as the configuration says of such things, and a while for what they cause."""
+"""The time limit of a tool: the configured limit of this kind, plus some seconds for the effects."""
 
 WAIT_SECONDS = 60.0
 
 
 class Arguments(BaseModel):
-    """The arguments of a tool. What is not among them is refused, with the name that was probably meant.
+    """The arguments of a tool. An unknown argument is refused, and the error lists the known ones.
 
-    An empty text is taken for left out where it may be: some models fill in every argument.
+    An empty text counts as absent where the argument is optional: some models fill in every argument.
     """
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
     may_be_empty: ClassVar[Collection[str]] = ()
-    """Which of those that may be left out are something else when they are empty."""
+    """The names of optional arguments for which an empty text has a meaning of its own."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -61,7 +61,7 @@ class NoArguments(Arguments):
 
 
 def _is_text(kind: Any) -> bool:
-    """Whether a type takes texts, perhaps beside None."""
+    """Return whether a type takes texts, with or without None."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
         return any(map(_is_text, typing.get_args(kind)))
@@ -71,7 +71,7 @@ def _is_text(kind: Any) -> bool:
 
 
 class _Number:
-    """Calls a whole number a number in the schema, which keeps its bounds."""
+    """Gives an integer the type `number` in the schema and keeps its bounds."""
 
     def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> JSON:
         return handler(core) | {"type": "number"}
@@ -90,12 +90,12 @@ Filename = Annotated[
     Field(description="Put the output into a file of the session, under this name"),
 ]
 Whole = Annotated[int, _Number()]
-"""A number without a fraction, which schemas that callers know call a number."""
+"""An integer, with the type `number` in the schema, as in the schemas that callers know."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrowserTool:
-    """One tool. `answers` is what may wait for an answer of the caller's while it runs: others are refused then."""
+    """One tool. `answers` is the kind of modal state that the tool resolves; most other tools are refused meanwhile."""
 
     name: str
     capability: Capability
@@ -107,10 +107,10 @@ class BrowserTool:
     patience: Patience
     run: Callable[[Call, Any], Awaitable[None]]
     secret: frozenset[str] = frozenset()
-    """Names of arguments, also nested ones, that hold what is typed, which may be secret."""
+    """Names of arguments, also nested ones, that hold typed text, which may be secret."""
 
     def seconds(self, config: BrowserConfig) -> float:
-        """Return how long a call of it may take before its page is looked after."""
+        """Return the seconds after which a call of this tool is cancelled and its page checked."""
         own = {
             "action": config.action_seconds,
             "navigation": config.navigation_seconds,
@@ -138,9 +138,10 @@ class BrowserTool:
 
 
 class _PlainSchema(GenerateJsonSchema):
-    """Schemas as plain as can be, for models pay by the word and some clients know little of JSON Schema.
+    """Generates plain schemas: models pay by the word, and some clients support little of JSON Schema.
 
-    Without titles and references; what may be left out is of one type, without null, though null is taken for left out.
+    The schemas have no titles and no references. An optional argument has one type without null, although null is accepted
+    as absent.
     """
 
     def generate(self, schema: Any, mode: Any = "validation") -> JSON:
@@ -185,7 +186,10 @@ def tool(
     description: str | None = None,
     secret: Collection[str] = (),
 ) -> Callable[[Callable[[Call, Any], Awaitable[None]]], BrowserTool]:
-    """Make a tool of a function. Its second parameter's type is the arguments, its docstring the usual description."""
+    """Make a tool of a function.
+
+    The type of the function's second parameter declares the arguments; its docstring is the default description.
+    """
 
     def make(run: Callable[[Call, Any], Awaitable[None]]) -> BrowserTool:
         hints = typing.get_type_hints(run)

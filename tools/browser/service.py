@@ -1,4 +1,4 @@
-"""The built-in browser as a service: what it offers, and how a session gets its own."""
+"""The built-in browser as a service: its tools, and the connection of each session to a browser."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ CALL_SECONDS = 300.0
 
 
 class BrowserService:
-    """The browser of `[services.browser]`. `async with` it while the process serves; leaving it closes every browser.
+    """The service of `[services.browser]`. Enter it while the process serves; leaving it closes every browser.
 
-    A session's browser is a context of its own, in a browser process that only sessions of the same owner share.
+    Each session has a browser context of its own, in a browser process that only sessions of the same owner share.
     """
 
     pause: PausePolicy = "snapshot"
@@ -67,9 +67,9 @@ class BrowserService:
         alone: bool = False,
         port: int | None = None,
     ) -> None:
-        """`alone`: whoever calls has this machine anyway, so private addresses may be reached where nothing else is said.
+        """`alone`: every caller already has access to this machine, so private addresses may be reached by default.
 
-        `port`: where our own callers come in. No page reaches it, whatever is said.
+        `port`: the port on which this process serves its callers. No page can reach it, whatever the configuration allows.
         """
         self.name = name
         self.config = config
@@ -89,7 +89,7 @@ class BrowserService:
         self._ledger = ledger
         self._sealed: Encryption | None = None
         self._was_on: dict[str, list[str]] = {}
-        """What was on in sessions whose browser was lost, until they are opened again."""
+        """By id of a session whose browser was lost: the activities lost with it (BrowserSession.on), until it reopens."""
         self._tasks: TaskGroup | None = None
         self._egress: Egress | None = None
         self._pool: Pool | None = None
@@ -121,7 +121,7 @@ class BrowserService:
                 remote=config.elsewhere,
                 port=self._port,
             )
-            # A little less than the core allows, so that the cause is told instead of cut off.
+            # A little less than the core allows, so that the cause is reported before the core's own timeout.
             seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)
             pool = Pool(
                 Launcher(self.config, seconds=seconds, spawn=self._spawn),
@@ -140,13 +140,13 @@ class BrowserService:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Not told of an error of its user's, the task group does not wrap it.
+        # The task group is not passed the error of its user, so that it does not wrap it.
         await self._exit.aclose()
 
     def _stopped(self) -> None:
         self._tasks = self._egress = self._pool = None
 
-    # What it offers.
+    # Tools, check and files.
 
     async def tools(self) -> Sequence[ToolSpec]:
         return tuple(self._specs.values())
@@ -155,7 +155,7 @@ class BrowserService:
         return self._specs.get(name)
 
     async def check(self) -> Check:
-        """Start a browser, end it, and report, without raising."""
+        """Start a browser, end it, and report the result. A failed start is reported, not raised."""
         began = time.monotonic()
         try:
             async with self:
@@ -184,29 +184,29 @@ class BrowserService:
         await _removed(self._files_of(session_id).folder)
 
     async def answer(self, session: SessionView, method: str, params: JSON) -> JSON:
-        """Answer resources/list and resources/read with the files of a session, which needs no browser for that.
+        """Answer resources/list and resources/read with the files of a session. No browser is needed.
 
         Raises:
-            InvalidArgument: there is no such file, or no such method.
+            InvalidArgument: There is no such file, or no such method.
         """
         return await self._files_of(session.id).answer(method, params)
 
     def _files_of(self, session_id: str) -> Files:
         folder = self._folder / "files" / plain(session_id)
-        # As the core writes the links of results.
+        # The same form as the links that the core writes in results.
         root = f"session://{session_id}/{quote(self.name, safe='')}/"
         streamed = self.config.ws_endpoint is not None
         return Files(folder, largest=self.config.download_bytes, root=root, streamed=streamed)
 
-    # Its connections.
+    # Connections.
 
     async def open(self, session: SessionView, snapshot: Snapshot | None) -> BrowserConnection:
-        """Open a context for a session and bring back what the snapshot holds.
+        """Open a context for a session and restore the snapshot into it.
 
         A browser that dies meanwhile is replaced once: no call was sent to it yet.
 
         Raises:
-            ServiceUnavailable: no browser can be had, or the snapshot cannot be decrypted.
+            ServiceUnavailable: No browser can be started, or the snapshot cannot be decrypted.
         """
         seal = await self._seal()
         hibernated = None if snapshot is None else ContextSnapshot.of(snapshot, seal)
@@ -244,7 +244,7 @@ class BrowserService:
     def _remember(
         self, session_id: str, connection: BrowserConnection, process: BrowserProcess
     ) -> None:
-        """Keep what is on in a session should its browser be lost: what was saved of it may be older."""
+        """If the browser is lost, record the session's activities (BrowserSession.on): the snapshot may be older."""
 
         def lost(_: str) -> None:
             self._was_on[session_id] = connection.session.on()

@@ -1,4 +1,4 @@
-"""What kind of network an address belongs to, told from tables of our own: Python's differ from version to version."""
+"""Kinds of networks and the addresses in them. The tables are our own, since Python's differ from version to version."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def meanings(address: IPAddress) -> Iterator[IPAddress]:
 
 
 def is_here(address: IPAddress) -> bool:
-    """Whether an address is one of this machine, also in doubt; asking sends nothing."""
+    """Return whether an address belongs to this machine; True in doubt. Sends nothing."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         asking = socket.socket(family, socket.SOCK_DGRAM)
@@ -114,7 +114,7 @@ def parse_host(host: str) -> IPAddress | None:
     """Return the address that a host of a URL is, or None for a name, with the IPv4 spellings that resolvers still take.
 
     Raises:
-        ValueError: it looks like an address and is none, or holds a zone.
+        ValueError: The host looks like an address and is none, or holds a zone.
     """
     if ":" in host:
         address = IPv6Address(host)

@@ -1,4 +1,4 @@
-"""How fast the connections of one grant may carry bytes, all together."""
+"""The common rate limit of all connections of one EgressAccess."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import anyio
 from ....sessions.clock import Clock
 
 BURST_SECONDS: Final = 0.25
-"""How much of an unused rate may be made up for."""
+"""Unused capacity accumulates for at most so many seconds."""
 
 _PIECE: Final = 64 * 2**10
 
 
 class Bandwidth:
-    """A leaky bucket. Whoever takes bytes waits until those taken before, by anybody, have had their time."""
+    """A leaky bucket. Each take() waits until the bytes taken before, by any caller, have had their time."""
 
     def __init__(self, bytes_per_second: int | None, clock: Clock) -> None:
         self._rate = bytes_per_second
@@ -28,7 +28,7 @@ class Bandwidth:
 
     @property
     def piece(self) -> int:
-        """How many bytes to read at once: little where the rate is low, so that they flow evenly."""
+        """The number of bytes to read at once. It is small if the rate is low, so that bytes flow evenly."""
         if self._rate is None:
             return _PIECE
         return max(1, min(_PIECE, int(self._rate * BURST_SECONDS)))
@@ -46,7 +46,7 @@ class Bandwidth:
 
     @contextmanager
     def hold(self) -> Generator[None]:
-        """Let no bytes pass until this is over. Several may hold at once; then until the last is over."""
+        """Let no bytes pass inside the block. Blocks may overlap; bytes pass again after the last one."""
         self._holds += 1
         try:
             yield

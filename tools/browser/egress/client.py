@@ -30,7 +30,7 @@ _PAGE_HEADERS = (
 
 @dataclass(frozen=True, slots=True)
 class ClientTimeouts:
-    """How long a browser may take, in seconds."""
+    """The limits, in seconds, for receiving a request from a browser."""
 
     head: float = 30.0
     idle: float = 60.0
@@ -38,7 +38,7 @@ class ClientTimeouts:
 
 
 class Client:
-    """Serves one connection. `serve` returns when it is over and leaves nothing open, cancelled or not."""
+    """One connection of a browser. When serve() returns or is cancelled, no socket is left open."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Client:
         self._far: SiteSide | None = None
 
     async def serve(self) -> None:
-        """Serve until the browser leaves, a tunnel ends or the grant is revoked; then both sides are closed."""
+        """Serve until the browser disconnects, a tunnel ends or the access is revoked; then close both sides."""
         try:
             with self._scope, self._grant.connection(self._scope):
                 while await self._serve_one():
@@ -140,7 +140,7 @@ class Client:
         if not whole:
             await reset(self._stream)
 
-    # A request that is read.
+    # A plain HTTP request.
 
     async def _forward(self, incoming: Incoming) -> None:
         if self._far is not None and not (
@@ -170,7 +170,7 @@ class Client:
 
     async def _answer(self, refused: Refused, *, without_body: bool) -> bool:
         if self._near.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            # Half an answer must not look like a whole one.
+            # An incomplete answer must not look complete.
             await reset(self._stream)
             return False
         self._skip_body()
@@ -187,7 +187,7 @@ class Client:
         return self._may_go_on() or await self._end()
 
     def _skip_body(self) -> None:
-        """Throw away what has arrived of a body that nobody wants; often that is all of it."""
+        """Discard the part of an unread request body that has arrived; often that is all of it."""
         with suppress(h11.RemoteProtocolError):
             while self._near.their_state is h11.SEND_BODY:
                 if self._near.next_event() is h11.NEED_DATA:

@@ -1,4 +1,4 @@
-"""Connections to sites: decided on the name, resolved, decided on each address, and opened to that address only."""
+"""Connections to sites. The policy checks the name, then each address it resolves to; only a checked address is opened."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .resolver import NotFound, Resolver, is_loopback
 from .upstream import UpstreamProxy
 
 _NEXT_SECONDS: Final = 0.25
-"""How long one address is tried before the next is tried beside it."""
+"""Seconds for which one address is tried alone before the next is tried in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class SiteConnection:
     target: Target
     proxy: UpstreamProxy | None = None
     rest: bytes = b""
-    """What was read beyond the answer of that proxy."""
+    """The bytes that were read after the answer of that proxy."""
 
 
 class Dialer:
-    """Opens lines. It is the only place that does, so nothing is reached that was not judged here."""
+    """Opens connections to sites. No other class does, so every connection has passed the checks here."""
 
     def __init__(self, resolver: Resolver, *, seconds: float, own: Container[int] = ()) -> None:
-        """`own`: ports of this machine that lead back into this process. Nobody gets there, whatever a policy says."""
+        """`own`: ports of this machine that this process serves. They are never reached, whatever a policy says."""
         self._resolver = resolver
         self._seconds = seconds
         self._own = own
@@ -48,7 +48,7 @@ class Dialer:
         """Open a connection.
 
         Raises:
-            Refused: the policy forbids it, or nobody answers.
+            Refused: The policy forbids it, or the site does not answer.
         """
         reason = grant.policy.refused_name(target)
         if reason is not None:
@@ -64,7 +64,7 @@ class Dialer:
     def _judged(
         self, target: Target, addresses: Sequence[IPAddress], grant: EgressAccess
     ) -> Sequence[IPAddress]:
-        """Return the addresses that may be reached. One that may not is never tried, whatever else the name stands for."""
+        """Return the addresses that may be reached. A refused one is never tried, even if the name has allowed ones."""
         reasons = {
             one: grant.policy.refused_address(target, one) or self._refused(target, one)
             for one in addresses
@@ -121,17 +121,17 @@ class Dialer:
 
 
 def _known(target: Target) -> Sequence[IPAddress]:
-    """Return the addresses that a host has whoever resolves it: a proxy upstream may get to none that is refused."""
+    """Return the addresses of a host that need no resolver, so that they can be refused before an upstream proxy dials."""
     if target.address is not None:
         return [target.address]
     return LOOPBACK if is_loopback(target.host) else ()
 
 
 async def _fastest(hosts: Sequence[str], port: int) -> SocketStream:
-    """Return a connection to the first that answers; each is tried when the one before failed or is slow.
+    """Return a connection to the first host that answers; each is tried when the one before failed or is slow.
 
     Raises:
-        OSError: none answers; it is the failure of the first.
+        OSError: None answers; the first failure is raised.
     """
     winner: SocketStream | None = None
     failures: list[OSError] = []
@@ -157,7 +157,7 @@ async def _fastest(hosts: Sequence[str], port: int) -> SocketStream:
                 tasks.start_soon(attempt, host, failed)
                 with anyio.move_on_after(_NEXT_SECONDS):
                     await failed.wait()
-        # A deadline that passed meanwhile must not lose the connection.
+        # If a deadline passed meanwhile, raise here, where the connection is closed.
         await anyio.lowlevel.checkpoint_if_cancelled()
     except BaseException:
         if winner is not None:
@@ -170,7 +170,7 @@ async def _fastest(hosts: Sequence[str], port: int) -> SocketStream:
 
 
 async def _opened_tunnel(stream: SocketStream, proxy: UpstreamProxy, target: Target) -> bytes:
-    """Ask a proxy for a tunnel. Returns what came after its consent."""
+    """Ask a proxy for a tunnel. Return the bytes that followed its answer."""
     http = h11.Connection(h11.CLIENT)
     headers = [(b"Host", target.authority.encode()), *proxy.headers()]
     request = h11.Request(method=b"CONNECT", target=target.authority, headers=headers)

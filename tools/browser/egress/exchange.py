@@ -1,4 +1,4 @@
-"""One request and its answer, carried between the browser's connection and the site's as they come."""
+"""One request and its answer, streamed between the browser's connection and the site's."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .refusal import Refused, malformed, unreachable
 from .tunnel import Overfull
 
 SLICE: Final = 64
-"""After so many parts of an answer others get their turn."""
+"""The number of parts of an answer after which other tasks get their turn."""
 INTERIM: Final = 20
-"""How many answers may say that the answer is still to come."""
+"""The most interim (1xx) answers before the final one."""
 _OVERHEAD: Final = 8
-"""How often its size an answer may take on its way: chunks of a byte each take six times as much."""
+"""The bytes on the wire may be so many times the size of the answer; chunks of one byte each take six times its size."""
 
 
 class Stale(Exception):
-    """Raised when a connection that was kept had ended before it could be used again."""
+    """Raised when a kept connection ended before it could be used again."""
 
 
 class Gone(Exception):
@@ -39,24 +39,24 @@ def _client() -> h11.Connection:
 
 @dataclass(slots=True)
 class SiteSide:
-    """The site's side: kept from one request of a browser's connection to its next, if that goes to the same place."""
+    """The connection to a site. It is kept for the next request of the same browser connection to the same target."""
 
     line: SiteConnection
     http: h11.Connection = field(default_factory=_client)
     used: bool = False
 
     def rewind(self) -> bool:
-        """Make ready for another request. Returns whether that is possible."""
+        """Prepare for another request. Return whether that is possible."""
         if self.http.our_state is not h11.DONE or self.http.their_state is not h11.DONE:
             return False
         self.http.start_next_cycle()
         self.used = True
-        # What a site says without being asked belongs to nobody.
+        # Bytes beyond the answer belong to no request; a connection with such bytes is not used again.
         return not self.http.trailing_data[0]
 
 
 class Exchange:
-    """Runs once. Bodies are never held: each piece is passed on before the next is read."""
+    """One request and its answer. run() is called once. Bodies are streamed: each piece is sent before the next is read."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class Exchange:
         """Return when the answer has been passed on.
 
         Raises:
-            Refused: the site gave none, or one that cannot be passed on.
-            Overfull: the answer is too large; some of it may have been passed on.
-            Stale: the request has to be sent on a new connection.
-            Gone: the browser has hung up.
+            Refused: The site gave no answer, or one that cannot be passed on.
+            Overfull: The answer is too large; some of it may have been passed on.
+            Stale: The request has to be sent on a new connection.
+            Gone: The browser has disconnected.
         """
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
@@ -156,7 +156,7 @@ class Exchange:
         self._near.receive_data(data)
 
     async def _watch(self) -> None:
-        """Notice that the browser hangs up. What it sends instead waits for its turn."""
+        """Wait for the browser to disconnect. Bytes that arrive instead are kept for the next request."""
         await self._read_browser()
 
     # Towards the browser.
@@ -201,7 +201,7 @@ class Exchange:
     def _response(self, event: h11.Response) -> h11.Response:
         items = event.headers.raw_items()
         if event.status_code == 407:
-            # A browser would take it for ours and ask for a login to it.
+            # A browser would take the 407 for one of our proxy and ask for a login.
             raise self._unreachable("asks for the credentials of a proxy")
         lengths = [value for name, value in event.headers if name == b"content-length"]
         most = self._grant.policy.response_bytes

@@ -1,4 +1,4 @@
-"""What one browser context was given: a port of the proxy, a policy, and the connections that use them."""
+"""The access of one browser context to the network: a port of the proxy, a policy, and the connections that use them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .upstream import UpstreamProxy
 logger = logging.getLogger(__name__)
 
 Told: TypeAlias = Callable[[str, str], None]
-"""Called with a host, with its port where that is not the usual one, and a reason."""
+"""Called with a host (and its port, unless it is the default) and a reason."""
 
 _LOOKUPS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class AccessStatistics:
-    """What has happened so far. Bytes are those of sites, heads and TLS included."""
+    """The counters so far. Bytes are those exchanged with sites, heads and TLS included."""
 
     connections: int
     refused: int
@@ -55,12 +55,12 @@ class EgressAccess:
         self.port = port
         self.owner = owner
         self.server = f"http://127.0.0.1:{port}"
-        """The address, as `http://127.0.0.1:PORT`: what the `server` of Playwright's `proxy` option takes."""
+        """The address, as `http://127.0.0.1:PORT`, for the `server` of Playwright's `proxy` option."""
         self.policy = policy
         self.upstream = upstream
         self.bandwidth = Bandwidth(policy.bytes_per_second, clock)
         self.lookups = anyio.Semaphore(_LOOKUPS)
-        """One page with many names must not take all lookups of the process."""
+        """Limits the lookups of this access: a page with many names must not take all lookups of the process."""
         self._turn = anyio.Lock()
         self.sent = 0
         self.received = 0
@@ -72,7 +72,7 @@ class EgressAccess:
         self._on_freed = on_freed
         self.revoked = False
         self.listening = anyio.CancelScope()
-        """What its port is open in."""
+        """The scope that the port listens in; cancelling it closes the port."""
         self._scopes: set[anyio.CancelScope] = set()
         self._counted: set[anyio.CancelScope] = set()
 
@@ -82,14 +82,14 @@ class EgressAccess:
     def revoke(self) -> None:
         """End its connections at once and serve no more. May be called again.
 
-        The port stays taken, so that what a context that is slow to close still sends reaches nobody else.
+        The port stays open, so that late requests of a context that closes slowly reach no other process.
         """
         self.revoked = True
         for scope in self._scopes:
             scope.cancel()
 
     def free(self) -> None:
-        """Revoke it and give back its port, as soon as nothing can be using it. May be called again."""
+        """Revoke the access and close its port. Call it when nothing can use the port. May be called again."""
         self.revoke()
         self.listening.cancel()
         self._on_freed(self)
@@ -101,7 +101,7 @@ class EgressAccess:
 
     @contextmanager
     def connection(self, scope: anyio.CancelScope) -> Generator[None]:
-        """Note a connection, which revoking cancels."""
+        """Register a connection for the block; revoke() cancels its scope."""
         if self.revoked:
             scope.cancel()
         self._scopes.add(scope)
@@ -112,22 +112,22 @@ class EgressAccess:
             self._counted.discard(scope)
 
     def count(self, scope: anyio.CancelScope) -> None:
-        """Count a connection that asks for something, once.
+        """Count a connection at its first request.
 
         Raises:
-            Refused: there are too many; there may be room for it later.
+            Refused: There are too many; there may be room for it later.
         """
         if scope not in self._counted and len(self._counted) >= self._most:
             raise too_many(f"this session has {self._most} connections open already")
         self._counted.add(scope)
 
     async def let_others(self) -> None:
-        """Let other tasks run. Connections of one grant that come here get on one at a time, however many there are."""
+        """Let other tasks run. Connections of one access that call this continue one at a time, however many there are."""
         async with self._turn:
             await anyio.lowlevel.checkpoint()
 
     def note(self, refused: Refused) -> None:
-        """Count a request that got no answer of its site, and tell whoever asked to be told."""
+        """Count a request that got no answer from its site, and call `on_refused` or `on_failed`."""
         if refused.host is None:
             return
         if refused.by_policy:

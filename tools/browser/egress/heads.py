@@ -1,4 +1,4 @@
-"""The heads of requests: read within bounds, parsed by h11, and refused where two readers could read them differently."""
+"""The heads of requests: read within bounds, parsed by h11, and refused where two parsers could read them differently."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAD_BYTES: Final = 64 * 2**10
 RESPONSE_HEAD_BYTES: Final = 256 * 2**10
 """As much as browsers take."""
 
-# Lines that are continued, or end in something else than CRLF, are where parsers differ.
+# Parsers differ on continued lines, and on lines that do not end in CRLF.
 _AMBIGUOUS: Final = re.compile(rb"\r\n[ \t]|(?<!\r)\n|\r(?!\n)|\0")
 
 _HOP_BY_HOP: Final = frozenset(
@@ -44,29 +44,29 @@ Headers = list[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A request as it arrived, and what of it goes on."""
+    """A request, with the parts of it that are passed on."""
 
     method: bytes
     target: Target
     path: bytes
     headers: Headers
-    """What is meant for the site, with a Host of ours first."""
+    """The headers that are meant for the site, after a Host header of our own."""
     chunked: bool
     has_body: bool
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may be sent again when a connection turns out to have ended before."""
+        """Whether it may be sent again if a kept connection turns out to have ended."""
         return not self.has_body and self.method in (b"GET", b"HEAD", b"OPTIONS")
 
 
 async def next_head(
     stream: SocketStream, buffer: bytearray, *, idle_seconds: float, seconds: float
 ) -> bool:
-    """Read on until `buffer` begins with a whole head. False: nothing more is asked for.
+    """Read until `buffer` begins with a whole head. Return False if the browser sends no further request.
 
     Raises:
-        Refused: the head is too long, too slow or ambiguous.
+        Refused: The head is too long, too slow or ambiguous.
     """
     if not buffer and not await _more(stream, buffer, idle_seconds):
         return False
@@ -102,10 +102,10 @@ async def _more(stream: SocketStream, buffer: bytearray, seconds: float) -> bool
 
 
 def understood(request: h11.Request) -> Incoming:
-    """Read what a request wants.
+    """Return a parsed request with its target and the headers to pass on.
 
     Raises:
-        Refused: it contradicts itself, or is no request to a proxy.
+        Refused: The request contradicts itself, or is no request to a proxy.
     """
     chunked, has_body = _framing(request)
     if request.method == b"CONNECT":
@@ -171,7 +171,7 @@ def end_to_end(items: Iterable[tuple[bytes, bytes]]) -> Headers:
     for _, name, value in known:
         if name == b"connection":
             left_out.update(one.strip().lower() for one in value.split(b","))
-    # Where a message ends is no business of Connection's.
+    # A Connection header must not remove the length of the message.
     left_out.discard(b"content-length")
     return [(name, value) for name, lower, value in known if lower not in left_out]
 

@@ -1,4 +1,4 @@
-"""Ends of connections that are not simply closed."""
+"""Ways to end a connection, and the exceptions of an ended one."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import anyio
 from anyio.abc import SocketAttribute, SocketStream
 
 BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
-"""What a connection raises that is over."""
+"""The exceptions of a connection that has ended."""
 
 
 async def close(stream: SocketStream) -> None:
-    """Close, even in a cancelled scope. What the other side has not taken by now may be lost."""
+    """Close, even in a cancelled scope. Bytes that the other side has not received may be lost."""
     with anyio.CancelScope(shield=True):
         await stream.aclose()
 
 
 async def reset(stream: SocketStream) -> None:
-    """End a connection so that the other side cannot take what it has for all there is."""
+    """Reset a connection, so that the other side does not take an incomplete answer for a complete one."""
     try:
         raw = stream.extra(SocketAttribute.raw_socket)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -29,7 +29,10 @@ async def reset(stream: SocketStream) -> None:
 
 
 async def drain(stream: SocketStream, *, seconds: float = 2.0, most: int = 2**20) -> None:
-    """Say that no more comes and take what still does: closing with bytes unread would destroy the answer on its way."""
+    """Send the end of the stream and read on: a close with unread bytes would destroy the answer on its way.
+
+    Reads for at most `seconds`, and about `most` bytes.
+    """
     with anyio.move_on_after(seconds):
         try:
             await stream.send_eof()
@@ -40,7 +43,7 @@ async def drain(stream: SocketStream, *, seconds: float = 2.0, most: int = 2**20
 
 
 def keep_alive(stream: SocketStream) -> None:
-    """Find out in the end when the other side has vanished."""
+    """Turn on TCP keepalive, so that a vanished peer is noticed in the end."""
     stream.extra(SocketAttribute.raw_socket).setsockopt(
         socket.SOL_SOCKET, socket.SO_KEEPALIVE, True
     )

@@ -1,6 +1,7 @@
-"""Who is at the other end of a loopback connection, where the system tells.
+"""The user at the other end of a loopback connection, on systems that report it.
 
-A loopback port is open to every user of a machine. Linux tells whose a socket is: see sock_diag(7), `inet_diag_req_v2`.
+A loopback port is open to every user of a machine. Linux reports the owner of a socket: see sock_diag(7),
+`inet_diag_req_v2`.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ _HEADER: Final = struct.Struct("=IHHII")
 _ID: Final = struct.Struct("!HH16s16s")
 _OWNER: Final = struct.Struct("=II")
 _OWNER_AT: Final = _HEADER.size + 4 + 48 + 12
-"""Where an answer says the user and the inode: behind its header, four states, the socket's id, its timer and queues."""
+"""The offset of user and inode in an answer: after its header, four states, the socket's id, its timer and queues."""
 
 _NOT_HERE: Final = frozenset({errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.EPERM, errno.EACCES})
 
 
 class Peers:
-    """Tells whose the other end of a connection is. Open until `close`, and used from one thread."""
+    """Finds the owner of the other end of a connection. Open until close(); used from one thread."""
 
     def __init__(self) -> None:
         """
         Raises:
-            OSError: there is no file descriptor left to find out with.
+            OSError: There is no file descriptor left for the netlink socket.
         """
         self._numbers = count(1)
         self._asking = _netlink()
@@ -49,17 +50,17 @@ class Peers:
             self.close()
 
     def are_ours(self, connected: socket.socket) -> bool:
-        """Say whether the other end belongs to the user of this process; True where the system tells nobody.
+        """Return whether the other end belongs to the user of this process; True if the system does not report owners.
 
-        It does not block. A socket that was closed already belongs to nobody, whatever it has sent before.
+        Does not block. A socket that is already closed belongs to no user, whatever it has sent before.
 
         Raises:
-            OSError: the connection is gone.
+            OSError: The connection is gone.
         """
         return self._asking is None or self._owner(connected) == os.geteuid()
 
     def close(self) -> None:
-        """Ask no more. Idempotent."""
+        """Close the netlink socket. May be called twice."""
         if self._asking is not None:
             self._asking.close()
             self._asking = None
@@ -72,7 +73,7 @@ class Peers:
             while True:
                 near, peer = listener.accept()
                 with near:
-                    # Somebody else may have been quicker.
+                    # Another process may have connected first.
                     if peer == far.getsockname():
                         return self._owner(near) == os.geteuid()
 
@@ -94,7 +95,7 @@ class Peers:
         if kind != _BY_FAMILY or len(answer) < _OWNER_AT + _OWNER.size:
             return None
         user, inode = _OWNER.unpack_from(answer, _OWNER_AT)
-        # What no process holds any more is said to be root's.
+        # The kernel reports root as the owner of a socket that no process holds any more.
         return user if inode else None
 
 
@@ -108,7 +109,7 @@ def _netlink() -> socket.socket | None:
         if error.errno in _NOT_HERE:
             return None
         raise
-    # The kernel has answered when the question was sent.
+    # The kernel answers before send() returns, so reads never wait.
     asking.setblocking(False)
     return asking
 

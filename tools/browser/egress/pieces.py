@@ -1,4 +1,4 @@
-"""What is about to be sent: the pieces of a body that lie together go as one."""
+"""A buffer for outgoing HTTP events. Adjacent pieces of a body are sent as one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SendBuffer:
         self._framed.append(self._http.send(event) or b"")
 
     def take(self) -> bytes:
-        """Return what was added since the last time, as it is to be sent."""
+        """Return the bytes of the events added since the last call."""
         self._frame()
         data = b"".join(self._framed)
         self._framed.clear()

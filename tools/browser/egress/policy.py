@@ -1,4 +1,6 @@
-"""What the pages of a session may reach: decided on the name before it is resolved, and on every address after.
+"""The network policy of a session: which hosts its pages may reach.
+
+A name is checked before it is resolved, and then every address that it resolves to.
 
 Lists hold entries of the form `[scheme://]host[:port]`. The host is a name, `*.name` for all names below it (not itself),
 `*` for every name and address, an address (IPv6 in brackets when a port follows) or a network such as `10.0.0.0/8`. A
@@ -36,18 +38,22 @@ _NAME: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a request wants to go. The host is in lower case, without brackets and final dot."""
+    """The destination of a request. The host is in lower case, without brackets and final dot."""
 
     host: str
     port: int
     tunnel: bool
-    """Whether it is a tunnel (https, wss and ws), whose content only its two ends see."""
+    """Whether it is a tunnel (https, wss and ws); only its two ends see the content of a tunnel."""
     address: IPAddress | None
     """The host, when it is an address."""
 
     @staticmethod
     def of(host: str, port: int, *, tunnel: bool) -> Target:
-        """Raises ValueError for what is neither a name nor an address, and for a port that is none."""
+        """Return the normalized target.
+
+        Raises:
+            ValueError: The host is neither a name nor an address, or the port is none.
+        """
         if not 0 < port < 65536:
             raise ValueError("no port")
         host = host.lower().removeprefix("[").removesuffix("]")
@@ -61,7 +67,7 @@ class Target:
 
     @staticmethod
     def of_url(url: str) -> Target:
-        """Return where a request for a URL goes. Raises ValueError as of() does."""
+        """Return the target of a request for a URL. Raises ValueError as of() does."""
         parts = urlsplit(url)
         port = parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
         return Target.of(parts.hostname or "", port, tunnel=parts.scheme != "http")
@@ -80,20 +86,20 @@ class Target:
 @dataclass(frozen=True, slots=True)
 class _Entry:
     host: str
-    """A name, `*.name` or `*`; of a network its text."""
+    """A name, `*.name` or `*`; for a network, its text."""
     network: IPNetwork | None
     scheme: str | None
     port: int | None
 
     def fits(self, target: Target) -> bool:
-        """Whether scheme and port agree. Nobody but its ends knows whether a tunnel is ws or wss."""
+        """Return whether scheme and port match. Any scheme matches a tunnel: the proxy cannot tell ws from wss."""
         if self.port is not None and self.port != target.port:
             return False
         return target.tunnel or self.scheme not in ("https", "wss")
 
 
 class _Entries:
-    """The entries of a list, found in a time that does not depend on how many names there are."""
+    """The entries of a list. The time of a lookup does not depend on the number of names."""
 
     def __init__(self, texts: list[str]) -> None:
         self._by_host: dict[str, list[_Entry]] = {}
@@ -105,7 +111,7 @@ class _Entries:
                 self._by_host.setdefault(entry.host, []).append(entry)
 
     def names(self, target: Target) -> bool:
-        """Whether the host as such is listed, by a wildcard too."""
+        """Return whether the host itself is listed, directly or by a wildcard."""
         if target.address is not None and self.covers(target, target.address):
             return True
         return any(
@@ -115,12 +121,15 @@ class _Entries:
         )
 
     def stops(self, target: Target, address: IPAddress) -> bool:
-        """Whether an address is listed as one not to reach. A system connects the unspecified one to itself."""
+        """Return whether a blocklist with these entries blocks an address.
+
+        The unspecified address counts as loopback too, because systems connect it to themselves.
+        """
         reached = (address, *LOOPBACK) if mapped(address).is_unspecified else (address,)
         return any(self.covers(target, one) for one in reached)
 
     def covers(self, target: Target, address: IPAddress) -> bool:
-        """Whether an address or network is listed that this address, or the one in it, belongs to."""
+        """Return whether an entry covers this address, or the IPv4 address embedded in it."""
         return any(
             one.version == network.version and one in network and entry.fits(target)
             for one in meanings(address)
@@ -218,7 +227,7 @@ HostEntry = Annotated[str, AfterValidator(_checked)]
 
 
 class NetworkPolicy(BaseModel):
-    """What may be reached. What `block` lists never; if `allow` lists anything, nothing else.
+    """The hosts that may be reached. `block` wins over `allow`; if `allow` has entries, only they may be reached.
 
     Private, loopback, link-local, metadata and other special addresses are out of reach unless `private` is set or `allow`
     lists the address or its network. A name opens none of them, `localhost` included: the owner of a name decides where it
@@ -231,9 +240,9 @@ class NetworkPolicy(BaseModel):
     block: list[HostEntry] = Field(default_factory=list[HostEntry])
     private: bool = False
     bytes_per_second: Annotated[int, Field(gt=0)] | None = None
-    """Of all connections together, both ways."""
+    """The rate of all connections together, in both directions."""
     response_bytes: Annotated[int, Field(gt=0)] | None = None
-    """The largest response. Of a tunnel: the most that arrives without a pause of some seconds."""
+    """The largest response in bytes. In a tunnel, a pause of some seconds counts as the end of a response."""
 
     _allow: _Entries = PrivateAttr()
     _block: _Entries = PrivateAttr()
@@ -243,7 +252,7 @@ class NetworkPolicy(BaseModel):
         self._block = _Entries(self.block)
 
     def refused_name(self, target: Target) -> str | None:
-        """Return why a host is refused whatever its addresses are, or None. Asked before it is resolved."""
+        """Return why a host is refused whatever its addresses are, or None. Called before the name is resolved."""
         if self._block.names(target):
             return f"{target} is blocked"
         if self.allow and not self._allow.names(target):
@@ -251,7 +260,7 @@ class NetworkPolicy(BaseModel):
         return None
 
     def refused_address(self, target: Target, address: IPAddress) -> str | None:
-        """Return why one address of a host is refused, or None. Asked for each before a connection is opened to it."""
+        """Return why one address of a host is refused, or None. Called for each address before it is connected."""
         if self._block.stops(target, address):
             return f"{address} is blocked"
         kind = special(address)
@@ -268,28 +277,34 @@ BROWSER_ARGS: Final = (
     # Names are the proxy's to resolve: a lookup by the browser would tell them to a name server, STUN hosts for one.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
-"""What a browser has to be started with so that nothing gets around the proxy."""
+"""The flags that keep a browser from bypassing the proxy."""
 
 _IGNORED: Final = "".join(map(chr, range(33)))
-"""What a browser leaves out around a URL."""
+"""The characters that a browser strips from both ends of a URL."""
 
 _PAGES_OF_OURS: Final = ("about:blank", "about:srcdoc", "chrome-error://chromewebdata/")
 
 LOCAL_SCHEMES: Final = ("file", "filesystem", "ftp", "content", "externalfile", "view-source")
-"""What a browser reads from its machine, for patterns of the DevTools protocol, which its own pages do not pass."""
+"""Schemes that a browser reads from its machine, to block by URL patterns of the DevTools protocol.
+
+The browser's own pages are not subject to those patterns.
+"""
 
 OTHER_SCHEMES: Final = re.compile(r"^(?!(?:https?|wss?|data|blob|about):)", re.IGNORECASE)
-"""What a route has to abort in a browser of others. A pattern is matched there; a function would be asked every time."""
+"""URLs that a route has to abort in a browser that Statehold did not start.
+
+A pattern is matched by the driver; a function would be called for every request.
+"""
 
 
 def scheme_allowed(url: str) -> bool:
-    """Whether a URL may be requested or shown, by its scheme: to be asked of arguments, and of `page.url` after each call.
+    """Return whether the scheme of a URL may be requested or shown. Check arguments, and `page.url` after each call.
 
-    Allowed are http, https, ws and wss, which the proxy judges; about:blank and about:srcdoc, the only about pages that are
-    no chrome:// pages; the error page of a failed navigation; data: and blob:, which hold what a page made itself and reach
-    nothing without the proxy. Refused is everything else: file:, view-source:, chrome:, devtools:, filesystem:, javascript:.
+    Allowed: http, https, ws and wss, which the proxy checks; about:blank and about:srcdoc, the only about pages that are
+    no chrome:// pages; the error page of a failed navigation; data: and blob:, which hold content made by a page and reach
+    nothing without the proxy. All others are refused: file:, view-source:, chrome:, devtools:, filesystem:, javascript:.
     """
-    # What a browser ignores in a URL must not hide a scheme.
+    # Remove the characters that a browser ignores in a URL: they must not hide a scheme.
     spelled = re.sub(r"[\t\n\r]", "", url).strip(_IGNORED).lower()
     scheme, colon, rest = spelled.partition(":")
     if not spelled:

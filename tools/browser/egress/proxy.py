@@ -1,12 +1,11 @@
-"""The way out of every browser context: a proxy of this process that lets through what the context's policy allows.
+"""The egress proxy: every browser context reaches the network through it, within the context's policy.
 
-Each context has a port of its own, which tells it apart. Credentials would as well, but a site can have a browser forget
-them (Clear-Site-Data), and Playwright, given them, stops every request on its way and turns the browser's cache off. Where
-the system tells, nobody but the user of this process is served.
+Each context has a port of its own, which identifies it. Credentials would do so as well, but a site can have a browser
+forget them (Clear-Site-Data), and Playwright, given credentials, intercepts every request and turns the browser's cache off.
+If the system reports the owner of a connection, only the user of this process is served.
 
-Requests are decided one by one, so a redirect is judged as any request is; names are resolved here, and a connection is
-opened only to an address that was judged, so a name that changes its address gains nothing. What runs inside a tunnel is
-seen by its two ends only.
+Requests are checked one by one, so a redirect is checked like any request. Names are resolved here, and a connection is
+opened only to a checked address, so a name that changes its address gains nothing. The proxy does not see inside a tunnel.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _OUT_OF_FILES_SECONDS = 0.1
 
 
 class FilteringProxy:
-    """Listens for each grant on a loopback port of its own while entered; one serves a whole process.
+    """A proxy for a whole process. While entered, it listens on one loopback port for each EgressAccess.
 
     Leaving it closes every port and ends every connection at once. Enter and leave it in the same task.
     """
@@ -53,9 +52,9 @@ class FilteringProxy:
         patience: ClientTimeouts | None = None,
         port: int | None = None,
     ) -> None:
-        """`connections`: of all owners together; by default as many as the limit of open files leaves.
+        """`connections`: the limit for all owners together; by default as many as the limit of open files leaves.
 
-        `port`: where this process serves its callers. No grant leads there on this machine, nor to a port of another grant.
+        `port`: the port on which this process serves its callers. No access reaches it, nor the port of another access.
         """
         self._clock = clock or SystemClock()
         self._own = set(() if port is None else (port,))
@@ -72,7 +71,7 @@ class FilteringProxy:
 
     @property
     def connections(self) -> int:
-        """How many connections of browsers are open."""
+        """The number of open connections from browsers."""
         return self._shares.open
 
     async def __aenter__(self) -> Self:
@@ -93,7 +92,7 @@ class FilteringProxy:
         self._tasks = None
         for grant in list(self._grants):
             grant.free()
-        # Not told of an error of its user's, the task group does not wrap it.
+        # The task group is not passed the error of its user, so that it does not wrap it.
         await self._exit.aclose()
 
     async def admit(
@@ -105,19 +104,19 @@ class FilteringProxy:
         upstream: UpstreamProxy | None = None,
         owner: str = "",
     ) -> EgressAccess:
-        """Let a context out, by a port that is its own until the grant is freed.
+        """Give a context access to the network, by a port that is its own until the access is freed.
 
         `on_refused(host, reason)` is called for each request that the policy refuses, `on_failed` for each whose site
-        cannot be reached: for a tunnel a browser does not tell why. Connections are shared out among owners.
+        cannot be reached: a browser does not report why a tunnel failed. Connections are divided among owners.
 
         Raises:
-            OSError: there is no port left to listen on, or no file descriptor.
-            RuntimeError: the proxy is not entered.
+            OSError: There is no port left to listen on, or no file descriptor.
+            RuntimeError: The proxy is not entered.
         """
         self._entered()
         bound = await anyio.create_tcp_listener(local_host="127.0.0.1")
         try:
-            # Meanwhile it may have been left.
+            # The proxy may have been closed meanwhile.
             tasks = self._entered()
         except RuntimeError:
             await bound.aclose()
@@ -149,7 +148,7 @@ class FilteringProxy:
                     try:
                         stream = await listener.accept()
                     except OSError:
-                        # No file descriptors left, or the browser gave up: neither is the end.
+                        # No file descriptors left, or the browser gave up: go on listening.
                         await anyio.sleep(_OUT_OF_FILES_SECONDS)
                         continue
                     full = self._shares.full(grant.owner)

@@ -1,4 +1,4 @@
-"""How many connections browsers may have open: as many as leave enough for the rest of the process, and for each other."""
+"""Limits on the open connections of browsers, so that enough is left for the rest of the process and for other owners."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 _MOST: Final = 4096
 _FILES: Final = 4
-"""A connection of a browser is two files, one to each side. Half of all files are for what is no browser's."""
+"""A connection of a browser takes two files, one to each side. Half of all files are left to the rest of the process."""
 
 
 def affordable() -> int:
@@ -21,10 +21,10 @@ def affordable() -> int:
 
 
 class Shares:
-    """Counts what each owner has of something that is scarce, such as connections.
+    """Counts the units of a scarce resource, such as connections, that each owner holds.
 
-    An owner may have as many as are still free, and no more: one alone half of them, two a third each. So there is room
-    for one who comes late, however many pages of the others are open.
+    An owner may hold as many units as are still free: a single owner half of them, two owners a third each. So there is room
+    for a late owner, however many pages of the others are open.
     """
 
     def __init__(self, most: int) -> None:
@@ -33,16 +33,16 @@ class Shares:
         self.open = 0
 
     def full(self, owner: str) -> bool:
-        """Whether an owner may have no more now."""
+        """Return whether an owner may take no more now."""
         return self._of[owner] >= self._most - self.open
 
     def take(self, owner: str) -> None:
-        """Count one more of an owner, who gives it back. Asks nobody whether there may be more: see full()."""
+        """Count one more unit of an owner, until give_back(). Does not check the limit: see full()."""
         self.open += 1
         self._of[owner] += 1
 
     def give_back(self, owner: str) -> None:
-        """Count one less."""
+        """Count one unit less."""
         self.open -= 1
         self._of[owner] -= 1
         if not self._of[owner]:

@@ -1,4 +1,4 @@
-"""Names to addresses, in threads of its own: few, and no reason for the process to wait at its end."""
+"""Resolves names in a few daemon threads, which the process does not wait for when it ends."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _KEPT: Final = 2000
 
 
 def is_loopback(name: str) -> bool:
-    """Whether browsers take a name for loopback without asking; resolvers often do not know it."""
+    """Return whether browsers take a name for loopback without a lookup; resolvers often do not know such names."""
     return name == "localhost" or name.endswith(".localhost")
 
 
 class NotFound(Exception):
-    """Raised when a name has no address, or nobody said in time."""
+    """Raised when a name has no address, or no answer came in time."""
 
 
 class _Pending:
-    """One name being looked up, whoever waits for it."""
+    """One lookup under way; any number of callers may wait for it."""
 
     def __init__(self) -> None:
         self.done = anyio.Event()
@@ -41,10 +41,10 @@ class _Pending:
 
 
 class Resolver:
-    """Looks each name up once at a time for an owner, and keeps the answer for a few seconds, for all.
+    """Resolves names. It runs one lookup of a name at a time per owner, and caches answers for all for a few seconds.
 
-    A call that is cancelled or late leaves its thread to the system's resolver, which gives up by itself; `at_once`
-    counts those too. Owners share them out: names that nobody answers for keep only their own from being asked.
+    After a cancelled or late call the thread runs until the system's resolver gives up; `at_once` counts such threads too.
+    The threads are divided among owners: names without an answer delay only other names of the same owner.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Resolver:
         """Return all addresses of a name, in the system's order of preference.
 
         Raises:
-            NotFound: there is none.
+            NotFound: There is none.
         """
         if is_loopback(name):
             return LOOPBACK
@@ -98,7 +98,7 @@ class Resolver:
             self._threads.take(owner)
             pending.asked = True
         except BaseException:
-            # Whoever waits too starts it anew.
+            # Other waiters start the lookup anew.
             del self._pending[owner, name]
             pending.done.set()
             raise
@@ -108,7 +108,7 @@ class Resolver:
             found: Sequence[str] = ()
             with suppress(OSError, UnicodeError):
                 found = self._lookup(name)
-            with suppress(RuntimeError):  # the loop is closed, nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed, so there are no waiters
                 loop.call_soon_threadsafe(self._answered, name, owner, pending, found)
 
         try:
@@ -121,7 +121,7 @@ class Resolver:
         self._threads.give_back(owner)
         ended, self._ended = self._ended, anyio.Event()
         ended.set()
-        # What is no address must not keep the name from being asked for again.
+        # A malformed address must not leave the lookup pending.
         with suppress(ValueError):
             pending.addresses = tuple(mapped(ip_address(one.partition("%")[0])) for one in found)
         if self._pending.get((owner, name)) is pending:

@@ -1,4 +1,4 @@
-"""A tunnel: bytes both ways between a browser and a site, and nothing known of them but how many there are."""
+"""A tunnel: bytes in both directions between a browser and a site. Only their number is known."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .grant import EgressAccess
 from .lines import BROKEN
 
 LINGER_SECONDS: Final = 60.0
-"""How long the second half of a tunnel may be silent when the first has ended."""
+"""Seconds for which one direction of a tunnel may be silent after the other has ended."""
 
 QUIET_SECONDS: Final = 5.0
-"""What arrives after so much silence is a new response, as far as anybody outside can tell."""
+"""Seconds of silence after which arriving bytes count as a new response; the contents of a tunnel are not visible."""
 
 
 class Overfull(Exception):
-    """Raised when more arrived than the policy lets one response be."""
+    """Raised when a response is larger than the policy allows."""
 
 
 class Tunnel:
-    """Carries bytes until both sides have ended, one has broken, or it is cancelled. It closes neither stream."""
+    """Carries bytes until both sides have ended, one breaks, or run() is cancelled. It closes neither stream."""
 
     def __init__(
         self, near: SocketStream, far: SocketStream, grant: EgressAccess, clock: Clock
@@ -40,10 +40,10 @@ class Tunnel:
         self._scope = anyio.CancelScope()
 
     async def run(self) -> bool:
-        """Return whether both sides ended of their own accord.
+        """Carry bytes until the end. Return whether both sides ended of their own accord.
 
         Raises:
-            Overfull: the site sent too much.
+            Overfull: The site sent too much.
         """
         async with anyio.create_task_group() as tasks:
             self._scope = tasks.cancel_scope

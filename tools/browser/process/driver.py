@@ -1,4 +1,4 @@
-"""The Playwright driver: the node process that starts browsers and speaks to them."""
+"""The Playwright driver: the node process that starts and controls browsers."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ if TYPE_CHECKING:
 logger = logging.getLogger("statehold.browser")
 
 CONTEXTS: Final = 2000
-"""A driver keeps a little of every context: after so many, new sessions get a fresh one with a fresh browser."""
+"""A driver leaks a little memory per context. After so many contexts, new sessions get a new driver and browser."""
 START_SECONDS: Final = 20.0
 CHECK_SECONDS: Final = 10.0
-"""How long it may take to answer before it counts as hung; on a machine that is too busy all take long."""
+"""Seconds without an answer after which a driver counts as hung; on an overloaded machine answers take long."""
 STOP_SECONDS: Final = 3.0
 
 RECOVERY: Final = "Ask whoever runs the server: `statehold doctor` tries the browser, and the log has what it said."
 
 LEAN: Final = ("--max-semi-space-size=4",)
-"""MiB for new objects, instead of 16 or more: some 50 MiB less of memory, and no slower."""
+"""The space for new objects in MiB, instead of 16 or more: saves some 50 MiB and is no slower."""
 
 OPENER: Final = "xdg-open"
-"""What Chromium starts on Linux when a link with mailto: is clicked, without asking anybody."""
+"""The program that Chromium starts on Linux, without asking, when a mailto: link is clicked."""
 NOTHING: Final = "/bin/false"
 
 BYPASSES: Final = (
     "PLAYWRIGHT_DISABLE_FORCED_CHROMIUM_PROXIED_LOOPBACK",
     "PLAYWRIGHT_PROXY_BYPASS_FOR_TESTING",
 )
-"""Variables that let pages past the proxy."""
+"""Environment variables that let pages bypass the proxy."""
 
 
 class Driver:
     """A running driver. It lives until aclose(), or until its process ends, which sets `exited`.
 
-    Playwright raises no event when the driver dies, so it is watched here. Its children are the browsers: they end with
-    it. On Linux the kernel kills it when we die, even when it hangs.
+    Playwright raises no event when the driver dies, so the process is watched here. The browsers are its children and end
+    with it. On Linux the kernel kills the driver when this process dies, even a driver that hangs.
     """
 
     def __init__(self, folder: Path, ledger: Ledger | None) -> None:
@@ -61,9 +61,9 @@ class Driver:
         self._scratch: ScratchFolder | None = None
         self.exited = anyio.Event()
         self.contexts = 0
-        """How many contexts were made with it; it grows with them, so it is replaced after many."""
+        """The number of contexts made so far; see CONTEXTS."""
         self.browsers = 0
-        """How many browsers run under it or are being started."""
+        """The number of browsers that run under it or are being started."""
         self._ledger = ledger
         self._mark = ledger.mark() if ledger is not None else f"none:{os.getpid()}-{id(self)}"
         self._process: asyncio.subprocess.Process | None = None
@@ -75,38 +75,38 @@ class Driver:
 
     @property
     def worn(self) -> bool:
-        """Whether it is to take no more sessions, because it had so many."""
+        """Whether it has had so many contexts that it takes no new sessions."""
         return self.contexts >= CONTEXTS
 
     @property
     def pid(self) -> int | None:
-        """Its process, None before there is one."""
+        """The id of its process; None before it is started."""
         return None if self._process is None else self._process.pid
 
     @property
     def folder(self) -> Path | None:
-        """Where it and its browsers put what is of no use after them."""
+        """The folder for temporary files of the driver and its browsers."""
         return None if self._scratch is None else self._scratch.path
 
     @property
     def playwright(self) -> Playwright:
-        """What browsers are started with. Of no use any more when `exited` is set."""
+        """The Playwright object that starts browsers. It is unusable once `exited` is set."""
         assert self._playwright is not None, "the driver was never started"
         return self._playwright
 
     @classmethod
     async def start(cls, folder: Path, ledger: Ledger | None = None) -> Driver:
-        """Start one. Its temporary files and those of its browsers are in a folder of its own, if possible below `folder`.
+        """Start a driver. It and its browsers keep temporary files in a folder of their own, if possible below `folder`.
 
         Raises:
-            ServiceUnavailable: it does not start.
+            ServiceUnavailable: The driver does not start.
         """
         driver = cls(folder, ledger)
         try:
             with anyio.fail_after(START_SECONDS):
                 with anyio.CancelScope(shield=True):
                     await driver._spawn()
-                # Not before, because it takes as long as the driver to start, and not on the loop.
+                # The import takes as long as the driver needs to start: run it meanwhile, outside the event loop.
                 await anyio.to_thread.run_sync(import_module, "playwright.async_api")
                 await driver._connect()
         except BaseException as error:
@@ -120,7 +120,7 @@ class Driver:
         return driver
 
     def _why(self, error: BaseException) -> str:
-        """Return why it did not start, when it was closed after that."""
+        """Return why the driver did not start. Call it after aclose(), so that the exit code is known."""
         if isinstance(error, OSError) and error.strerror:
             return error.strerror
         code = None if self._process is None else self._process.returncode
@@ -133,7 +133,7 @@ class Driver:
 
         assert self._process is not None
         self._client, starting = attach_client(self._process, self._over)
-        # Cancelled it would leave a task of its own behind, which fails when the driver ends and whose error nobody reads.
+        # If cancelled, it would leave a task behind that fails when the driver ends; asyncio would report its error.
         self._playwright = Playwright(await asyncio.shield(starting))
 
     async def _spawn(self) -> None:
@@ -164,11 +164,11 @@ class Driver:
         self.exited.set()
 
     async def check(self) -> bool:
-        """Kill it when it no longer answers. Returns whether it does."""
+        """Kill the driver if it does not answer. Return whether it answers."""
         if self.exited.is_set():
             return False
         with suppress(Exception), anyio.move_on_after(CHECK_SECONDS):
-            # It answers this alone.
+            # The driver answers this without a browser.
             await (await self.playwright.request.new_context()).dispose()
             return True
         if not self.exited.is_set():
@@ -177,12 +177,12 @@ class Driver:
         return False
 
     def kill(self) -> None:
-        """Kill it and with it its browsers; for a driver that no longer answers."""
+        """Kill the driver and its browsers, for a driver that no longer answers."""
         if self._process is not None and self._process.returncode is None:
             procfs.signal_group(self._process.pid, signal.SIGKILL)
 
     async def aclose(self) -> None:
-        """Stop it and its browsers within a bound. May be called twice."""
+        """Stop the driver and its browsers within a bound. May be called twice."""
         process = self._process
         with anyio.move_on_after(STOP_SECONDS, shield=True), suppress(Exception):
             if self._client is not None and not self.exited.is_set() and process is not None:
@@ -202,14 +202,14 @@ class Driver:
 def _of_driver(error: BaseException) -> bool:
     from playwright.async_api import Error
 
-    # Playwright says by an Exception without a class of its own that the process ended.
+    # Playwright raises a plain Exception when the process ends.
     return isinstance(error, Error | OSError | TimeoutError) or type(error) is Exception
 
 
 def _without_ours(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what a driver and its browsers get of our environment: nothing of ours, and nothing that opens a way out.
+    """Return the environment without our own variables and without those that bypass the proxy.
 
-    What the configuration takes from other variables, by `${NAME}`, stays among it.
+    Variables that the configuration refers to as `${NAME}` stay in it.
     """
     return {
         key: value
@@ -219,7 +219,7 @@ def _without_ours(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _without_opener(folder: Path, path: str | None) -> str:
-    """Return a search path on which what opens links on the machine is hidden behind what does nothing."""
+    """Return a search path on which a program that does nothing hides the one that opens links on the machine."""
     programs = folder / "programs"
     programs.mkdir()
     (programs / OPENER).symlink_to(NOTHING)

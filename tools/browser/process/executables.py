@@ -1,4 +1,4 @@
-"""Where browsers are: on PATH, in the folders of the system, and where Playwright keeps its own. Starts nothing."""
+"""The places of browsers: PATH, the folders of the system, and Playwright's own folder. This module starts no process."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def _is_root() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What decides which browsers there are. By default this machine; tests describe another one."""
+    """The facts that decide which browsers are available: those of this machine by default, others in tests."""
 
     platform: str = sys.platform
     env: Mapping[str, str] = field(default_factory=lambda: os.environ)
     top: Path = Path("/")
-    """The folder that the folders of the system are in."""
+    """The parent of the system's folders."""
     root: bool = field(default_factory=_is_root)
 
     @property
@@ -70,12 +70,12 @@ class Machine:
 
 
 def shells(machine: Machine) -> Iterator[Path]:
-    """Headless shells that the system has."""
+    """Yield the headless shells that the system has."""
     debian = machine.top / "usr/lib/chromium/chromium-headless-shell"
     wrapper = machine.top / "usr/bin/chromium-headless-shell"
     for name in SHELLS:
         path = machine.which(name)
-        # Debian's script stays between us and the browser, and survives it or is survived by it when killed.
+        # Debian's wrapper script stays the parent of the browser, and a kill ends only one of the two.
         if path is not None:
             yield debian if path == wrapper and is_program(debian) else path
     if is_program(debian):
@@ -83,7 +83,7 @@ def shells(machine: Machine) -> Iterator[Path]:
 
 
 def browsers(machine: Machine) -> Iterator[Path]:
-    """Whole browsers that the system has, those of snap last: they cannot read our folders."""
+    """Yield the full browsers that the system has, those of snap last: they cannot read our folders."""
     found = list(dict.fromkeys(_browsers(machine)))
     yield from sorted(found, key=_is_snap)
 
@@ -173,7 +173,7 @@ def playwright_package() -> Path | None:
 
 @cache
 def _described() -> dict[str, dict[str, Any]]:
-    """What Playwright says about the browsers it was made for, by name; nothing when it does not say."""
+    """Return Playwright's descriptions of its browsers, by name; empty if they cannot be read."""
     package = playwright_package()
     try:
         assert package is not None

@@ -1,4 +1,7 @@
-"""Which browser to start, and how. Looks at files only: it starts nothing, and takes some milliseconds at most."""
+"""The choice of the browser to start, and its launch options.
+
+The choice looks at files only: it starts no process and takes some milliseconds at most. Only read_version() starts one.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _VERSION_SECONDS: Final = 15.0
 
 
 class NoBrowser(ServiceUnavailable):
-    """Raised when there is no browser to start. The message says what to do; trying again does not help."""
+    """Raised when there is no browser to start. The message says what to do; a retry does not help."""
 
     retryable = False
     recovery = (
@@ -41,20 +44,20 @@ class Found:
 
     path: str | None
     channel: str | None
-    """Playwright's name of it, where Playwright knows its place and we do not."""
+    """Playwright's name of the browser, if only Playwright knows its path."""
     kind: Kind
     shell: bool = False
     """Whether it is a headless shell: smaller, and without windows."""
     version: str | None = None
-    """Where it is known without starting it; see read_version()."""
+    """The version, if known without starting the browser; see read_version()."""
     flags: tuple[str, ...] = ()
 
 
 def find_browser(config: BrowserConfig, machine: Machine | None = None) -> Found:
-    """Return the configured browser, else the first of those that are there.
+    """Return the configured browser, or the first available one if none is configured.
 
     Raises:
-        NoBrowser: there is none, or not the configured one, or no display for its window.
+        NoBrowser: There is no browser, the configured one is missing, or there is no display for its window.
     """
     machine = machine or Machine()
     if not config.headless and not machine.display:
@@ -148,19 +151,19 @@ def launch_options(
 
 
 def advice(machine: Machine, headless: bool, *, own: bool = False) -> str:
-    """Return the command that installs a browser by hand. `own`: Playwright's, and no other."""
+    """Return the command that installs a browser by hand. `own`: only Playwright's own browser will do."""
     if is_debian(machine) and not own:
         return f"apt-get install {debian_package(headless)}"
     return f"python -m playwright install {'--only-shell' if headless else '--no-shell'} chromium"
 
 
 def remedy(machine: Machine, headless: bool, *, own: bool = False) -> str:
-    """Say how to install a browser: with consent by `doctor --install`, or by hand."""
+    """Return instructions to install a browser: by `doctor --install`, or by hand."""
     return f"run `{INSTALL_COMMAND}`, or `{advice(machine, headless, own=own)}`"
 
 
 def is_debian(machine: Machine) -> bool:
-    """Whether the system's own package manager has a Chromium that is none of snap's."""
+    """Return whether this is Debian with apt-get, whose Chromium package is not a snap."""
     try:
         lines = (machine.top / "etc/os-release").read_text().split()
     except OSError:
@@ -174,7 +177,7 @@ def debian_package(headless: bool) -> str:
 
 
 def read_version(found: Found) -> str | None:
-    """Ask a browser for its version, None when it does not say. Starts it for some 100 ms; blocks."""
+    """Return the version that a browser reports, or None. Starts the browser for some 100 ms; blocks."""
     if found.version is not None or found.path is None:
         return found.version
     if found.path.endswith(".exe"):  # opens a window there instead

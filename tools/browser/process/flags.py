@@ -1,4 +1,4 @@
-"""The flags a browser is started with, and how ours and the configured ones join Playwright's."""
+"""The flags of a browser: ours and the configured ones, joined with Playwright's."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from .executables import playwright_package
 logger = logging.getLogger("statehold.browser")
 
 SLIM: Final = ("WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "WebUIOmniboxFullPopup")
-"""Features of a whole browser that cost a renderer in every context: the list under an address bar that nobody sees."""
+"""Features of a full browser that cost a renderer in every context: the popup of an address bar that is never shown."""
 
 SETTINGS: Final = "--blink-settings="
 _OF_PLAYWRIGHT: Final = (
     "primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4"
 )
-"""What Playwright gives a browser without a window; a second list of settings hides the first."""
+"""Playwright's settings for a headless browser. They are repeated here because a second list of settings hides the first."""
 _OURS: Final = "middleClickPasteAllowed=false"
-"""What is selected in one session would be pasted by the middle button in another."""
+"""With middle-click paste on, text selected in one session could be pasted in another."""
 
 _LISTS: Final = {
     "--disable-features": b"disabledFeatures = [",
     "--enable-features": b"enabledFeatures = () => [",
 }
-"""How Playwright's source begins the list of each flag."""
+"""The text that begins the list of each flag in Playwright's source."""
 _BUNDLE: Final = "lib/coreBundle.js"
 _STRING: Final = re.compile(r'"(\w+)"')
 
 
 def joined(*flags: str) -> list[str]:
-    """Return flags to give Playwright, so that no list of features hides another.
+    """Return the flags to pass to Playwright, with lists of features joined.
 
-    Of `--disable-features` given twice a browser takes the last: all of them become one, with Playwright's own in front.
+    A browser uses only the last `--disable-features`, so all of them become one list that begins with Playwright's own.
     """
     result: list[str] = []
     lists: dict[str, list[str]] = {}
@@ -51,7 +51,7 @@ def joined(*flags: str) -> list[str]:
 
 
 def with_settings(args: Sequence[str], *, headless: bool) -> list[str]:
-    """Return arguments of a browser with our settings, Playwright's and those that are among them in one list."""
+    """Return arguments of a browser in which Playwright's settings, ours and the given ones form one list."""
     given = [arg.removeprefix(SETTINGS) for arg in args if arg.startswith(SETTINGS)]
     first = (_OF_PLAYWRIGHT,) if headless else ()
     rest = [arg for arg in args if not arg.startswith(SETTINGS)]
@@ -63,9 +63,9 @@ def _list(name: str, features: Iterable[str]) -> str:
 
 
 def slim() -> tuple[str, ...]:
-    """Return the flag that makes a whole browser smaller; nothing when Playwright's own list cannot be told."""
+    """Return the flag that reduces the memory of a full browser; empty if Playwright's own list cannot be read."""
     if not of_playwright("--disable-features"):
-        # A larger browser works; one without Playwright's list is another browser than Playwright expects.
+        # More memory does no harm, but Playwright relies on its own list, which our flag would hide.
         logger.warning("this version of Playwright hides its flags; the browser uses more memory")
         return ()
     return (_list("--disable-features", SLIM),)
@@ -73,10 +73,10 @@ def slim() -> tuple[str, ...]:
 
 @cache
 def of_playwright(name: str) -> Sequence[str]:
-    """Return the features that Playwright itself gives in one flag, empty when that cannot be told.
+    """Return the features that Playwright itself lists in one flag; empty if they cannot be read.
 
-    It offers no way to ask, so they are read from its source, some milliseconds once. A test compares them with the command
-    line of a browser that it started.
+    Playwright has no API for them, so they are read from its source, which takes some milliseconds once. A test compares
+    them with the command line of a browser that Playwright started.
     """
     package = playwright_package()
     if package is None:

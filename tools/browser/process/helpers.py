@@ -1,4 +1,4 @@
-"""The processes that a browser consists of, as it tells itself."""
+"""The helper processes of a browser, as the browser reports them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,25 @@ NEEDED: Final = {
     "storage.mojom.StorageService": "its storage process ended",
     ZYGOTE: "the process that starts its pages ended",
 }
-"""Without which it is no use any more, and tells nobody. The first two hold what pages have stored, such as cookies, and
-Chromium starts an empty one in the place of one that ended; without the last it opens no page any more."""
+"""The processes whose end makes a browser unusable without any event, with the reason to report.
+
+The first two hold the data stored by pages, such as cookies; Chromium replaces one that ended by an empty one. Without the
+zygote it opens no more pages.
+"""
 
 
 class HelperProcesses:
-    """The processes of one browser here. It lives as long as the browser."""
+    """The helper processes of one browser on this machine. Lives as long as the browser."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
         self._session: Any = None
 
     async def start_network(self, *, within: float) -> None:
-        """Have the browser start its network process, unless it does not within some seconds. Never raises.
+        """Make the browser start its network process; wait at most `within` seconds. Never raises.
 
-        A headless shell starts it when it is first needed. Started later than the guard looks, its end goes unnoticed.
+        A headless shell starts that process on first use. If it started after the guard has looked, its end would go
+        unnoticed.
         """
         with suppress(Exception), anyio.move_on_after(within):
             await (await self._devtools()).send("Storage.getCookies")
@@ -45,7 +49,7 @@ class HelperProcesses:
         return self._session
 
     async def now(self, *, within: float) -> list[tuple[str, int]]:
-        """Return kind and pid of each that runs; nothing when the browser does not say within some seconds. Never raises."""
+        """Return kind and pid of each running process; empty if the browser does not answer in time. Never raises."""
         with suppress(Exception), anyio.move_on_after(within):
             found: Any = await (await self._devtools()).send("SystemInfo.getProcessInfo")
             parts = [(part["type"], part["id"]) for part in found["processInfo"]]
@@ -54,7 +58,7 @@ class HelperProcesses:
 
 
 def _zygotes(browser: int) -> list[int]:
-    """Return the processes that all others of a browser are forked from, which it does not tell itself; Linux only."""
+    """Return the zygotes, from which a browser forks its pages and which it does not report itself. Linux only."""
     children = procfs.children(browser)
     return [child for child in children if f"--type={ZYGOTE}" in procfs.command_line(child)]
 

@@ -1,4 +1,4 @@
-"""Putting a browser in place where there is none: with the system's packages, else from Playwright."""
+"""The installation of a missing browser: from the system's packages, or else from Playwright."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ _KEPT_BYTES: Final = 4000
 
 
 def say_on_stderr(line: str) -> None:
-    """Tell whoever started us: stdout may be the protocol's."""
+    """Write a line to stderr; stdout may carry the protocol."""
     sys.stderr.write(f"statehold: {line}\n")
     sys.stderr.flush()
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to install a browser: commands, one after the other."""
+    """One method to install a browser: commands that run one after the other."""
 
     name: str
     commands: tuple[tuple[str, ...], ...]
 
 
 def ways(config: BrowserConfig, machine: Machine) -> list[Way]:
-    """Return what may be tried, best first."""
+    """Return the installation methods to try, best first."""
     found: list[Way] = []
     if machine.root and is_debian(machine) and config.channel is None:
         package = debian_package(config.headless)
         install = ("apt-get", "install", "-q", "-y", "--no-install-recommends", package)
         found.append(Way(f"{package} with apt-get", (("apt-get", "update", "-q"), install)))
     shell = OWN_CHANNELS.get(config.channel or "", config.headless)
-    # Only root may install the libraries that it needs, and only where Playwright knows their packages.
+    # Only root may install the libraries that the browser needs, and only where Playwright knows their packages.
     libraries = ["--with-deps"] if machine.root and machine.which("apt-get") else []
     which = "--only-shell" if shell else "--no-shell"
     playwright = (sys.executable, "-m", "playwright", "install", *libraries, which, "chromium")
@@ -69,12 +69,12 @@ async def install_browser(
     machine: Machine | None = None,
     timeout: float = INSTALL_SECONDS,
 ) -> Found:
-    """Install a browser and return it; when another process just did, return that one.
+    """Install a browser and return it. If another process has just installed one, return that one.
 
-    One process at a time does it. When cancelled, what it started is killed.
+    One process of a user installs at a time. Cancelling kills the processes that were started.
 
     Raises:
-        NoBrowser: nothing worked within `timeout` seconds; the message names the command to run by hand.
+        NoBrowser: No method worked within `timeout` seconds; the message names the command to run by hand.
     """
     config = config or BrowserConfig()
     machine = machine or Machine()
@@ -103,12 +103,16 @@ async def install_browser(
 
 
 def may_install(config: BrowserConfig, machine: Machine) -> bool:
-    """Whether a missing browser is installed without asking: the configuration consents, and it can be installed."""
+    """Return whether a missing browser is installed without asking: the configuration consents, and it can be installed."""
     return config.install and can_install(config, machine)
 
 
 def can_install(config: BrowserConfig, machine: Machine) -> bool:
-    """Whether a missing browser can be installed: none that is named, and none that would not start either."""
+    """Return whether a missing browser can be installed.
+
+    A browser at a configured path, or of a channel that is not Playwright's own, cannot; nor is one installed that could not
+    show the configured window.
+    """
     if config.executable is not None:
         return False
     if config.channel is not None and config.channel not in OWN_CHANNELS:
@@ -118,7 +122,7 @@ def can_install(config: BrowserConfig, machine: Machine) -> bool:
 
 
 def command_by_hand(config: BrowserConfig, machine: Machine) -> str:
-    """Return what to run on this machine to install a browser, for whoever runs the server."""
+    """Return the command that installs a browser on this machine by hand."""
     program, *rest = shlex.split(_advice(config, machine))
     return shlex.join([sys.executable if program == "python" else program, *rest])
 
@@ -130,7 +134,7 @@ def _advice(config: BrowserConfig, machine: Machine) -> str:
 
 
 async def _follow(way: Way, machine: Machine) -> str | None:
-    """Run the commands of a way. Returns what went wrong."""
+    """Run the commands of a method. Return the failure, or None."""
     for command in way.commands:
         failure = await _run(command, machine)
         if failure is not None:
@@ -160,7 +164,7 @@ async def _run(command: Sequence[str], machine: Machine) -> str | None:
                 del said[:-_KEPT_BYTES]
             status = await process.wait()
         finally:
-            # Also what it started: a package manager left alone would hold its lock.
+            # Kill the whole process group: a package manager that keeps running would hold its lock.
             if process.returncode is None:
                 procfs.signal_group(process.pid, signal.SIGKILL)
     if status == 0:

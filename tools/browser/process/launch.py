@@ -1,4 +1,4 @@
-"""How a service gets its browsers: found and started, connected to elsewhere, or installed first."""
+"""The launch of browsers for a service: started, connected to by an endpoint, or installed first."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, Error, Playwright
 
 STILL: Final = ("--disable-smooth-scrolling",)
-"""What nobody sees takes no time: a key that scrolls has scrolled when its call ends."""
+"""Without smooth scrolling, a key that scrolls has its full effect when the call ends."""
 
 _CAUSE: Final = re.compile(
     r"\bE[A-Z]{4,}\b|\b[45]\d\d\b(?: [A-Z][A-Za-z ]+)?|\bTimeout \d+ms exceeded"
 )
-"""What may be told of a connection that failed; the rest of the message has the address, and what is secret in it."""
+"""The parts of a connection error that may be reported; the rest contains the address, which may hold secrets."""
 
 
 class Launcher:
-    """Gets browsers for one service, and waits `seconds` for one that is elsewhere or being installed.
+    """Gets browsers for one service. Waits at most `seconds` for a browser that starts, connects or is being installed.
 
-    `spawn` starts work that goes on when whoever waits for it gives up.
+    `spawn` starts work that goes on when its caller is cancelled.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Launcher:
         """Start a browser, or connect to one.
 
         Raises:
-            NoBrowser: there is none, and none could be installed, or it was not allowed.
-            BrowserComing: one is still being installed.
-            ServiceUnavailable: the one elsewhere cannot be reached.
+            NoBrowser: There is no browser, and none could be or was allowed to be installed.
+            BrowserComing: A browser is still being installed.
+            ServiceUnavailable: The browser at the configured endpoint cannot be reached.
         """
         playwright.selectors.set_test_id_attribute(self._config.test_id_attribute)
         if self._config.remote:

@@ -1,4 +1,4 @@
-"""Work with a process that may die or hang while nobody else asks it anything."""
+"""Waits on a process that may die or hang while no other call would notice it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ....sessions.concurrency import Overtaken, beside
 T = TypeVar("T")
 
 DOUBT_SECONDS: Final = 3.0
-"""After so long without an end it is asked whether the process still answers."""
+"""Seconds of waiting after which the process is checked, again and again."""
 
 
 class Gone(Exception):
@@ -25,15 +25,15 @@ async def while_living(
     check: Callable[[], Awaitable[object]],
     spawn: Callable[..., object],
 ) -> T:
-    """Return what `work` returns, and give it up when the process that it needs is `gone`.
+    """Return the result of `work`, or cancel it when the process that it needs is `gone`.
 
-    Playwright waits without end for what hangs, and does not tell when its driver died. So work that takes long has the
-    process checked; `check` kills what does not answer. That is left to `spawn`, because whoever gives up waiting, and
-    tries again, must find out no less.
+    Playwright waits without limit for a hung process, and raises no event when its driver dies. So during long work the
+    process is checked; `check` kills a process that does not answer. The checks run in a task of `spawn`, because a check
+    under way must finish even if the caller is cancelled.
 
     Raises:
-        Gone: the process ended before the work did.
-        whatever `work` raises.
+        Gone: The process ended before the work did.
+        Exception: `work` raised it.
     """
     over = anyio.Event()
 

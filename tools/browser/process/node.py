@@ -1,7 +1,7 @@
-"""What is run by the node that comes with Playwright, in a process of its own that ends with the call.
+"""JavaScript that runs in the node that comes with Playwright, in a process of its own that ends with the call.
 
-Regular expressions of callers: they are JavaScript's, and one that never ends must not hold up anybody else. And code that
-callers bring along where the configuration lets them.
+It matches regular expressions from callers: they are JavaScript's, and one that never ends must not block other sessions. It
+also runs code from callers where the configuration allows that.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ catch (error) { say({error: error.message}); process.exit(0); }
 
 
 async def matching(pattern: str, flags: str, lines: list[str]) -> list[int]:
-    """Return the places of the lines that a regular expression of JavaScript matches.
+    """Return the indexes of the lines that a JavaScript regular expression matches.
 
     Raises:
-        ToolFailed: it is none, or takes too long.
+        ToolFailed: The pattern is invalid or takes too long.
     """
     found = await _node(_MATCH, [pattern, flags, lines], MATCH_SECONDS)
     if found is None:
@@ -66,17 +66,17 @@ async def matching(pattern: str, flags: str, lines: list[str]) -> list[int]:
 
 
 async def run_code(page: Page, code: str, *, seconds: float) -> str:
-    """Run a function of Playwright's JavaScript on a page, and return its value as JSON, empty when it has none.
+    """Run a JavaScript function with Playwright's page object. Return its value as JSON, or "" if it has none.
 
     Raises:
-        ToolFailed: it failed, or did not end in time; then it is killed.
+        ToolFailed: The function failed, or was killed because it did not end in time.
     """
     browser = page.context.browser
     if browser is None:
         raise ToolFailed("Code cannot be run in a browser elsewhere.")
-    # A browser is bound once at a time, and its sessions share it.
+    # A browser can be bound only once at a time, and sessions share browsers.
     async with _binding.setdefault(browser, anyio.Lock()):
-        # Its address ends in a secret; the path of a socket would be too long for a deep data folder.
+        # A TCP port with a secret in its address: the path of a socket would be too long in a deep data folder.
         name = f"statehold-{secrets.token_hex(4)}"
         bound: Any = await browser.bind(name, host="127.0.0.1", port=0)
         try:
@@ -93,9 +93,9 @@ async def run_code(page: Page, code: str, *, seconds: float) -> str:
 
 
 async def _node(script: str, given: object, seconds: float) -> Any:
-    """Run a script that reads JSON and prints a line of JSON; return that, None when it takes too long."""
+    """Run a script that reads JSON and prints a line of JSON. Return the decoded line, or None if it takes too long."""
     node, _ = driver_command()
-    # Nothing of ours is for code that callers bring.
+    # Code from callers gets none of our environment but these variables.
     environment = {
         key: os.environ[key]
         for key in ("PATH", "HOME", "TMPDIR", "SYSTEMROOT")

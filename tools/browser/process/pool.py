@@ -1,4 +1,4 @@
-"""The browser processes: one for each trust domain, shared by its sessions, closed when none is left."""
+"""The browser processes: one per trust domain, shared by its sessions and closed after the last of them."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ logger = logging.getLogger("statehold.browser")
 Launch = Callable[["Playwright"], Awaitable["Browser"]]
 
 Domain: TypeAlias = tuple[str, str]
-"""Who shares a browser process: an owner, and one session of the owner's where it has one to itself."""
+"""The key of a browser process: an owner, and the id of a session if that session has a process to itself, else ""."""
 
 CLOSE_SECONDS: Final = 5.0
 ENDING_SECONDS: Final = 0.3
 GUARD_SECONDS: Final = 1.0
-"""How long it may take to say which processes it has; what it does not say is asked again."""
+"""Seconds for a browser to report its processes; after a timeout the next guard() asks again."""
 
 
 class BrowserDied(ServiceUnavailable):
-    """Raised when the browser or its driver ended while a session was opened in it; another one may do better."""
+    """Raised when the browser or its driver ended while a session was opened in it. A retry gets a new browser."""
 
 
 class BrowserProcess:
-    """One browser and the driver it runs under. `lost` is set, with a reason, when either of them died."""
+    """One browser and the driver it runs under. It lives until aclose(); `lost` is set, with `reason`, if either dies."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class BrowserProcess:
         self.browser = browser
         self.domain = domain
         self.pid: int | None = None
-        """Its process, None for a browser elsewhere."""
+        """The id of its process; None for a browser at an endpoint."""
         self._parts = parts
         self._spawn = spawn
         self._whole = True
         self._guarded: dict[int, str | None] = {}
-        """The processes that it needs, and when each started."""
+        """The ids of the processes that it needs, with their start times."""
         self._network_guarded = False
         self._checking = anyio.Lock()
         self.driver = driver
@@ -77,7 +77,7 @@ class BrowserProcess:
         self.unused = anyio.Event()
         self.on_lost: list[Callable[[str], None]] = []
         self.turns = ClipboardTurns(browser)
-        """Who has its clipboard."""
+        """The turns of its sessions at the clipboard."""
         self.popups = Popups(browser)
         browser.on("disconnected", lambda _: self.die("the browser ended"))
 
@@ -86,9 +86,9 @@ class BrowserProcess:
 
     @property
     def whole(self) -> bool:
-        """Whether it has all guarded processes, by the operating system's word of this moment.
+        """Whether all guarded processes still run, as the operating system reports now.
 
-        Without one of them, what it says is stored may be wrong, and so may be what a page showed since.
+        Without one of them, stored data that the browser reports may be wrong, and so may pages shown since.
         """
         if self._whole:
             self._whole = all(
@@ -98,12 +98,12 @@ class BrowserProcess:
 
     @property
     def known_whole(self) -> bool:
-        """Whether it is whole and its network process was guarded, as far as this system can tell."""
+        """Whether it is whole and its network process is guarded. On systems without guards the latter is not required."""
         tells = self._parts is not None and procfs.LINUX
         return self.whole and (self._network_guarded or not tells)
 
     def die(self, reason: str) -> None:
-        """Note that it is gone and tell its sessions. Only the first reason counts."""
+        """Set `lost` and call `on_lost`. Only the first reason counts."""
         if self.closing or self.lost.is_set():
             return
         self.reason = reason
@@ -113,9 +113,10 @@ class BrowserProcess:
             tell(reason)
 
     async def check(self) -> bool:
-        """Kill what no longer answers: the driver with all its browsers, or this browser alone. Returns whether both do.
+        """Kill the driver with all its browsers, or this browser alone, if it does not answer. Return whether both answer.
 
-        One elsewhere is given up, and its driver with it."""
+        A browser at an endpoint is not killed but given up, and its driver is killed.
+        """
         if self.lost.is_set() or self.closing:
             return False
         async with self._checking:
@@ -125,32 +126,32 @@ class BrowserProcess:
                 await (await self.browser.new_browser_cdp_session()).detach()
                 return True
             if self.lost.is_set() or self.closing:
-                # What is asked while it is being closed fails as well.
+                # Requests to a browser that is being closed fail as well.
                 return False
             if self.pid is not None:
                 logger.warning("a browser hangs and is killed")
                 self._kill(self.pid)
             else:
-                # Nothing tells of a line that was cut, and only the end of the driver ends ours.
+                # A broken connection raises no event, and only the end of the driver closes our end of it.
                 self.die("the browser does not answer")
                 self.driver.kill()
             return False
 
     def doubt(self) -> None:
-        """Have it checked, so that what hangs does not wait for the next one who needs it."""
+        """Start check() in the background, so that a hung browser is found before the next call needs it."""
         if not (self.lost.is_set() or self.closing):
             self._spawn(self.check)
 
     async def identify(self) -> None:
-        """Find out which process it is, and guard what it needs before anything is stored in it."""
+        """Find the process ids and guard the needed processes. Call it before any data is stored in the browser."""
         if self._parts is not None:
             await self._parts.start_network(within=CHECK_SECONDS)
             self._guard(await self._parts.now(within=CHECK_SECONDS))
 
     async def guard(self) -> None:
-        """From now on count as dead without one of the processes that it needs.
+        """Guard the needed processes: when one of them ends, the browser counts as lost.
 
-        To be called again from time to time, because some of them start late.
+        Call it from time to time, because some of them start late.
         """
         if self._parts is None:
             return
@@ -162,7 +163,7 @@ class BrowserProcess:
         for kind, pid in found:
             if procfs.LINUX and kind in NEEDED and pid not in self._guarded:
                 self._guarded[pid] = procfs.start_time(pid)
-                # One that ended before it could be guarded was needed all the same.
+                # A process that ended before it could be guarded was needed, too.
                 self._whole = self._whole and self._guarded[pid] is not None
                 self._network_guarded |= kind == NETWORK
                 self._spawn(self._end_with, pid, NEEDED[kind])
@@ -172,7 +173,7 @@ class BrowserProcess:
         if not await procfs.ended(pid) or self.closing:
             return
         self._whole = False
-        # A browser that is ending loses its processes first, and the reason is another one then.
+        # A browser that ends loses its helpers first; wait for the actual reason.
         with anyio.move_on_after(ENDING_SECONDS):
             await self.lost.wait()
         if not self.lost.is_set() and procfs.start_time(self.pid) is not None:
@@ -184,9 +185,9 @@ class BrowserProcess:
             os.kill(pid, signal.SIGKILL)
 
     async def aclose(self) -> None:
-        """Close it within a bound; a driver that does not answer is killed, and the browser with it."""
+        """Close the browser within a bound. If that fails, kill its driver with all browsers."""
         self.closing = True
-        # Not by an event: the death of a driver raises none.
+        # Called here, since the death of a driver raises no event.
         Gate.forget(self.browser)
         if self.lost.is_set() or self.driver.exited.is_set():
             return
@@ -202,8 +203,8 @@ class BrowserProcess:
 class Pool:
     """Hands out browser processes by trust domain. `async with` opens it; leaving it closes every browser and driver.
 
-    Contexts of one process share the clipboard, and a page can keep a driver so busy that it answers nobody: callers who do
-    not trust each other share neither.
+    Contexts of one process share the clipboard, and a page can keep a driver so busy that it answers no other caller. So
+    callers who do not trust each other share neither process nor driver.
     """
 
     def __init__(
@@ -221,14 +222,14 @@ class Pool:
         self._ledger = ledger
         self._keep_seconds = keep_seconds
         self._current: dict[str, Driver] = {}
-        """Which new browsers of an owner run under."""
+        """The driver for new browsers, by owner."""
         self._drivers: set[Driver] = set()
         self._processes: dict[Domain, BrowserProcess] = {}
-        """Which new sessions of a domain get."""
+        """The process for new sessions, by domain."""
         self._retired: set[BrowserProcess] = set()
-        """Which get no new ones, but have some."""
+        """Processes that still have sessions but get no new ones."""
         self._locks: WeakValueDictionary[str | Domain, anyio.Lock] = WeakValueDictionary()
-        """For the driver of an owner and for the process of a domain; kept as long as somebody holds or awaits one."""
+        """Locks for the driver of an owner and for the process of a domain; kept while a task holds or awaits them."""
         self._tasks: TaskGroup | None = None
         self._exit = AsyncExitStack()
 
@@ -241,7 +242,7 @@ class Pool:
         return self
 
     async def __aexit__(self, *details: object) -> None:
-        # Not told of an error of its user's, the task group does not wrap it.
+        # The task group is not passed the error of its user, so that it does not wrap it.
         await self._exit.aclose()
 
     async def _close_all(self) -> None:
@@ -255,7 +256,7 @@ class Pool:
         self._retired.clear()
 
     def _spawn(self, work: Callable[..., Awaitable[object]], *args: object) -> None:
-        """Have something done that nobody waits for. What fails in it must not end the pool, and all that is around it."""
+        """Run `work` in the background. Its errors are logged; they must not end the pool and the task group around it."""
         if self._tasks is not None:
             self._tasks.start_soon(_logged, work, *args)
 
@@ -263,7 +264,7 @@ class Pool:
         return [*self._processes.values(), *self._retired]
 
     def statistics(self) -> dict[str, int]:
-        """Return how many there are now, for tests and logs."""
+        """Return the current counts, for tests and logs."""
         return {
             "drivers": len(self._drivers),
             "browsers": len(self._running()),
@@ -271,20 +272,20 @@ class Pool:
         }
 
     async def acquire(self, owner: str, alone: str = "") -> BrowserProcess:
-        """Return the process of an owner, started when there is none. Give it back with release().
+        """Return the process of an owner; start one if there is none. Give it back with release().
 
-        `alone` names one that shares nothing but the driver with the owner's others.
+        `alone` names a session whose process shares only the driver with the owner's other sessions.
 
         Raises:
-            BrowserDied: the driver ended meanwhile.
-            ServiceUnavailable: no browser starts.
+            BrowserDied: The driver ended meanwhile.
+            ServiceUnavailable: No browser starts.
         """
         domain = (owner, alone)
         async with self._lock(domain):
             process = self._processes.get(domain)
             if process is None or process.lost.is_set() or process.closing or process.driver.worn:
                 if process is not None:
-                    # It goes on until its sessions have ended.
+                    # The old process runs on until its sessions have ended.
                     self._retired.add(process)
                 process = await self._started(domain)
                 self._processes[domain] = process
@@ -297,7 +298,7 @@ class Pool:
         return self._locks.setdefault(whose, anyio.Lock())
 
     def release(self, process: BrowserProcess) -> None:
-        """Give a process back; one that nobody uses is closed a while later."""
+        """Give a process back. After `keep_seconds` without sessions it is closed."""
         process.sessions -= 1
         if process.sessions == 0:
             process.unused.set()
@@ -315,7 +316,7 @@ class Pool:
             self._retired.discard(process)
             await process.aclose()
         if process.lost.is_set():
-            # Whoever lost it is about to want another one, and a driver takes as long to start as a browser.
+            # Keep the driver for a while: the sessions will want a new browser, and a driver starts as slowly as a browser.
             with anyio.move_on_after(self._keep_seconds):
                 await process.driver.exited.wait()
         await self._leave(process.driver)
@@ -327,7 +328,7 @@ class Pool:
             browser = await while_living(
                 partial(self._launch, driver.playwright), driver.exited, driver.check, self._spawn
             )
-            # The number of a process elsewhere means nothing here.
+            # Process ids from another machine mean nothing here.
             parts = None if self._remote else HelperProcesses(browser)
             process = BrowserProcess(browser, driver, parts, self._spawn, domain)
             await process.identify()
@@ -366,14 +367,14 @@ class Pool:
             return driver
 
     async def _leave(self, driver: Driver) -> None:
-        """Note that a browser is gone, and stop a driver that none runs under any more."""
+        """Note that a browser of a driver is gone; stop the driver after its last browser."""
         driver.browsers -= 1
         if driver.browsers:
             return
         self._current = {owner: one for owner, one in self._current.items() if one is not driver}
         self._drivers.discard(driver)
         await driver.aclose()
-        # All that Playwright kept of it is one cycle, which Python would find only when it has as much of other things.
+        # Playwright's objects for the driver form a reference cycle, which Python by itself would collect much later.
         gc.collect()
 
 

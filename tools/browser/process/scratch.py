@@ -1,4 +1,4 @@
-"""Where a driver and its browsers put what is of no use after them: a folder of their own, private to the user."""
+"""The folder for temporary files of a driver and its browsers, private to the user."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from ...processes.workdir import private_folder
 
 PREFIX: Final = "statehold-driver-"
 LONGEST: Final = 58
-"""Bytes of its path: a whole browser makes a socket some 45 deeper, which may be 104 long on macOS and 108 on Linux."""
+"""The longest path in bytes. A full browser makes a socket whose path is some 45 bytes longer; the limit is 104 bytes on
+macOS and 108 on Linux."""
 
 
 class ScratchFolder:
-    """A folder from make() to remove(). What a process that was killed left behind is removed by the next make().
+    """A temporary folder; it exists from make() to remove(). make() also removes folders left behind by killed processes.
 
-    Its lock tells that somebody uses it; the kernel drops that with the process. Both calls block.
+    A lock marks a folder in use; the kernel drops the lock when the process ends. Both calls block.
     """
 
     def __init__(self, path: Path, handle: int) -> None:
@@ -30,10 +31,10 @@ class ScratchFolder:
 
     @classmethod
     def make(cls, parent: Path) -> ScratchFolder:
-        """Make one below `parent`, or below the system's temporary folder when the path would be too long.
+        """Make a folder below `parent`, or below the system's temporary folder if the path would be too long.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: The folder cannot be made.
         """
         folder = next(filter(_fits, (parent, Path(tempfile.gettempdir()))), Path("/tmp"))
         private_folder(parent)
@@ -42,14 +43,14 @@ class ScratchFolder:
         while True:
             path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder))
             handle = _locked(path)
-            # Somebody may have swept it between the two.
+            # Another process may have swept the folder before it was locked.
             if handle is not None and path.is_dir():
                 return cls(path, handle)
             if handle is not None:
                 os.close(handle)
 
     def remove(self) -> None:
-        """Remove it with all that is in it. May be called twice."""
+        """Remove the folder with its contents. May be called twice."""
         if self._handle is None:
             return
         handle, self._handle = self._handle, None
@@ -77,7 +78,7 @@ def _mine(folder: Path) -> Iterator[Path]:
 
 
 def _locked(path: Path) -> int | None:
-    """Return a descriptor that holds the lock of a folder, None when somebody else has it or the folder is gone."""
+    """Return a descriptor that holds the lock of a folder; None if another process holds it or the folder is gone."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 LARGEST: Final = 128 * 2**20
 """The largest answer, in bytes."""
 VALUES: Final = 100_000
-"""How many values one answer may have: taking so many apart takes half a second, in which nobody else is served."""
+"""The most values in one answer: decoding so many blocks the event loop for half a second."""
 
 _SMALL: Final = 2**19
 _ANSWER: Final = re.compile(rb'\{"id":("[^"]*"|\d+),')
 
 
 class Input:
-    """The driver's stdin, which drops what is written after its end, as asyncio's own pipes do.
+    """The driver's stdin. It drops data written after its end, as asyncio's own pipes do.
 
-    uvloop raises RuntimeError, which Playwright passes on to whoever calls it; so does it its own error a moment later, when
-    it reads the end of stdout.
+    uvloop raises RuntimeError there, and Playwright would pass that on to its caller. Playwright raises an error of its own
+    a moment later, when it reads the end of stdout.
     """
 
     def __init__(self, stream: asyncio.StreamWriter) -> None:
@@ -45,12 +45,12 @@ class Input:
 
 
 def received(message: bytes) -> Any:
-    """Return a message of the driver as Playwright takes it; in place of an answer that is too large, an error."""
+    """Return a message of the driver as Playwright expects it. An answer that is too large is replaced by an error."""
     if len(message) > _SMALL and (answer := _ANSWER.match(message)) is not None:
         reason = ""
         if len(message) > LARGEST:
             reason = f"more than {LARGEST // 2**20} MiB"
-        # In texts the quotation mark is escaped.
+        # Inside JSON strings the quotation mark is escaped, so this counts objects only.
         elif message.count(b'{"') > VALUES:
             reason = f"more than {VALUES} values"
         if reason:
@@ -62,7 +62,7 @@ def received(message: bytes) -> Any:
 def attach_client(
     process: asyncio.subprocess.Process, on_closed: Callable[[object], object]
 ) -> tuple[Any, asyncio.Future[Any]]:
-    """Speak to a driver process that was spawned, as Playwright does to one that it starts itself.
+    """Connect Playwright to a driver process that was spawned by us.
 
     Returns Playwright's client, which has `stop()`, and the future of its Playwright object. `on_closed` is called when the
     driver ends.
@@ -80,7 +80,7 @@ def attach_client(
 
     transport.connect = connect
     transport.deserialize_message = received
-    # Read, so that asyncio reports no forgotten error; `on_closed` tells of the end.
+    # Retrieve the exceptions, so that asyncio does not report them as never retrieved; `on_closed` tells of the end.
     failed: asyncio.Future[None] = transport.on_error_future
     starting: asyncio.Future[Any] = client._playwright
     for future in (failed, starting):

@@ -1,4 +1,4 @@
-"""The browser of a session as a window that a person works in. What is left of it is saved before it is gone."""
+"""The browser of a session as a window that a person works in. Its state is saved before the window is gone."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from ..snapshot.encryption import Encryption
 
 LOOK_SECONDS: Final = 1.0
-"""How often a window is saved: when it is closed its pages can no longer be asked."""
+"""Seconds between two saves of a window; once it is closed, its pages can no longer be read."""
 KEEP_SECONDS: Final = 5.0
-"""How often that is made durable, in case nobody is left to do it at the end."""
+"""Seconds between two durable saves, in case this process dies before the window is closed."""
 
 
 class Window:
     """A window of a connection whose browser is not headless. It lives until the person closes it, or the browser dies.
 
-    The connection stays open, so that cookies can be read when the window is gone; whoever opened it closes it.
+    The connection stays open, so that cookies can be read when the window is gone. The caller that opened it closes it.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Window:
     ) -> None:
         self.closed = anyio.Event()
         self.last: Snapshot | None = None
-        """What was saved last while there was a page."""
+        """The last snapshot that was taken while the window was open."""
         self._connection = connection
         self._session = connection.session
         self._seal = seal
@@ -54,7 +54,7 @@ class Window:
         self._pages: set[Page] = set()
         """The tabs that are open."""
         self._order: list[Page] = []
-        """The tabs of the last look and what was opened since, whether they are open or not."""
+        """The pages at the last save and those opened since, whether they are still open or not."""
         self._looked_at: list[Page] = []
         self._latest: Page | None = None
 
@@ -74,7 +74,7 @@ class Window:
             return
         tab = next((tab for tab in self._session.tabs if tab.page is page), None)
         if tab is None:
-            # One of ours, to read storage by, or one too many.
+            # A hidden page that reads storage, or a tab beyond the limit.
             return
         self._pages.add(page)
         self._order.append(page)
@@ -83,7 +83,7 @@ class Window:
         page.on("framenavigated", lambda frame: self._at(tab) if frame is page.main_frame else None)
 
     def _at(self, tab: Tab) -> None:
-        # The browser does not tell which tab a person looks at: it is where something happened last.
+        # The browser does not report the tab in front: assume the one that navigated last.
         self._session.tabs.current = tab
         self._latest = tab.page
 
@@ -94,10 +94,10 @@ class Window:
             self.closed.set()
 
     async def worked_in(self, keep: Callable[[Snapshot], Awaitable[None]]) -> None:
-        """Wait until the window is closed, saving it on the way; `keep` makes that durable.
+        """Wait until the window is closed or lost, and save it meanwhile; `keep` makes a snapshot durable.
 
         Raises:
-            whatever `keep` raises.
+            Exception: `keep` raised it.
         """
         kept_at = float("-inf")
         while not self._over():
@@ -116,13 +116,13 @@ class Window:
             await beside(self.closed.wait, self._connection.lost.wait)
 
     async def _looked(self) -> bool:
-        """Save the window in passing. Returns whether it was there, whole, while that was done."""
+        """Take a checkpoint of the window. Return whether all tabs stayed open meanwhile."""
         closings, order = self._closings, [page for page in self._order if page in self._pages]
         try:
             found = await self._connection.checkpoint()
         except ConnectionLost:
             return False
-        # Of a window that is being closed the tabs go one by one.
+        # A window that is being closed loses its tabs one by one, so a closed tab makes the snapshot incomplete.
         if found is None or self._over() or closings != self._closings:
             return False
         self.last = found
@@ -131,7 +131,7 @@ class Window:
         return True
 
     async def saved(self) -> Snapshot | None:
-        """Return what is to be kept: the tabs as they were last, with what the browser stores by now."""
+        """Return the final snapshot: the tabs as last seen, with the data that the browser stores now."""
         if self._connection.lost.is_set():
             return self.last
         try:
@@ -146,7 +146,7 @@ class Window:
         return _proper(fresh).snapshot(self._seal)
 
     def _with_tabs(self, fresh: ContextSnapshot, before: ContextSnapshot) -> ContextSnapshot:
-        """Add the tabs of a window that was closed: as they were seen last, or by the addresses that they have by now."""
+        """Add the tabs of a closed window, as last seen; a tab that has navigated since is saved by its address only."""
         pages = self._order
         known = dict(zip(self._looked_at, before.tabs, strict=False))
         tabs: list[SavedTab] = []
