@@ -1,4 +1,4 @@
-"""The network as the pages of one session see it: offline, or with URLs that are answered here or asked otherwise."""
+"""Changes to the network of one session: the offline state, and URLs that are answered here or requested differently."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Route
 
 LARGEST: Final = 100
-"""How many routes a session may have; each is asked about every request."""
+"""The most routes of a session; every request is matched against each of them."""
 HELD: Final = "a mocked route"
 OFFLINE: Final = "the offline state"
 EVERYTHING: Final = re.compile("")
@@ -29,14 +29,17 @@ _OURS: Final = ("cookie", "host", "content-length", "connection", "transfer-enco
 
 
 def is_ours(header: str) -> bool:
-    """Whether a request's header is the browser's and the proxy's business, not a caller's."""
+    """Return whether only the browser and the proxy may set a request header, not a caller."""
     name = header.lower()
     return name in _OURS or name.startswith("proxy-")
 
 
 @dataclass(frozen=True, slots=True)
 class Mock:
-    """What happens to requests of one URL pattern. `headers` go to the page when it is answered here, else to the site."""
+    """The treatment of requests that match one URL pattern: an answer from here, or changed headers.
+
+    `headers` belong to the response if the request is answered here, else to the request.
+    """
 
     pattern: str
     status: int | None = None
@@ -63,7 +66,7 @@ class Mock:
         return f"{self.pattern} ({said})"
 
     async def handle(self, route: Route) -> None:
-        """Do with a request what is wanted; never raises when the page is gone."""
+        """Answer a request or pass it on with changed headers. Does not raise if the page is gone."""
         from playwright.async_api import Error
 
         # The page may be gone before its request is answered.
@@ -76,7 +79,7 @@ class Mock:
                     headers=self.headers,
                 )
             else:
-                # Not continue_(), which would skip a route that refuses schemes.
+                # continue_() would skip a route that refuses schemes.
                 await route.fallback(headers=await self._changed(route))
 
     async def _changed(self, route: Route) -> dict[str, str]:
@@ -89,7 +92,7 @@ class Mock:
 class Mocks:
     """The routes of one context, in the order in which they were added; the last one that matches decides.
 
-    They end with the context: none is restored, so a session is not paused for a while after one was added.
+    They end with the context and are not restored, so a session is not paused for a while after one was added.
     """
 
     def __init__(
@@ -109,21 +112,21 @@ class Mocks:
         """Mock requests from now on.
 
         Raises:
-            IndexError: there may be no more.
-            ValueError: the pattern is none.
+            IndexError: The limit is reached.
+            ValueError: The pattern is invalid.
         """
         if len(self._mocks) >= LARGEST:
             raise IndexError(f"there may be at most {LARGEST} routes; remove one first")
         glob = Glob(mock.pattern)
 
-        # Playwright notes its own things on the object of a bound method, which a frozen one refuses.
+        # Playwright sets attributes on the object of a bound method, which a frozen dataclass refuses.
         async def handle(route: Route) -> None:
             await mock.handle(route)
 
         try:
             await self._context.route(glob, handle)
         except BaseException:
-            # Who gives up waiting leaves one behind that nobody knows of.
+            # After a cancelled wait the route may exist in the driver, unknown to us; remove it.
             with anyio.move_on_after(UNDO_SECONDS, shield=True), suppress(Exception):
                 await self._context.unroute(glob, handle)
             raise
@@ -131,7 +134,7 @@ class Mocks:
         self.held.begin()
 
     async def remove(self, pattern: str | None = None) -> int:
-        """Remove the routes of a pattern, or all, and return how many they were."""
+        """Remove the routes of a pattern, or all, and return their number."""
         gone = [entry for entry in self._mocks if pattern is None or entry[0].pattern == pattern]
         for entry in gone:
             await self._context.unroute(entry[1], entry[2])
@@ -144,7 +147,7 @@ class Mocks:
         return HELD if len(self) == 1 else f"{len(self)} mocked routes"
 
     async def _expire(self) -> None:
-        # They stay, until the session is paused.
+        # The routes stay until the session is paused.
         self.held.end()
 
 
@@ -153,7 +156,7 @@ async def _fall_back(route: Route) -> None:
 
 
 class Offline:
-    """Whether a context is offline, which ends with it as mocked requests do."""
+    """The offline state of a context. Like mocked requests it ends with the context."""
 
     def __init__(
         self, context: BrowserContext, holds: set[str], *, spawn: Callable[..., None]
@@ -163,18 +166,18 @@ class Offline:
         self.held = Hold(OFFLINE, holds, spawn=spawn, expire=self._expire)
 
     async def set(self, offline: bool) -> None:
-        """Go offline or online. Cancelled on the way to offline, it counts as offline, until it is set to online.
+        """Go offline or online. If going offline is cancelled, the context counts as offline until it is set online.
 
         Raises:
-            playwright's Error: the context is gone.
+            playwright's Error: The context is gone.
         """
         was_on = self.on
         if offline:
-            # Already now: who gives up waiting may leave it offline.
+            # Set first: a cancelled call may leave the context offline.
             self.on = True
             self.held.begin()
         if offline and not was_on:
-            # With a route no page is served from the browser's cache.
+            # While there is a route, the browser does not serve pages from its cache.
             await self._context.route(EVERYTHING, _fall_back)
         await self._context.set_offline(offline)
         if was_on and not offline:

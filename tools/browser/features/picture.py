@@ -1,4 +1,4 @@
-"""A picture of a session's current page, for whoever runs the server; no call of a caller's."""
+"""A picture of a session's current page, for the operator of the server. It is not a tool for callers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PictureKind = Literal["png", "jpeg", "webp"]
 
 PICTURE_SECONDS: Final = 15.0
 FIRST_SECONDS: Final = 2.0
-"""How long the first try may take, and the page afterwards to arrive where it goes."""
+"""Seconds for the first attempt, and then for a pending navigation to load."""
 PICTURE_BYTES: Final = 20 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What a page looked like."""
+    """A picture of a page, with the page's address and title."""
 
     data: bytes
     url: str
@@ -36,10 +36,10 @@ class Picture:
 async def take_picture(
     session: BrowserSession, *, kind: PictureKind = "png", full_page: bool = False
 ) -> Picture:
-    """Take a picture of the current page, also while a call works in it. Opens no page and tells the caller nothing.
+    """Take a picture of the current page, even during a call. Opens no page and adds no event to the caller's answers.
 
     Raises:
-        ServiceUnavailable: there is no page, or it does not show itself in time.
+        ServiceUnavailable: There is no page, a dialog blocks it, no picture could be taken in time, or it is too large.
     """
     from playwright.async_api import Error
 
@@ -47,7 +47,7 @@ async def take_picture(
     if tab is None or tab.crashed:
         raise _refused("The session has no page open.", "Go to one first, with browser_navigate.")
     if tab.modal_text is not None:
-        # A dialog holds up the page until it is answered.
+        # A dialog blocks the page until it is answered.
         raise _refused(f"The page waits: {tab.modal_text}.", "Answer it first.")
     try:
         with anyio.fail_after(PICTURE_SECONDS):
@@ -68,7 +68,7 @@ _LATER: Final = "Try again in a moment."
 
 
 async def _taken(tab: Tab, kind: PictureKind, full_page: bool) -> bytes:
-    """Take it, once more when the page went elsewhere meanwhile: then the browser has none, or never answers."""
+    """Take the picture. Try once more if the page navigated meanwhile: the browser then fails, or never answers."""
     from playwright.async_api import Error
 
     with suppress(Error), anyio.move_on_after(FIRST_SECONDS):

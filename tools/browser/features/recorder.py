@@ -1,4 +1,4 @@
-"""The recorder of one session: what somebody does in its pages, written down as Playwright's Python."""
+"""The recorder of one session: writes actions in its pages as Playwright's Python."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from ..process.sdk import AsyncContextManager
 
 STEPS: Final = 2000
-"""How many steps are recorded at most; the rest is left out, and that is said."""
+"""The most steps of a recording; the number of those left out is added as a comment."""
 NAME_SECONDS: Final = 3.0
 CAUSED_SECONDS: Final = 1.0
-"""What a page begins so soon after a step, it begins because of it."""
+"""A navigation within so many seconds after a step counts as caused by it."""
 
 _STOP: Final = "() => window.__stateholdRecorder && window.__stateholdRecorder()"
 _LEAVE: Final = "() => { delete window.__stateholdRecorder; }"
@@ -40,12 +40,12 @@ def _script() -> str:
 
 @dataclass(slots=True)
 class _Place:
-    """An element and, once its page was asked, how a test would name it."""
+    """An element, with the locator that its page gave for it, once asked."""
 
     guess: str
     locator: str | None = None
     asked: anyio.Event = field(default_factory=anyio.Event)
-    """Set when the page was asked, whatever it said."""
+    """Set when the query to the page is over, successful or not."""
 
 
 @dataclass(slots=True)
@@ -59,9 +59,9 @@ class _Line:
 
 
 class Recorder:
-    """Steps of a context's pages, while it is on. It ends with the context, and is lost then.
+    """Records the steps in a context's pages from start() to stop(). If the context ends first, the recording is lost.
 
-    Pages tell what happens in them, and may lie; of what they say only known steps with quoted texts are written.
+    Pages report the steps, and may lie; so only known kinds of steps are written, with all texts quoted.
     """
 
     def __init__(
@@ -85,18 +85,18 @@ class Recorder:
         self._acted: float | None = None
         self._hears = False
         self._going: set[Page] = set()
-        """Pages that go elsewhere, by nobody's step."""
+        """Pages with a pending navigation that no step caused."""
         self._aimed: tuple[Frame, tuple[str, ...], _Place] | None = None
-        """Where somebody points at, and began to press a button."""
+        """The element under the mouse at the last press of a button."""
         self._placed: list[AsyncContextManager] = []
         self._listeners: list[Callable[[], None]] = []
         self.held = Hold("a recording", holds, spawn=spawn, expire=self._expire)
 
     async def start(self, current: Page) -> None:
-        """Begin to write down steps; the current page is called `page`.
+        """Begin to record steps; the current page is called `page`.
 
         Raises:
-            ToolFailed: it is on already.
+            ToolFailed: A recording is already on.
         """
         if self.held.on:
             raise ToolFailed("A recording is going on already; browser_stop_recording ends it.")
@@ -104,7 +104,7 @@ class Recorder:
         self._hears = True
         self.held.begin()
         name = f"__tell_{secrets.token_hex(8)}"
-        # A name of its own, as one that was exposed is not free again in pages that are open.
+        # A new name for each recording: an exposed name stays taken in pages that are open.
         self._placed = [
             await self._context.expose_binding(name, self._heard),  # pyright: ignore[reportUnknownMemberType]
             await self._context.add_init_script(f"({_script()})({name!r})"),
@@ -140,11 +140,11 @@ class Recorder:
             self._add(f"await {self._named(page)}.goto({frame.url!r})")
 
     def forget(self) -> None:
-        """Note that what follows is no consequence of the last step."""
+        """Note that the next navigation is not caused by the last step."""
         self._acted = None
 
     def _named(self, page: Page) -> str:
-        """Return what a page is called in the code, which is introduced when it is used first."""
+        """Return the name of a page in the code; on first use, add the line that defines it."""
         if page not in self._names:
             number = len(self._names)
             self._names[page] = f"page{number}" if number else "page"
@@ -154,13 +154,13 @@ class Recorder:
         return self._names[page]
 
     def _heard(self, source: dict[str, Any], said: object) -> None:
-        """Take what a page says: a step, or what one is about to be aimed at."""
+        """Handle a message of a page: a step, or the element that the next step will use."""
         page, frame = source["page"], source["frame"]
         seen = seen_of(said)
         if seen is None or page.is_closed() or not self._hears:
             return
         if seen.kind == "aim":
-            # A click may take the page elsewhere, where its element has no name any more.
+            # Ask for the locator now: after the click the page may have navigated, and the element be gone.
             self._aimed = frame, seen.path, self._place(frame, seen)
             return
         self._acted = self._clock()
@@ -188,7 +188,7 @@ class Recorder:
     async def _name(self, frame: Frame, seen: Seen, place: _Place) -> None:
         from playwright.async_api import Error
 
-        # The element may be gone, or another one be where it was.
+        # The element may be gone, or another one may have taken its place.
         with suppress(Error), anyio.move_on_after(NAME_SECONDS):
             locator = frame.locator(seen.selector).first
             found = str(await locator.normalize())
@@ -200,14 +200,14 @@ class Recorder:
         """End the recording and return its lines.
 
         Raises:
-            ToolFailed: none is going on.
+            ToolFailed: No recording is on.
         """
         from playwright.async_api import Error
 
         if not self.held.on:
             raise ToolFailed("No recording is going on; browser_start_recording begins one.")
         self.held.end()
-        # What was done last is told before this is answered.
+        # Pages report their last steps before they answer this.
         await self._everywhere(_STOP)
         for remove in self._listeners:
             remove()
@@ -234,7 +234,7 @@ class Recorder:
     async def _evaluate(self, frame: Frame, script: str, *given: object) -> None:
         from playwright.async_api import Error
 
-        # A frame that is being replaced has the script from the start; one that hangs tells nothing.
+        # A frame that is being replaced gets the init script anyway; one that hangs reports no steps.
         with suppress(Error), anyio.move_on_after(NAME_SECONDS):
             await frame.evaluate(script, *given)
 

@@ -1,4 +1,4 @@
-"""One step that a page says was done in it, and how it is written in Playwright's Python."""
+"""One step as reported by a page, and its line in Playwright's Python."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ LONGEST: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A step as it was told. Its texts are of the page, so they are only ever written quoted."""
+    """A reported step. Its texts come from the page, so they are always written quoted."""
 
     kind: Kind
     path: tuple[str, ...]
-    """The element's place: CSS from the document, and from each shadow root on the way."""
+    """CSS selectors of the element: one from the document, then one from each shadow root on the path."""
     guess: str
-    """A locator for when the element is gone before it could be asked for a better one."""
+    """A locator to use if the element is gone before Playwright has found a better one."""
     number: int = -1
-    """By which its page knows the element."""
+    """The number of the element in its page."""
     value: str = ""
     values: tuple[str, ...] = ()
     count: int = 1
@@ -33,14 +33,14 @@ class Seen:
         return " >> ".join(f"css={part}" for part in self.path)
 
     def continues(self, last: Seen) -> bool:
-        """Whether this replaces the step before it: more of the same text, or the second click of two."""
+        """Return whether this replaces the last step: more text in the same field, or the second click of a double click."""
         if self.path != last.path or self.kind != last.kind:
             return False
         return self.kind == "fill" or (self.kind == "click" and self.count > last.count)
 
 
 def seen_of(said: object) -> Seen | None:
-    """Return the step that a page told, None when it is none."""
+    """Return the step in a message of a page, or None if the message is invalid."""
     if not isinstance(said, str) or len(said) > LONGEST * 4:
         return None
     try:
@@ -86,14 +86,14 @@ def _guess(value: object, path: tuple[str, ...]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as Playwright quotes those of locators; JSON's escapes are Python's too."""
+    """Return a text quoted as Playwright quotes texts of locators; the escapes of JSON are valid in Python, too."""
     return json.dumps(text)
 
 
 def line_of(page: str, seen: Seen, locator: str) -> str:
-    """Return the line of Python that does a step again."""
+    """Return the line of Python that repeats a step."""
     if seen.secret:
-        # Whoever records a login does not want the password in a file.
+        # A recording must not contain passwords.
         return f'await {page}.{locator}.fill("")  # the password is left out'
     done = {
         "aim": "hover()",

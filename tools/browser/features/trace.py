@@ -1,4 +1,4 @@
-"""The trace of one session: what happened in its browser, for Playwright's trace viewer."""
+"""The trace of one session: a recording of its browser for Playwright's trace viewer."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 STOP_SECONDS: Final = 3.0
-"""How long it may take to end a trace that nobody gets."""
+"""Seconds to end a trace that is discarded."""
 
 
 class Trace:
-    """The trace of a context, on or off. It ends with the context, and is lost then."""
+    """The trace of a context, on or off. If the context ends while the trace is on, the trace is lost."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Trace:
         """Begin to trace.
 
         Raises:
-            ToolFailed: it is on already.
+            ToolFailed: A trace is already on.
         """
         if self.held.on:
             raise ToolFailed("A trace is being recorded already; browser_stop_tracing ends it.")
@@ -60,10 +60,10 @@ class Trace:
         self.held.begin()
 
     async def stop(self, name: str = "trace.zip") -> tuple[str, int]:
-        """End the trace and return the name and the size of its file. Cancelled, it loses the trace, and that is told.
+        """End the trace and return the name and the size of its file. If cancelled, the trace is lost, and an event says so.
 
         Raises:
-            ToolFailed: none is on, or it cannot be saved.
+            ToolFailed: No trace is on, or it cannot be saved.
         """
         from playwright.async_api import Error
 
@@ -85,7 +85,7 @@ class Trace:
             await self._clear()
 
     async def _give_up(self, path: Path | None = None) -> None:
-        """End it whether it is on or not, without a file: nobody else knows that it may be on."""
+        """End the trace without a file, whether it is on or not: after a failure Playwright may still be tracing."""
         with anyio.move_on_after(STOP_SECONDS, shield=True):
             with suppress(Exception):
                 await self._context.tracing.stop()
@@ -107,10 +107,10 @@ class Trace:
 
 
 def _clear_folder(scratch: Path, name: str) -> None:
-    """Remove what a trace was packed from, which Playwright leaves in the folder of the browser: it may hold secrets."""
+    """Remove the source files of a trace, which Playwright leaves in the scratch folder: they may hold secrets."""
     for folder in {path.parent for path in scratch.glob(f"*/{name}*")}:
         _unlink(folder.glob(f"{name}*"))
-        # What pages loaded is shared with other traces of the browser.
+        # The resources of pages are shared with other traces of the browser.
         if not any(folder.glob("*.trace")):
             _unlink((folder / "resources").glob("*"))
 

@@ -1,4 +1,4 @@
-"""The videos of one session: one of each page that is open while they are recorded."""
+"""The videos of one session: one for each page that is open during the recording."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 BEGIN_SECONDS: Final = 10.0
 STOP_SECONDS: Final = 30.0
 CURSOR_MILLISECONDS: Final = 800
-"""How long an animated mouse travels to what is clicked."""
+"""The duration of the animated movement of the mouse to a clicked element."""
 
 
 class Videos:
-    """The videos of a context, on or off. They end with the context, and are lost then."""
+    """The videos of a context, on or off. If the context ends while they are on, they are lost."""
 
     def __init__(
         self,
@@ -46,14 +46,14 @@ class Videos:
         self._running: dict[Page, Path] = {}
         self._saved: list[tuple[str, int]] = []
         self._turn = anyio.Lock()
-        """Held while a video begins or ends: one that is ended before it has begun would go on."""
+        """Held while a video begins or ends: a video that is ended before it has begun would go on."""
         self.held = Hold("a video", holds, spawn=spawn, expire=self._expire)
 
     async def start(self, name: str, *, cursor: bool = False, **options: Any) -> None:
-        """Begin to record every page there is, and those that open later.
+        """Begin to record all open pages, and pages that open later.
 
         Raises:
-            ToolFailed: videos are being recorded already, or none can be.
+            ToolFailed: Videos are already being recorded, or none can be.
         """
         if self.held.on:
             raise ToolFailed("A video is being recorded already; browser_stop_video ends it.")
@@ -97,16 +97,16 @@ class Videos:
                     )
         except (Error, TimeoutError) as error:
             await self._files.drop(path)
-            # It takes itself for started also when it is not.
+            # Playwright counts the video as started even if the start failed.
             with suppress(Error), anyio.move_on_after(STOP_SECONDS):
                 await page.screencast.stop()
             raise ToolFailed(_why(error)) from None
         self._running[page] = path
 
     async def stop(self) -> list[tuple[str, int]]:
-        """End all videos and return the names and sizes of their files; those of pages that closed by themselves are lost.
+        """End all videos and return the names and sizes of their files. Videos of pages that closed themselves are lost.
 
-        Returns none when none is on. Who gives up waiting ends them all the same.
+        The list is empty if no video is on. A cancelled call ends the videos all the same.
         """
         self.held.end()
         self._context.remove_listener("page", self._opened)
@@ -118,7 +118,7 @@ class Videos:
         return found
 
     async def stop_of(self, page: Page) -> None:
-        """End the video of one page, before it closes; its file is returned with the others."""
+        """End the video of one page, before the page is closed; stop() returns its file with the others."""
         if self.held.on:
             async with self._turn:
                 await self._end(page)
@@ -140,7 +140,7 @@ class Videos:
             self._tell(f"The video {path.name} is lost: {_why(error)}")
 
     def lose(self) -> None:
-        """Remove what was begun of the videos that end with the context, which nobody could play."""
+        """Remove the incomplete files of videos that were on when the context ended; they cannot be played."""
         for path in self._running.values():
             path.unlink(missing_ok=True)
         self._running.clear()

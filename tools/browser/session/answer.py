@@ -1,4 +1,4 @@
-"""The result of one browser call: one text in sections, and pictures and files after it."""
+"""The result of one browser call: a text in sections, followed by pictures and files."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ ORDER: Final = (
 """The sections in the order in which they are written; agents written for @playwright/mcp look for these names."""
 
 TEXT_LIMIT: Final = 2 * 2**20
-"""The longest section, in characters; what is longer is cut, and that is said."""
+"""The longest section in characters; a longer one is cut, with a remark."""
 
 TITLE: Final = 500
 ADDRESS: Final = 2000
-"""How much of a title and of an address is shown, in characters; each is in most answers."""
+"""The most characters shown of a title and of an address, which are in most answers."""
 
 _LIKE_OURS: Final = re.compile(
     rf"(?:\A|(?<=[\n\r\u2028\u2029]))(?=### (?:{'|'.join(ORDER)})|Note from Statehold)"
 )
-"""Where a line begins that looks like one of ours."""
+"""Matches the beginning of a line that looks like one of our own section headings or notes."""
 _STEERS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-"""What a terminal would obey."""
+"""Control characters that a terminal would interpret."""
 
 DIFFERENT_LINES: Final = 500
-"""How many lines may differ between two snapshots for the difference to be shown."""
+"""The most lines that may differ between two snapshots for their difference to be shown."""
 
 
 class Answer:
-    """Collects what a call has to say. It is rendered once, at the end."""
+    """Collects the parts of a call's result. It is rendered once, at the end."""
 
     def __init__(self) -> None:
         self.is_error = False
         self.language = "python"
-        """What the code under "Ran Playwright code" is written in."""
+        """The language of the code under "Ran Playwright code"."""
         self._sections: dict[str, list[str]] = {}
         self._blocks: list[JSON] = []
 
     def withhold(self, text: str) -> None:
-        """Make an error of it, without anything that was added."""
+        """Replace all that was added by an error."""
         self._sections.clear()
         self._blocks.clear()
         self.error(text)
 
     def error(self, text: str) -> None:
-        """Add what went wrong; the result is an error from then on."""
+        """Add an error message; the result is an error from then on."""
         self.is_error = True
         self._add("Error", text)
 
@@ -90,7 +90,7 @@ class Answer:
         self._add("Snapshot", f"```yaml\n{text}\n```")
 
     def events(self, lines: list[str]) -> None:
-        """Add what happened, each in one line: what pages say in it must not look like another section."""
+        """Add events, each as one line: texts of pages in them must not look like another section."""
         if lines:
             self._add("Events", "\n".join("- " + re.sub(r"\s+", " ", line) for line in lines))
 
@@ -124,7 +124,7 @@ class Answer:
                 left = len(text) - TEXT_LIMIT
                 text = f"{text[:TEXT_LIMIT]}\n[{left} more characters were left out]"
             if name != "Snapshot":
-                # Each line of that begins with blanks or a sign, and other signs are escaped.
+                # A snapshot needs no escaping: each of its lines begins with blanks or a sign, and other signs are escaped.
                 text = _harmless(text)
             if name == "Ran Playwright code":
                 text = f"```{self.language}\n{text}\n```"
@@ -140,24 +140,24 @@ class Answer:
 
 
 def _harmless(text: str) -> str:
-    """Return what a page holds so that none of its lines looks like one of ours, and nothing in it steers a terminal."""
+    """Return a text of a page in which no line looks like one of ours and no character controls a terminal."""
     text = _STEERS.sub(lambda found: _shown(found[0]), text)
     return _LIKE_OURS.sub("  ", text) if "### " in text or "Note from" in text else text
 
 
 def _shown(control: str) -> str:
-    """Return the picture of a control character; some have none."""
+    """Return the symbol of a control character, or the replacement character if it has none."""
     return chr(0x2400 + ord(control)) if control < " " else "\ufffd"
 
 
 def in_line(text: str, most: int) -> str:
-    """Return a text in one line, and of a long one the beginning."""
+    """Return a text as one line, cut after `most` characters."""
     line = " ".join(text[: most + 1].split())
     return f"{line[:most]}..." if len(text) > most else line
 
 
 def as_json(value: object) -> str:
-    """Return a value that a page returned as JSON; what JSON does not know as JavaScript writes it."""
+    """Return a page's value as JSON. Values that JSON cannot represent are written as in JavaScript."""
     try:
         return json.dumps(_plain(value, ()), ensure_ascii=False, indent=2)
     except RecursionError:
@@ -165,7 +165,7 @@ def as_json(value: object) -> str:
 
 
 def _plain(value: object, around: tuple[int, ...]) -> object:
-    """Return what JSON can hold for a value of Playwright's; `around` are the ids of what it is in."""
+    """Return a JSON value for one of Playwright's; `around` are the ids of the containers around it."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -191,15 +191,15 @@ def _plain(value: object, around: tuple[int, ...]) -> object:
 
 
 def difference(before: str, now: str) -> str | None:
-    """Return what changed between two snapshots: removed lines with `-`, new ones with `+`, each beside its neighbours.
+    """Return the difference between two snapshots: removed lines with `-`, new ones with `+`, with neighbouring lines.
 
-    None when so much did that the snapshot itself says it better.
+    None if so much changed that the snapshot itself is clearer.
     """
     old, new = before.splitlines(), now.splitlines()
     start = _same(zip(old, new, strict=False))
     end = _same(zip(reversed(old[start:]), reversed(new[start:]), strict=False))
     changed, changes = old[start : len(old) - end], new[start : len(new) - end]
-    # To compare takes time by the square of it.
+    # The time of a comparison grows with the square of the number of lines.
     if max(len(changed), len(changes)) > DIFFERENT_LINES or len(changes) * 2 > len(new) + 10:
         return None
     if not changed and not changes:
@@ -211,7 +211,7 @@ def difference(before: str, now: str) -> str | None:
 
 
 def _same(pairs: Iterable[tuple[str, str]]) -> int:
-    """Return how many pairs are of equal lines before the first that is not."""
+    """Return the number of leading pairs of equal lines."""
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 

@@ -1,4 +1,4 @@
-"""The clipboard of each session: the one of a browser process is for all its contexts, so they take turns with it."""
+"""The clipboard of each session. All contexts of a browser process share its one clipboard, so sessions take turns."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from ..config import BrowserConfig
 
 TURN_SECONDS: Final = 50.0
-"""How long one may wait for the turns of other sessions."""
+"""The longest wait, in seconds, for the turns of other sessions."""
 HOLD_SECONDS: Final = 2.0
 KEEPER_SECONDS: Final = 5.0
 _PLACE: Final = "https://clipboard.statehold.invalid/"
-"""A page that exists nowhere: only a page of a safe origin may use the clipboard."""
+"""The address of a page that is answered here: only a page of a secure origin may use the clipboard."""
 
 _COMMANDS: Final = frozenset(
     {"control", "controlleft", "controlright", "controlormeta"} | {"meta", "metaleft", "metaright"}
@@ -38,11 +38,11 @@ _SWAP: Final = """async ([given, kept]) => {
   else await navigator.clipboard.writeText("");
   return found;
 }"""
-"""Puts something onto the clipboard, unless what is there is to be kept, and returns what was there."""
+"""Puts texts on the clipboard, unless it is to keep its content, and returns the content it had."""
 
 
 def uses_clipboard(key: str) -> bool:
-    """Whether a key, as Playwright writes it, may copy, cut or paste."""
+    """Return whether a key, as Playwright writes it, may copy, cut or paste."""
     *held, last = key.lower().split("+")
     last = last.removeprefix("key")
     if last in ("c", "x", "v"):
@@ -51,12 +51,12 @@ def uses_clipboard(key: str) -> bool:
 
 
 def owns_browser(config: BrowserConfig) -> bool:
-    """Whether each session has a browser process of its own, because pages may use the clipboard at any time."""
+    """Return whether each session has a browser process of its own, because pages may use the clipboard at any time."""
     return any(name.startswith("clipboard") for name in config.permissions)
 
 
 class Clipboard:
-    """The clipboard of one session: texts by their type. What was copied is gone with the session's context."""
+    """The clipboard of one session: texts by their type. Lives as long as the session's context."""
 
     def __init__(self, turns: ClipboardTurns) -> None:
         self._turns = turns
@@ -64,26 +64,26 @@ class Clipboard:
         self._texts: dict[str, str] = {}
 
     def note_action(self) -> None:
-        """Note that the session does something, by which a page of it may copy."""
+        """Note an action of the session, after which one of its pages may have copied a text."""
         self._turns.note(self._token)
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
-        """Have what the session copied on the clipboard of the process while the block runs, and keep what is there then.
+        """Put the session's texts on the clipboard of the process while the block runs, then save the content.
 
-        What a page copied by itself is the session's when no other session did anything since the last turn; else nobody
-        knows whose it is, and nobody gets it.
+        Text that a page copied outside a turn belongs to this session if no other session acted since the last turn.
+        Otherwise its owner is unknown, and it is dropped.
 
         Raises:
-            ToolFailed: another session's turn does not end.
+            ToolFailed: The turn of another session does not end.
         """
         async with self._turns.one() as keeper:
             alone = self._turns.alone(self._token)
-            # What another session copies from now on is not forgotten with this turn.
+            # Forget now rather than after the turn: actions of other sessions during the turn count for the next one.
             self._turns.forget()
             await keeper.evaluate(_SWAP, [self._texts, alone])
             try:
-                # A key that opens a dialog has not been pressed before that is answered.
+                # A key press that opens a dialog does not return until the dialog is answered.
                 with anyio.move_on_after(HOLD_SECONDS):
                     yield
             finally:
@@ -92,13 +92,16 @@ class Clipboard:
                     self._texts = await keeper.evaluate(_SWAP, [{}, False])
                     swapped = True
                 if not swapped:
-                    # Its texts are still there, and nobody else's.
+                    # The session's texts are still on the clipboard. Two actors are noted so that no session may keep them.
                     self._turns.note(self._token)
                     self._turns.note(object())
 
 
 class ClipboardTurns:
-    """Who has the clipboard of a browser process. Lives as long as the browser; its page is opened with the first turn."""
+    """The turns of sessions at the clipboard of a browser process.
+
+    Lives as long as the browser; its page is opened with the first turn.
+    """
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
@@ -108,12 +111,12 @@ class ClipboardTurns:
         self._several = False
 
     def note(self, actor: object) -> None:
-        """Note that a session did something. A session that ended since is not forgotten: what it copied is still there."""
+        """Note an action of a session. A session that has ended still counts, because its text may be on the clipboard."""
         self._several = self._several or self._actor not in (None, actor)
         self._actor = actor
 
     def alone(self, actor: object) -> bool:
-        """Whether no other session did anything since forget()."""
+        """Return whether no other session acted since forget()."""
         return not self._several and self._actor in (None, actor)
 
     def forget(self) -> None:
@@ -124,7 +127,7 @@ class ClipboardTurns:
         """Wait for a turn, and yield the page that can read and write the clipboard.
 
         Raises:
-            ToolFailed: another turn does not end, or the browser lets nobody use its clipboard.
+            ToolFailed: Another turn does not end, or the browser does not allow the use of its clipboard.
         """
         try:
             with anyio.fail_after(TURN_SECONDS):

@@ -1,4 +1,4 @@
-"""What goes wrong in a tool, in words for the model that called it."""
+"""The errors of tools, in words for the model that called them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 _HELD: Final = re.compile(
     r"element is (?:not|outside)|intercepts pointer|did not find|navigation to finish"
 )
-"""Lines of Playwright's log that say why it waited."""
+"""Matches lines of Playwright's log that tell why it waited."""
 
 
 _CAUSES: Final = (
@@ -36,10 +36,10 @@ _CAUSES: Final = (
     (re.compile(r"did exit: exitCode=(?P<what>\d+)"), "it ended at once, with exit code {what}"),
     (re.compile(r"did exit: exitCode=null, signal=(?P<what>\w+)"), "it ended at once, by {what}"),
 )
-"""Why a browser did not start, by what Playwright and the browser say, the likeliest cause first."""
+"""The causes of a failed start, by patterns in the output of Playwright and the browser, the likeliest cause first."""
 _SAID: Final = re.compile(r"\[pid=\d+\]\[(?:err|out)\] (.*)")
 SAID: Final = 10
-"""How many lines of what a browser said go into the log."""
+"""The number of lines of a browser's output that go into the log."""
 
 
 class ToolFailed(Exception):
@@ -47,7 +47,7 @@ class ToolFailed(Exception):
 
 
 def in_words(error: BaseException) -> str:
-    """Return what an error says, without Playwright's log of its steps and of the browser, but with what held it up."""
+    """Return the message of an error, without Playwright's logs; for a timeout, with the last cause of waiting from them."""
     text, *log = re.split(r"\n(?:Call log|Browser logs):", str(error), maxsplit=1)
     text = re.sub(r"\n\s+at [^\n]*<anonymous>[^\n]*", "", text.strip())
     text = re.sub(r"^(?:\w+\.\w+: )?(?:Error: )?", "", text)[:2000] or type(error).__name__
@@ -56,7 +56,7 @@ def in_words(error: BaseException) -> str:
 
 
 def why_not_started(error: BaseException) -> str:
-    """Return why a browser did not start, in words for whoever wanted one."""
+    """Return why a browser did not start, in words for the caller."""
     text = str(error)
     for known, words in _CAUSES:
         if found := known.search(text):
@@ -65,15 +65,15 @@ def why_not_started(error: BaseException) -> str:
 
 
 def said(error: BaseException) -> list[str]:
-    """Return what a browser that did not start had said, which nobody but those who run it may need."""
+    """Return the last lines of output of a browser that did not start, for the log of the server."""
     lines = dict.fromkeys(line[:500] for line in _SAID.findall(str(error)))
     return list(lines)[-SAID:]
 
 
 def was_done(error: BaseException) -> bool:
-    """Whether only the navigation that an action led to did not come about in time.
+    """Return whether a timed-out action itself was done, and only the navigation that it caused is late.
 
-    Pressing the mouse is half of dragging.
+    False for a mouse press, which is only half of a drag.
     """
     steps = [line.strip("- ") for line in str(error).strip().splitlines()]
     if len(steps) < 2 or not steps[-1].startswith("waiting for scheduled navigations"):

@@ -1,4 +1,4 @@
-"""The files of one session: downloads, and what tools write. Each is a resource that the caller can read."""
+"""The files of one session: downloads, and files written by tools. Each is a resource that the caller can read."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ if TYPE_CHECKING:
     from playwright.async_api import Download
 
 FILES_OF_SESSION: Final = 4
-"""All files of a session together may have so many times as much as one download."""
+"""All files of a session together may be so many times as large as the largest download."""
 READ_BYTES: Final = 16 * 2**20
-"""The largest file that a resource is read from: it is held several times over on its way to the caller."""
+"""The largest file that is sent as a resource; on its way to the caller it is in memory several times."""
 NAME_BYTES: Final = 180
 SUFFIX_BYTES: Final = 20
-"""Systems take names of 255 bytes; there has to be room for a number and for what a browser adds."""
+"""With NAME_BYTES, the limits of a file name. Systems take 255 bytes; a number and a browser's suffix must fit as well."""
 MOST: Final = 1000
-"""How many files a session may have."""
+"""The most files of a session."""
 AT_ONCE: Final = 10
-"""How many downloads may be under way in a session; more are ended at once."""
+"""The most concurrent downloads of a session; more are cancelled at once."""
 HEAD_BYTES: Final = 4096
-"""How much of a file is read to see whether it is a text."""
+"""The bytes of a file that are read to find out whether it is a text."""
 LOOK_SECONDS: Final = 0.05
 DELETE_SECONDS: Final = 2.0
 CANCELED: Final = "canceled"
-"""All that is said of a download that its browser ended."""
+"""The whole error message of a download that its browser ended."""
 UNSEEN_SECONDS: Final = 1800.0
-"""How long a download may go on of which nothing is seen here: a browser elsewhere sends it when it is over."""
+"""Seconds for which no byte of a download may arrive here: a browser on another machine sends a download when complete."""
 SWEEPS: Final = (0.1, 0.3, 0.6, 1.5)
-"""When what is left of a download that was ended is looked for, each some seconds after the last time."""
+"""The pauses, in seconds, before each removal of the remains of a cancelled download."""
 
 _UNSAFE: Final = re.compile(r"[^\w.\- ()]+")
 _PLACES: Final = re.compile(r", \w+ '.*", re.DOTALL)
-"""What Node puts behind the reason of a failure: what it did, and to which files of the machine."""
+"""Matches the end of an error message of Node: the operation, and the paths of files on this machine."""
 
 
 class Files:
-    """The folder of a session's files, made at the first one. Their URIs are `files/NAME`, which callers know below `root`.
+    """The folder of a session's files, created with the first file. Their URIs are `files/NAME`; callers see `root` before.
 
-    What is saved here outlives the browser, a pause and a restart, and is removed with the session.
+    The files outlive the browser, a pause and a restart, and are removed with the session.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class Files:
         self._root = root
         self._largest = largest
         self._streamed = streamed
-        """Whether downloads are sent here by another Playwright, and not copied by ours."""
+        """Whether another Playwright server sends the downloads, instead of our driver copying them."""
         self.hold: Callable[[], AbstractContextManager[None]] = nullcontext
-        """Keeps more from arriving while a download is ended, which takes the browser a while."""
+        """Stops the traffic of the context while a download is cancelled, which takes the browser a while."""
         self._news: list[str] = []
         self._kept: list[tuple[str, int]] = []
         self._arriving: dict[Download, int] = {}
-        """What of each download that is under way has arrived."""
+        """The bytes that have arrived of each download under way."""
 
     def uri(self, name: str) -> str:
         """Return the URI of a file as the service knows it."""
@@ -84,7 +84,7 @@ class Files:
         return f"{self._root}{quote(self.uri(name))}"
 
     def name_of(self, wanted: str) -> str:
-        """Return the name of the file that a caller means by a name, a URI or an address."""
+        """Return the name of the file that a name, a URI or an address refers to."""
         if "://" in wanted:
             return unquote(wanted.rpartition("/files/")[2])
         return wanted.removeprefix("./").removeprefix("files/")
@@ -99,7 +99,7 @@ class Files:
         return sorted(path.name for path in self.folder.iterdir() if path.is_file())
 
     async def path(self, wanted: str) -> Path:
-        """Return where a new file of that name goes: below the folder, and beside a file that has the name already."""
+        """Create an empty file of that name and return its path. If the name is taken, a number is added."""
         return await anyio.to_thread.run_sync(self._path, wanted)
 
     def _path(self, wanted: str) -> Path:
@@ -109,17 +109,17 @@ class Files:
             path = self.folder / (
                 name if number == 1 else f"{Path(name).stem}-{number}{Path(name).suffix}"
             )
-            # Others look for a name at the same time.
+            # Another task may take the name at the same time.
             with suppress(FileExistsError):
                 path.touch(0o600, exist_ok=False)
                 return path
         raise AssertionError("unreachable: there is always one more number")
 
     async def write(self, name: str, data: bytes) -> Path:
-        """Keep a file, all of it or nothing; the folder holds at most four times the largest download.
+        """Write a file, completely or not at all; the folder holds at most FILES_OF_SESSION times the largest download.
 
         Raises:
-            OSError: there is no room for it.
+            OSError: There is no room for it.
         """
         await self._check_room(len(data))
         path = await self.path(name)
@@ -131,10 +131,10 @@ class Files:
         return path
 
     async def admit(self, path: Path) -> int:
-        """Keep a file that somebody else wrote to a path of path(), and return its size.
+        """Keep a file that was written to the result of path(), and return its size.
 
         Raises:
-            OSError: there is no room for it, or it was not written; then it is removed.
+            OSError: There is no room for it, or it was not written; it is then removed.
         """
         try:
             await anyio.to_thread.run_sync(path.chmod, 0o600)
@@ -177,11 +177,11 @@ class Files:
         }
 
     async def contents(self, uri: str) -> JSON:
-        """Return a file as MCP resource contents: text where it is text, else base64.
+        """Return a file as MCP resource contents: as text if it is text, else as base64.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            InvalidArgument: it is larger than `READ_BYTES`.
+            FileNotFoundError: There is no such file.
+            InvalidArgument: The file is larger than `READ_BYTES`.
         """
         name = uri.removeprefix("files/")
         if name not in await self.names():
@@ -193,7 +193,7 @@ class Files:
         """Answer resources/list and resources/read.
 
         Raises:
-            InvalidArgument: there is no such file, it is too large, or there is no such method.
+            InvalidArgument: There is no such file, it is too large, or there is no such method.
         """
         if method == "resources/list":
             return {"resources": [await self.resource(name) for name in await self.names()]}
@@ -205,10 +205,10 @@ class Files:
             raise InvalidArgument("The session has no such file.") from None
 
     async def keep_download(self, download: Download) -> None:
-        """Save a download when it is over; one that grows too large, or that there is no room for, is ended.
+        """Wait for a download and save it. A download that grows too large, or has no room, is cancelled.
 
         Raises:
-            OSError: it failed or was ended, and why.
+            OSError: The download failed or was cancelled; the message says why.
         """
         name = download.suggested_filename or "download"
         begun = len(self._arriving) < AT_ONCE
@@ -224,7 +224,7 @@ class Files:
             await _deleted(download)
 
     async def swept(self, download: Download) -> None:
-        """Remove what the browser still writes of a download that was ended: it may begin its file after that."""
+        """Remove the remains of a cancelled download, several times: the browser may create its file after the cancel."""
         for seconds in SWEEPS:
             await anyio.sleep(seconds)
             await anyio.to_thread.run_sync(_remove, *_places_of(download))
@@ -238,7 +238,7 @@ class Files:
                 try:
                     await self._save(download, path, ended)
                 except Exception as error:
-                    # Not through the task group, which would wrap it.
+                    # Recorded instead of raised: the task group would wrap it.
                     why = reason(error)
                     ended.append(_ended_there(free) if why == CANCELED else why)
                 tasks.cancel_scope.cancel()
@@ -259,7 +259,7 @@ class Files:
         if not self._streamed:
             await download.save_as(path)
             return
-        # save_as() would go on until all was sent: what is over in its browser cannot be cancelled.
+        # save_as() would receive all of it: a download that is complete in its browser cannot be cancelled.
         stream = await artifact_of(download).create_read_stream()
         try:
             async with await anyio.open_file(path, "wb") as file:
@@ -273,7 +273,10 @@ class Files:
     async def _bound(
         self, download: Download, path: Path, ended: list[str], free: list[int]
     ) -> None:
-        """End a download that grows beyond the bounds; the browser itself has none. Notes how much room it has there."""
+        """Cancel a download that exceeds the limits; the browser itself has none.
+
+        `ended` receives the reason, and `free` the least free space seen on the disk of the browser.
+        """
         room = self._largest * FILES_OF_SESSION - await anyio.to_thread.run_sync(self._size)
         seen_until = anyio.current_time() + UNSEEN_SECONDS
         while not ended:
@@ -303,29 +306,29 @@ class Files:
             )
 
     def _size(self) -> int:
-        # A download that is given up may be gone since it was listed.
+        # A cancelled download may be gone since it was listed; it counts as 0.
         return sum(_size_of(self.folder / name) for name in self._names())
 
     def take_kept(self) -> list[tuple[str, int]]:
-        """Return name and size of each download that was kept since this was asked last."""
+        """Return name and size of each download saved since the last call."""
         found, self._kept = self._kept, []
         return found
 
     def take_news(self) -> list[str]:
-        """Return what is to be told of files since this was asked last."""
+        """Return the messages about files since the last call."""
         found, self._news = self._news, []
         return found
 
 
 def reason(error: BaseException) -> str:
-    """Return why something was not done, without the folders of the machine."""
+    """Return the reason of an error, without the paths of this machine."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return _PLACES.sub("", in_words(error))
 
 
 def _named(wanted: str) -> str:
-    """Return the name of a file that every system takes: with its suffix, and without the folders."""
+    """Return a file name that every system accepts: with its suffix, and without folders."""
     name = _UNSAFE.sub("_", Path(wanted.replace("\\", "/")).name).strip(". ")
     suffix = Path(name).suffix
     if len(suffix.encode()) > SUFFIX_BYTES:
@@ -349,27 +352,27 @@ def _contents(path: Path) -> JSON:
 
 
 def _places_of(download: Download) -> tuple[Path, Path]:
-    """Return where a browser here puts a download, when it is whole and while it grows."""
-    # Playwright tells the path only when it is over.
+    """Return the paths at which a browser on this machine writes a download: the complete file, and the growing one."""
+    # Playwright's public API has the path only after the end of the download.
     whole = Path(artifact_of(download)._initializer["absolutePath"])
     return whole, whole.with_name(f"{whole.name}.crdownload")
 
 
 def _room_of(download: Download) -> list[int]:
-    """Return how many bytes are free where the browser puts a download; nothing for one on another machine."""
+    """Return the free bytes on the disk of the download, as a list of one; empty for a browser on another machine."""
     with suppress(OSError):
         return [shutil.disk_usage(_places_of(download)[0].parent).free]
     return []
 
 
 def _ended_there(free: list[int]) -> str:
-    """Say why a browser ended a download, which it does not tell."""
+    """Return the likely reasons why a browser ended a download; the browser reports none."""
     left = "".join(f" ({room} bytes were left)" for room in free)
     return f"the browser ended it, as its connection ended or there was no room for temporary files{left}"
 
 
 async def _deleted(download: Download) -> None:
-    """Remove what the browser has of a download, which it would keep until its context closes."""
+    """Remove the browser's copy of a download, which it would keep until its context closes."""
     with suppress(Exception), anyio.move_on_after(DELETE_SECONDS, shield=True):
         await download.delete()
     await anyio.to_thread.run_sync(_remove, *_places_of(download))
@@ -389,13 +392,13 @@ def _size_of(path: Path) -> int:
 
 def _mime_by_name(name: str) -> str | None:
     if name.endswith((".yml", ".yaml")):
-        # Known to Python only since 3.14.
+        # Python knows this type only since 3.14.
         return "text/yaml"
     return mimetypes.guess_type(name)[0]
 
 
 def _mime_by_content(path: Path) -> str:
-    """Return whether a file is a text, of which its name says nothing, such as console.log."""
+    """Return the MIME type of a file whose name does not tell, such as console.log: text or binary."""
     with suppress(OSError, UnicodeDecodeError):
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)

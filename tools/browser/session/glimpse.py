@@ -1,4 +1,4 @@
-"""A look at a page while it is waited for: when the page did not change meanwhile, it is the look that was wanted."""
+"""A snapshot taken while a page settles. If the page does not change meanwhile, no other snapshot is needed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from .tab import Tab
 
 SMALL: Final = 500
-"""Of a page with more elements than this, a look that may be in vain costs more than it saves."""
+"""The most elements of a page for an early snapshot: on a larger page a wasted one costs more than it saves."""
 LARGE: Final = 3000
-"""Of a page with more, a look takes longer than it is waited for."""
+"""The most elements for an early snapshot of a page that is known to settle: a larger one takes longer than settling."""
 KEPT: Final = 200
-"""How many addresses of calm pages are known."""
+"""The number of addresses kept in SettledAddresses."""
 
 _COUNT: Final = f"""(function count(root, found) {{
   for (const element of root.querySelectorAll("*")) {{
@@ -28,7 +28,7 @@ _COUNT: Final = f"""(function count(root, found) {{
 
 
 class SettledAddresses:
-    """The addresses whose pages stayed as they were when they were waited for last. It lives as long as a session."""
+    """The addresses of pages that did not change while they last settled. Lives as long as a session."""
 
     def __init__(self) -> None:
         self._urls: dict[str, None] = {}
@@ -37,7 +37,7 @@ class SettledAddresses:
         return url in self._urls
 
     def note(self, url: str, *, same: bool) -> None:
-        """Note whether the page at an address stayed the same this time; of many only the latest are known."""
+        """Note whether the page at an address stayed the same this time. Only the latest addresses are kept."""
         self._urls.pop(url, None)
         if same:
             self._urls[url] = None
@@ -47,12 +47,12 @@ class SettledAddresses:
 
 @dataclass(slots=True)
 class PageSample:
-    """What was seen of a page. Worth nothing until it is known that the page stayed as it was."""
+    """An early snapshot of a page. Valid only once it is known that the page did not change meanwhile."""
 
     tab: Tab
     calm: SettledAddresses
     title: object = None
-    """What the page says that its title is."""
+    """The title that the page reports; pages may report a value that is no string."""
     snapshot: str | None = None
 
     @property
@@ -60,10 +60,10 @@ class PageSample:
         return isinstance(self.title, str) and self.snapshot is not None
 
     async def take(self, world: World) -> None:
-        """Look at the page, if it will hardly be in vain. Never raises; one that does not answer is not seen."""
+        """Take a snapshot if the page is small enough. Never raises; if the page does not answer, `snapshot` stays None."""
         from playwright.async_api import Error
 
-        # What an earlier look saw may be of another page.
+        # An earlier snapshot may show another page.
         self.snapshot = None
         with suppress(Error, WorldError):
             if await world.ask(_COUNT) <= (LARGE if self.tab.page.url in self.calm else SMALL):
@@ -71,7 +71,7 @@ class PageSample:
 
 
 async def prepare(tab: Tab) -> None:
-    """Make ready what a snapshot needs in each document, which takes longer than the snapshot of a small one."""
+    """Install the script that a snapshot needs in each document, which takes longer than a small snapshot itself."""
     from playwright.async_api import Error
 
     with suppress(Error):

@@ -1,4 +1,4 @@
-"""What runs in a session until it is stopped, such as a trace, and keeps it from being paused meanwhile."""
+"""Activities that run in a session until they are stopped, such as a trace. The session is not paused meanwhile."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 import anyio
 
 LONGEST: Final = 1800.0
-"""After so many seconds it ends by itself: nobody pauses a session that is held, and what is recorded grows."""
+"""Seconds after which a hold ends by itself: a held session is never paused, and its recording grows."""
 
 
 class Hold:
-    """One such thing, on from begin() to end(). Ends by itself after `seconds`, by way of `expire`."""
+    """An activity that keeps a session from being paused from begin() to end(). `expire` is called after `seconds`."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Hold:
         return self._waiting is not None
 
     def begin(self) -> None:
-        """Hold the session from now on; the time begins again when it is held already."""
+        """Hold the session from now on. If it is already held, the time starts anew."""
         if self._waiting is not None:
             self._waiting.cancel()
         self._waiting = anyio.CancelScope()
@@ -46,7 +46,7 @@ class Hold:
         self._spawn(self._wait, self._waiting)
 
     def end(self) -> None:
-        """Hold the session no longer. May be called twice."""
+        """Release the session. May be called twice."""
         if self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None

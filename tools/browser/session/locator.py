@@ -1,4 +1,4 @@
-"""A locator as people and models write it: in Playwright's Python or JavaScript, read here and never run."""
+"""Locators written in Playwright's Python or JavaScript. They are parsed and never executed as code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Place: TypeAlias = Page | Locator | FrameLocator
 
 LONGEST: Final = 2000
-"""The longest one that is read, in characters."""
+"""The longest locator that is parsed, in characters."""
 
 TAKEN: Final = (
     "getByRole(), getByText(), getByLabel(), getByPlaceholder(), getByAltText(), getByTitle(), getByTestId(), locator(),"
@@ -25,7 +25,7 @@ TAKEN: Final = (
 _WRITTEN: Final = re.compile(
     r"\s*(?:page\s*\.\s*\w+|get_?by\w+|(?:frame_?)?locator)\s*\(", re.IGNORECASE
 )
-"""How a locator begins, and no selector does."""
+"""Matches the beginning of a locator; no selector begins like this."""
 
 _TOKEN: Final = re.compile(
     r"""(?P<text>r?'(?:[^'\\]|\\.)*'|r?"(?:[^"\\]|\\.)*")"""
@@ -37,7 +37,7 @@ _TOKEN: Final = re.compile(
     r"|(?P<mark>[{}:])",
     re.DOTALL,
 )
-"""What of JavaScript is written otherwise in Python, and the texts in which nothing is."""
+"""Matches the tokens of JavaScript that differ in Python, and string literals, which stay as they are."""
 
 _WORDS: Final = {"true": "True", "false": "False", "null": "None", "undefined": "None"}
 _MARKS: Final = {"{": "", "}": "", ":": "="}
@@ -67,7 +67,7 @@ _METHODS: Final = {
     "or_": "locator",
     "nth": "number",
 }
-"""What each method takes first."""
+"""The kind of the one positional argument of each method; None if it takes none."""
 
 _PROPERTIES: Final = frozenset({"first", "last", "content_frame"})
 
@@ -80,23 +80,23 @@ _OPTIONS: Final = {
     "has_not": "locator",
     "level": "number",
 }
-"""What named arguments are, the others being true or false."""
+"""The kinds of named arguments; the others are booleans."""
 
 
 class _Unknown(Exception):
-    """Raised for what is no part of a locator."""
+    """Raised for an expression that is no part of a locator."""
 
 
 def is_locator(target: str) -> bool:
-    """Whether somebody means a locator, be it a right one or not."""
+    """Return whether a target is meant as a locator, valid or not."""
     return _WRITTEN.match(target) is not None
 
 
 def located(page: Page, written: str) -> tuple[Locator, str]:
-    """Return the locator that is written, and how that is written in Playwright's Python.
+    """Return the locator, and its spelling in Playwright's Python.
 
     Raises:
-        ToolFailed: it is none, or more than a locator.
+        ToolFailed: The text is no locator, or more than a locator.
     """
     from playwright.async_api import Error, Locator
 
@@ -120,7 +120,7 @@ def located(page: Page, written: str) -> tuple[Locator, str]:
 def _parsed(written: str) -> ast.expr:
     text = _TOKEN.sub(_as_python, written.strip().removesuffix(";"))
     with warnings.catch_warnings():
-        # JavaScript takes an escape that is none.
+        # JavaScript accepts unknown escapes; Python warns about them.
         warnings.simplefilter("ignore")
         return ast.parse(f"({text})", mode="eval").body
 
@@ -146,7 +146,7 @@ def _snake(word: str) -> str:
 
 
 def _place(page: Page, node: ast.expr) -> Place:
-    """Return what an expression stands for: the page, a locator, or a frame. What leaves out the page gets it."""
+    """Return the object of an expression: the page, a locator, or a frame. A leading `page.` may be absent and is added."""
     match node:
         case ast.Name(id="page"):
             return page

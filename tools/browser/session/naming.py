@@ -1,4 +1,4 @@
-"""Naming an element of a snapshot as a test would, from the snapshot alone: to ask the page costs as much as the click."""
+"""Locators for the elements of a snapshot, derived from the snapshot alone: a query to the page costs as much as a click."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import re
 from typing import Final
 
 LONGEST: Final = 100
-"""The longest name, in characters, by which an element is found; a longer one is no good name."""
+"""The longest name, in characters, that is used in a locator."""
 
 _UNNAMED: Final = frozenset({"generic", "text", "iframe"})
-"""What a snapshot calls elements that have no role to be found by."""
+"""The words of a snapshot for elements without a role to locate them by."""
 
 _NAMED: Final = re.compile(r'- (\w+) ("(?:[^"\\]|\\.)*")')
 
 
 def code_of(snapshot: str, ref: str) -> str | None:
-    """Return Playwright's Python for the element of a ref, None when role and name do not tell it from all others."""
+    """Return Playwright's Python for the element of a ref, or None if its role and name are not unique."""
     shown = snapshot.find(f"[ref={ref}]")
     if shown < 0:
         return None
@@ -37,7 +37,7 @@ def code_of(snapshot: str, ref: str) -> str | None:
 
 
 def role_of(snapshot: str, ref: str) -> str | None:
-    """Return the role of the element of a ref, None when the snapshot has it not."""
+    """Return the role of the element of a ref, or None if the snapshot does not contain the ref."""
     found = re.search(rf"^ *- '?(\w+)\b.*\[ref={re.escape(ref)}\]", snapshot, re.MULTILINE)
     return found[1] if found else None
 
@@ -50,7 +50,7 @@ def _text(written: str) -> str:
 
 
 def _is_framed(snapshot: str, start: int) -> bool:
-    """Whether the line that begins at `start` is below a frame, in which a locator of the page finds nothing."""
+    """Return whether the line that begins at `start` is inside a frame, where a locator of the page finds no element."""
     depth = _depth(snapshot[start:])
     for line in reversed(snapshot[:start].splitlines()):
         if not depth:

@@ -1,4 +1,4 @@
-"""Opening a page that is closed again when nobody waits for it any more, and waiting for one only while it goes on."""
+"""Opening pages so that a cancelled caller leaves none open, and waiting on a page only while it responds."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ T = TypeVar("T")
 
 
 async def new_page(context: BrowserContext) -> Page:
-    """Open an empty page. When this is cancelled, the page is closed as soon as it is there.
+    """Open an empty page. If this is cancelled, the page is closed as soon as it exists.
 
     Raises:
-        playwright's Error: the context is gone.
+        playwright's Error: The context is gone.
     """
     return await unless_left(context.new_page(), lambda page: page.close())
 
 
 async def unless_left(opening: Awaitable[T], close: Callable[[T], Awaitable[object]]) -> T:
-    """Return what is opened. When this is cancelled, that is closed as soon as it is there."""
-    # What the browser was told to open, it opens, whether it is waited for or not.
+    """Await `opening` and return its result. If this is cancelled, the result is closed as soon as it exists."""
+    # The browser opens the page even if the wait for it is cancelled.
     task = asyncio.ensure_future(opening)
 
     def leave(_: object) -> None:
@@ -42,7 +42,7 @@ async def unless_left(opening: Awaitable[T], close: Callable[[T], Awaitable[obje
 
 @contextmanager
 def unless_stopped(page: Page, scope: anyio.CancelScope) -> Generator[list[str]]:
-    """End the scope when the page asks something or crashes; `dialog` or `crash` is then in what is yielded."""
+    """Cancel the scope when the page opens a dialog or crashes. The yielded list then contains `dialog` or `crash`."""
     stopped: list[str] = []
 
     def ask(_: Dialog) -> None:

@@ -1,4 +1,4 @@
-"""The windows that pages open, known before the action that opened them ends."""
+"""Notice of the windows that pages open, before the action that opened them ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Opener(Protocol):
-    """The session whose pages open windows."""
+    """The receiver of notices about the windows that pages of one context open."""
 
     context: BrowserContext
 
@@ -30,8 +30,8 @@ class Opener(Protocol):
 class Popups:
     """Tells sessions of one browser which windows their pages are opening. Lives as long as the browser.
 
-    The browser tells of a window before it answers the click that opened it. Playwright tells of its page when that has
-    loaded, and of nothing before the page's first request, which an empty page never makes.
+    The browser reports a window before it answers the click that opened it. Playwright reports its page only when that has
+    loaded, and no event before the page's first request, which an empty page never makes.
     """
 
     def __init__(self, browser: Browser) -> None:
@@ -44,7 +44,7 @@ class Popups:
         return f"<Popups contexts={len(self._openers)}>"
 
     def follow(self, opener: Opener, watch: ContextWatch, *, spawn: Callable[..., None]) -> None:
-        """Tell a session until its context closes, from a moment after its first page is there."""
+        """Notify a session of windows, from shortly after its first page until its context closes."""
         known: list[str] = []
         closed = anyio.Event()
 
@@ -81,7 +81,7 @@ class Popups:
     def _created(self, event: dict[str, Any]) -> None:
         target = event["targetInfo"]
         found = self._openers.get(target.get("browserContextId", ""))
-        # What has a subtype is only fetched ahead.
+        # A target with a subtype is only prerendered.
         if found is None or not target.get("openerId") or target.get("subtype"):
             return
         opener, doorstep = found

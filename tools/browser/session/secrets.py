@@ -1,4 +1,4 @@
-"""What was typed into secret fields of a session: no snapshot shows it, and the journal does not get it."""
+"""Texts typed into secret fields of a session. They are masked in snapshots and kept out of the journal."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final
 
 MASK: Final = "••••••"
 LEAST: Final = 3
-"""A shorter text is not remembered: one digit of a code is in every page."""
+"""The shortest text that is remembered: one digit of a code is in every page."""
 WITHIN: Final = 4
-"""A shorter one is not looked for within the value of a field, only as all of it."""
+"""The shortest text that is masked inside the value of a field; a shorter one is masked only as the whole value."""
 KEPT: Final = 100
 
 _FIELDS: Final = ("- textbox", "- searchbox", "- spinbutton", "- combobox", "- text: ")
-"""How lines of a snapshot begin that may end with what a field holds."""
+"""The beginnings of those lines of a snapshot that may end with the value of a field."""
 
 _SOURCE: Final = (Path(__file__).parents[1] / "snapshot" / "page" / "secrets.js").read_text("utf-8")
 IS_SECRET: Final = f"""element => {{
@@ -25,11 +25,11 @@ IS_SECRET: Final = f"""element => {{
   const field = own ? element : element.closest("label")?.control ?? element;
   return looksSecret(field, its => Array.from(its.labels ?? [], one => one.textContent.slice(0, 300)).join(" "));
 }}"""
-"""Whether what is typed into an element goes into a secret field."""
+"""A function of JavaScript that returns whether text typed into an element goes into a secret field."""
 
 
 class TypedSecrets:
-    """The texts of one session. It lives as long as its context, for a restored page has none of them."""
+    """The secret texts typed in one session. Lives as long as its context; restored pages contain none of them."""
 
     def __init__(self) -> None:
         self._forms: dict[str, set[str]] = {}
@@ -42,11 +42,11 @@ class TypedSecrets:
         return tuple(self._forms)
 
     def add(self, text: str) -> None:
-        """Remember a text that is no shorter than LEAST; of more than KEPT the one typed longest ago is forgotten."""
+        """Remember a text of at least LEAST characters. Beyond KEPT texts, the one typed longest ago is forgotten."""
         if len(text) < LEAST:
             return
         self._forms.pop(text, None)
-        # As a snapshot writes it: with single blanks, and quoted where YAML needs that.
+        # The forms in which a snapshot writes it: with single blanks, and quoted where YAML needs that.
         plain = " ".join(text.split())
         quoted = json.dumps(plain, ensure_ascii=False)
         self._forms[text] = {plain, quoted, quoted[1:-1]} - {""}
@@ -54,7 +54,7 @@ class TypedSecrets:
             del self._forms[next(iter(self._forms))]
 
     def masked(self, snapshot: str) -> str:
-        """Return a snapshot without them as values of fields."""
+        """Return a snapshot in which the texts are masked in values of fields."""
         found = [form for forms in self._forms.values() for form in forms if form in snapshot]
         if not found:
             return snapshot

@@ -1,4 +1,4 @@
-"""The browser of one session: its context, its tabs, its files, and what happens to them."""
+"""The browser of one session: its context, its tabs and its files."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ T = TypeVar("T")
 TITLE_SECONDS: Final = 1.0
 PROBE_SECONDS: Final = 2.0
 HELD_SECONDS: Final = 0.5
-"""How long a page may take to show that it is not held up by the dialog of another one."""
+"""Seconds within which a page has to answer, or it counts as blocked by the dialog of another one."""
 CLOSE_SECONDS: Final = 3.0
 STEPPING: Final = "a pause before the next action"
 
 
 class BrowserSession:
-    """What the tools of one session share. Lives as long as its context."""
+    """The state that the tools of one session share. Lives as long as its context."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class BrowserSession:
         origins: OriginStorage,
         scratch: Path | None,
     ) -> None:
-        """`scratch`: where the driver of the context puts what is of no use after it."""
+        """`scratch`: the folder for temporary files of the context's driver."""
         self.config = config
         self.context = context
         self.generation = generation
@@ -63,26 +63,26 @@ class BrowserSession:
         self.origins = origins
         self.watch = watch = origins.watch
         self.downloads = 0
-        """How many downloads are under way."""
+        """The number of downloads under way."""
         self.downloads_begun = 0
         self.news = TabEvents()
         self.unreached: dict[str, str] = {}
-        """Which hosts were not reached, and what is told of each, since somebody emptied it."""
+        """The message for each host that was not reached; take_unreached() removes it."""
         self._downloads_over = anyio.Event()
         self._had_pages = False
         self.holds: set[str] = set()
-        """What keeps the session from being paused: a recording, a trace, mocked requests."""
+        """The activities that keep the session from being paused: a recording, a trace, mocked requests."""
         self._stirred: list[anyio.Event] = []
-        """Set when any page opens a dialog, which holds up every page of its process."""
+        """Events to set when any page opens a dialog, which blocks every page of its process."""
         self._left: anyio.Event | None = None
-        """Set when the action that was left behind last has ended."""
+        """Set when the last action that was left to continue in the background has ended."""
         self.stepping = False
         self.calm = SettledAddresses()
         self.withheld = TypedSecrets()
         self.clipboard: Clipboard | None = None
-        """None where the browser process is the session's alone."""
+        """None if the session has a browser process of its own."""
         self._was_on: list[str] | None = None
-        """What was on when the context was closed."""
+        """The result of on() at the time the context was closed."""
         self.mocks = Mocks(context, self.holds, spawn=spawn)
         self.offline = Offline(context, self.holds, spawn=spawn)
         self.trace = Trace(context, files, self.holds, spawn=spawn, tell=self.tell, scratch=scratch)
@@ -102,11 +102,11 @@ class BrowserSession:
             hidden=watch.hidden,
         )
         self.tabs.before_close = self.films.stop_of
-        # Also because Playwright dismisses what nobody listens for, and a window may ask before it is a tab.
+        # Playwright dismisses dialogs without a listener, and a window may open one before it is a tab.
         context.on("dialog", self._dialog)
 
     async def current(self) -> Tab:
-        """Return the current tab; one whose page crashed is replaced by an empty one at first use."""
+        """Return the current tab. A tab whose page crashed is replaced by an empty one."""
         if not len(self.tabs) and self._had_pages:
             self.news.append("All pages were closed; this is a new, empty one.")
         tab = await self.tabs.ensure()
@@ -121,13 +121,13 @@ class BrowserSession:
     async def unless_modal(
         self, tab: Tab, action: Callable[[], Awaitable[T]], *, answers: bool = False
     ) -> T | None:
-        """Run an action until it ends or the page asks something, which keeps it from ending; then it goes on behind.
+        """Run an action until it ends or the page opens a dialog or file chooser; it then continues in the background.
 
-        What `answers` the dialog of the page runs whatever other tabs ask: until then the page answers nothing else.
+        With `answers`, the action answers the dialog of the page, and runs whatever dialogs other tabs have open.
 
         Raises:
-            ToolFailed: another tab asks something, which holds up the page.
-            whatever the action raises, while it is waited for.
+            ToolFailed: Another tab has a dialog open, which blocks the page.
+            Exception: The action raised it while it was waited for.
         """
         if answers:
             tab.settle_modal()
@@ -169,7 +169,7 @@ class BrowserSession:
         return outcome[0] if outcome else None
 
     async def _unless_held(self, tab: Tab, over: anyio.Event) -> None:
-        """Wait until an action is over, the page asks something, or it shows that another one holds it up."""
+        """Wait until an action is over, the page opens a dialog, or the dialog of another tab proves to block the page."""
         async with anyio.create_task_group() as tasks:
 
             async def until(event: anyio.Event) -> None:
@@ -189,7 +189,7 @@ class BrowserSession:
             event.set()
 
     def asking_beside(self, tab: Tab) -> str:
-        """Say which other tab has a dialog open, empty when none has."""
+        """Return a message about another tab that has a dialog open, or "" if there is none."""
         other = next((one for one in self.tabs if one is not tab and one.dialog is not None), None)
         if other is None:
             return ""
@@ -200,7 +200,7 @@ class BrowserSession:
         )
 
     async def held_up(self, tab: Tab) -> bool:
-        """Whether a page does not answer while another tab has a dialog open, which holds up every page of its process."""
+        """Return whether another tab has a dialog open, which blocks every page of its process, and this page is blocked."""
         if tab.modal_text is not None or tab.crashed or not self.asking_beside(tab):
             return False
         with anyio.move_on_after(HELD_SECONDS) as scope, suppress(Exception):
@@ -208,16 +208,16 @@ class BrowserSession:
         return scope.cancelled_caught
 
     async def refuse_held(self, tab: Tab) -> None:
-        """Let pages pass that can be worked with.
+        """Check that the dialog of another tab does not block the page.
 
         Raises:
-            ToolFailed: another tab asks something, which holds up the page.
+            ToolFailed: It does.
         """
         if await self.held_up(tab):
             raise ToolFailed("The page does not answer while another tab asks something.")
 
     async def caught_up(self, tab: Tab) -> None:
-        """Wait until the action that was left behind has ended, or the page asks something again."""
+        """Wait until the action left in the background has ended, or the page opens another dialog."""
         left, modal = self._left, tab.modal
         if left is None:
             return
@@ -225,7 +225,7 @@ class BrowserSession:
             await beside(left.wait, modal.wait)
 
     async def title(self, tab: Tab) -> str:
-        """Return the title of a tab, empty when its page does not say."""
+        """Return the title of a tab, or "" if its page does not answer."""
         if tab.crashed or tab.closed or tab.dialog is not None:
             return ""
         seconds = HELD_SECONDS if self.asking_beside(tab) else TITLE_SECONDS
@@ -234,9 +234,9 @@ class BrowserSession:
         return ""
 
     async def unstick(self) -> None:
-        """Free the current page when it does not run a script within some seconds.
+        """Call free() for the current page if it does not run a script within some seconds.
 
-        While another page is on its way, the browser lets none be run: then a page that is well would be freed, too.
+        Do not call this during a navigation: the browser then runs no scripts, so a healthy page would be freed, too.
         """
         tab = self.tabs.current
         if tab is None or tab.modal_text is not None or tab.crashed:
@@ -247,13 +247,13 @@ class BrowserSession:
             await self.free(tab)
 
     async def free(self, tab: Tab) -> None:
-        """Stop what a page runs without end, and give the page up where that does not help. Either is told."""
+        """Stop the endless script of a page, and close the page if that does not help. The next answer tells which."""
         if self.asking_beside(tab):
             return
         url = tab.page.url
         with anyio.move_on_after(CLOSE_SECONDS) as scope, suppress(Exception):
             await (await self.watch.world(tab.page)).interrupt()
-            # One that goes on to the page that it was called to fails at once.
+            # This fails at once if the page continues with a pending navigation.
             await tab.page.evaluate("1")
         if scope.cancelled_caught:
             await self.give_up(tab)
@@ -261,7 +261,7 @@ class BrowserSession:
             self.tabs.news.append(f"What ran in the page {url} did not end, and was stopped.")
 
     async def give_up(self, tab: Tab) -> None:
-        """Close a page that does not answer any more, and have that told; not one that another tab's dialog may hold up."""
+        """Close a page that no longer answers, and report it. A page that another tab's dialog may block is left open."""
         if self.asking_beside(tab):
             return
         url = tab.page.url
@@ -270,7 +270,7 @@ class BrowserSession:
         self.tabs.news.append(f"The page {url} did not answer any more and was closed.")
 
     async def collect(self) -> None:
-        """Have the pages give back the memory that they no longer use, within a bound."""
+        """Let the pages collect garbage, within PROBE_SECONDS."""
 
         async def ask(tab: Tab) -> None:
             with suppress(Exception):
@@ -283,7 +283,7 @@ class BrowserSession:
                         tasks.start_soon(ask, tab)
 
     async def tab_lines(self) -> list[str]:
-        """Return a line for each tab: its number, title and address. A page that does not tell its title has none."""
+        """Return a line for each tab: its number, title and address. The title is empty if the page does not answer."""
         entries = self.tabs.entries
         titles = {
             number: entry.title
@@ -294,7 +294,7 @@ class BrowserSession:
         async def ask(number: int, tab: Tab) -> None:
             titles[number] = await self.title(tab)
 
-        # All at once: a dialog holds up every page of its process.
+        # Concurrently: a dialog blocks every page of its process, so each of them takes its whole timeout.
         async with anyio.create_task_group() as tasks:
             for number, entry in enumerate(entries):
                 if isinstance(entry, Tab):
@@ -307,11 +307,11 @@ class BrowserSession:
         ]
 
     def tell(self, line: str) -> None:
-        """Have something told with the next result."""
+        """Add a line to the events of the next result."""
         self.news.append(line)
 
     def take_unreached(self, url: str) -> str:
-        """Return what is to be told of the host of an address that was not reached, empty when it was; it is told once."""
+        """Return and remove the message about the unreached host of an address; "" if it was reached."""
         try:
             line = self.unreached.pop(str(Target.of_url(url)), "")
         except ValueError:
@@ -321,14 +321,14 @@ class BrowserSession:
         return line
 
     def take_news(self) -> TabEvents:
-        """Return what happened since this was asked last, but for what happened in the pages themselves: tabs have that."""
+        """Return the events since the last call, except those inside pages, which Tab.take_news() returns."""
         found, self.news, of_tabs = self.news, TabEvents(), self.tabs.take_news()
         found += [*of_tabs, *self.files.take_news()]
         found.missed += of_tabs.missed
         return found
 
     def busy_with(self) -> str | None:
-        """Say what keeps the session from being saved and closed now, None when nothing does."""
+        """Return the reason why the session cannot be saved and closed now, or None."""
         if self.downloads:
             one = self.downloads == 1
             return f"{'a download is' if one else f'{self.downloads} downloads are'} under way"
@@ -338,9 +338,12 @@ class BrowserSession:
         return f"{', '.join(sorted(self.holds))} is on" if self.holds else None
 
     async def downloaded(self, started: Sequence[Request], begun: int) -> None:
-        """Wait, within the bound of settling, for downloads that an action began: since `begun`, by requests `started`."""
+        """Wait, at most `settle_seconds`, for downloads that an action began.
+
+        `started` are the action's requests; `begun` is the value of `downloads_begun` before it.
+        """
         if any(request.failure == "net::ERR_ABORTED" for request in started):
-            # A navigation that becomes a download fails first; the browser tells so before it answers this.
+            # A navigation that becomes a download fails first; the download event arrives before the answer to this query.
             with suppress(Exception), anyio.move_on_after(TITLE_SECONDS):
                 await self.context.cookies("http://session.invalid")
         if self.downloads_begun > begun:
@@ -349,14 +352,14 @@ class BrowserSession:
                     await self._downloads_over.wait()
 
     async def hold_back(self) -> None:
-        """Have the action that follows held back, where stepping was asked for."""
+        """If step() was called, let the debugger hold back the action that follows."""
         if self.stepping:
-            # Not sooner: what is asked of the page to prepare the action would be held back.
+            # Not in step(): queries that prepare the action would be held back, too.
             self.stepping = False
             await self.context.debugger.request_pause()
 
     def step(self) -> None:
-        """Hold back the next action until it is resumed, and the session meanwhile."""
+        """Hold back the next action until it is resumed. The session is not paused meanwhile."""
         self.stepping = True
         self.holds.add(STEPPING)
 
@@ -372,7 +375,11 @@ class BrowserSession:
                 tab.settle_modal()
 
     def on(self) -> list[str]:
-        """Say what is on and ends with the context, because nothing brings it back; after its end, what was on then."""
+        """Return, in words, the activities that end with the context and are not restored.
+
+        They are recordings, mocked routes, the offline state and downloads. After the end of the context, return those that
+        were active then.
+        """
         if self._was_on is not None:
             return self._was_on
         words = [str(self.mocks)] if len(self.mocks) else []
@@ -388,7 +395,7 @@ class BrowserSession:
         return words
 
     def end(self) -> None:
-        """Forget what was on, when the context is closed. May be called twice."""
+        """End all activities after the context is closed; on() keeps their list. May be called twice."""
         self._was_on = self.on()
         recorded = (self.trace.held, self.films.held, self.recorder.held)
         for held in (*recorded, self.mocks.held, self.offline.held):
@@ -419,14 +426,14 @@ class BrowserSession:
             await self.files.swept(download)
 
     async def _close_empty(self) -> None:
-        """Close tabs that pages opened for a download, and that got no document, as a browser with a window does."""
+        """Close tabs that pages opened for a download and that got no document, as a browser with a window does."""
         for tab in [tab for tab in self.tabs if tab is not self.tabs.current and not tab.page.url]:
             await self.tabs.close(tab)
             self.news.append("A tab that had opened for a download was closed.")
 
 
 async def _dismiss(dialog: Dialog) -> None:
-    """Answer a page that is none of the tabs, as Playwright does when nobody listens."""
+    """Answer a dialog of a page that is no tab, as Playwright does without a listener."""
     with suppress(Exception):
         await (dialog.accept() if dialog.type == "beforeunload" else dialog.dismiss())
 

@@ -1,7 +1,7 @@
-"""Waiting, after an action, for what it caused, and for nothing else.
+"""Waiting, after an action, for its effects and for nothing else.
 
-No fixed pause: an action that causes nothing costs a few milliseconds. What it does cause is waited for within a bound: a
-navigation, the requests that its handlers start, and the changes they make to the page.
+There is no fixed pause: an action without effects costs a few milliseconds. The effects are waited for within a bound: a
+navigation, the requests that the page's handlers start, and the changes that they make to the page.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from .tab import Tab
 
 LOAD_SECONDS: Final = 5.0
-"""How long a page that was navigated to may go on loading after its document is there."""
+"""Seconds for which a page may go on loading after its document has arrived."""
 ANSWER_SECONDS: Final = 0.5
-"""How long a page may take to answer once it is loaded."""
+"""Seconds within which a loaded page has to answer."""
 SOON_SECONDS: Final = 0.01
 ROUNDS: Final = 20
 
 _AWAITED: Final = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
-"""Kinds of requests that change what a page says. Pictures, media and streams do not."""
+"""Kinds of requests that can change the text of a page. Pictures, media and streams do not."""
 
 _REST: Final = """(most => new Promise(done => {
   let changed = performance.now(), same = true, due;
@@ -57,10 +57,10 @@ _REST: Final = """(most => new Promise(done => {
   };
   wait(0);
 }))"""
-"""Resolves when the page did not change for 8 ms, at the latest after 200 ms: whether it never changed, and its title.
+"""Resolves once the page did not change for 8 ms, at the latest after 200 ms, to [whether it never changed, its title].
 
-A look that comes late was held up, by a snapshot or a long script, and so was what the page wanted to do meanwhile: that
-comes before the next look. An observer of a document sees nothing of the shadow trees in it.
+If a timer fires late, a snapshot or a long script has blocked the page, and the page's own tasks are delayed as well; wait
+once more, so that they run first. Shadow trees are observed one by one, because an observer of a document does not see them.
 """
 
 
@@ -73,12 +73,12 @@ async def settle(
     quiet: bool = True,
     glimpse: PageSample | None = None,
 ) -> bool:
-    """Wait until the page has come to rest after an action, at most `seconds` and what a navigation takes.
+    """Wait until the page has come to rest after an action, for at most `seconds` plus the time of a navigation.
 
     `started` is the list that Tab.watch() returned before the action. With `quiet` the page's own changes are waited for
     as well. Returns at once when a dialog or a file chooser opens or the page is gone. Never raises.
 
-    Returns whether the glimpse that it took meanwhile, where it was given one, shows the page as it is now.
+    If a `glimpse` is given, it is taken meanwhile; return whether it shows the page as it is now.
     """
     if not (quiet or started):
         return False
@@ -100,14 +100,14 @@ async def settle(
 
 
 def _over(tab: Tab) -> bool:
-    """Whether there is nothing to be waited for any more."""
+    """Return whether there is nothing left to wait for."""
     return tab.closed or tab.crashed or tab.modal.is_set()
 
 
 async def _quieted(
     tab: Tab, watch: ContextWatch, glimpse: PageSample | None, same: list[bool], *, loads: bool
 ) -> None:
-    """Wait until the page is loaded and rests, and note whether it stayed the same while it was looked at."""
+    """Wait until the page is loaded and rests; set `same[0]` to whether it stayed unchanged meanwhile."""
     from playwright.async_api import Error
 
     async with anyio.create_task_group() as tasks:
@@ -118,20 +118,20 @@ async def _quieted(
             # A page that navigates away, closes or crashes answers with an error; one in an endless script never answers.
             tasks.cancel_scope.deadline = anyio.current_time() + ANSWER_SECONDS
             if glimpse is not None:
-                # It begins when this waits for the answer, so that no change before the snapshot goes unnoticed.
+                # The task starts only when ask() below waits, so the observer sees every change after the snapshot.
                 tasks.start_soon(glimpse.take, world)
             same[0], title = await world.ask(f"{_REST}({LARGE})")
             if glimpse is not None:
                 glimpse.title = title
         except (Error, WorldError, TypeError, ValueError):
-            # What was seen meanwhile may be of a document that is gone.
+            # The sample may show a document that is gone; wait for the new one to rest.
             tasks.cancel_scope.deadline = anyio.current_time() + ANSWER_SECONDS
             with suppress(Error):
                 await tab.page.evaluate(f"() => {_REST}({LARGE})")
 
 
 async def _loaded(tab: Tab, tasks: TaskGroup, glimpse: PageSample | None) -> None:
-    """Wait for the load event. While it takes its time, what a snapshot needs is made ready."""
+    """Wait for the load event. If it takes long, prepare the page for a snapshot meanwhile."""
     from playwright.async_api import Error
 
     with anyio.move_on_after(SOON_SECONDS):
@@ -143,7 +143,7 @@ async def _loaded(tab: Tab, tasks: TaskGroup, glimpse: PageSample | None) -> Non
     with anyio.move_on_after(LOAD_SECONDS), suppress(Error):
         await _seen_loaded(tab)
         if tab.stage == "unknown":
-            # It may have become a download, or no new document at all.
+            # The navigation may have become a download, or have given no new document.
             await tab.page.wait_for_load_state("load", timeout=LOAD_SECONDS * 1000)
 
 
@@ -161,7 +161,7 @@ async def _answered(tab: Tab, started: Sequence[Request]) -> None:
 
 
 async def _unless_modal(tab: Tab, wait: Callable[[], Awaitable[object]]) -> None:
-    """Wait for something, but no longer than until the page asks something."""
+    """Wait for `wait`, but stop when the page opens a dialog or file chooser."""
     with suppress(Overtaken):
         await beside(tab.modal.wait, wait)
 

@@ -1,4 +1,4 @@
-"""One page of a session, and what happened in it: console, requests, dialogs, file choosers, downloads, its crash."""
+"""One page of a session and its events: console, requests, dialogs, file choosers, downloads and its crash."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     )
 
 KEPT: Final = 1000
-"""How many console messages and how many requests are kept of a page."""
+"""The number of console messages, and of requests, that are kept of a page."""
 NEWS: Final = 1000
-"""How many lines of what happened are kept until they are told."""
+"""The number of event lines that are kept for the next answer."""
 DIALOGS: Final = 20
-"""How many dialogs a page may open between two calls; a page that opens more gets them dismissed unseen."""
+"""The most dialogs that a page may open between two calls; further ones are dismissed unseen."""
 
 FLOOD: Final = 5000
-"""How many requests, messages, errors and addresses a page may have within FLOOD_SECONDS: more keeps us from all else."""
+"""The most requests, messages, errors and addresses of a page within FLOOD_SECONDS: more would block all other work."""
 FLOOD_SECONDS: Final = 10.0
 FLOOD_SIZE: Final = 256 * 2**20
-"""How many characters FLOOD of them may have altogether: Playwright and its driver keep those of some thousand."""
+"""The most characters in FLOOD of them together: Playwright and its driver keep the last few thousand in memory."""
 
 _GIVEN_UP: Final = "net::ERR_ABORTED"
-"""What is said of a request for a page that the one there stayed for."""
+"""The failure of a navigation request that left the current page in place."""
 
 LEAVE_SECONDS: Final = 1.0
-"""How long the error page of a navigation that failed may take to be there."""
+"""Seconds to wait for the error page of a failed navigation."""
 
 Level = Literal["error", "warning", "info", "debug"]
 LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "info", "debug")
@@ -58,7 +58,7 @@ _LEVEL: Final[dict[str, Level]] = {
 
 @dataclass(frozen=True, slots=True)
 class ConsoleLine:
-    """What a page wrote to its console, or an error that nobody caught."""
+    """A console message of a page, or an uncaught error."""
 
     level: Level
     kind: str
@@ -66,7 +66,7 @@ class ConsoleLine:
     place: str
 
     def __str__(self) -> str:
-        # So that what a page says does not look like another section.
+        # Indent further lines, so that text of the page does not look like another section.
         text = re.sub(r"(?:\r\n?|\n)(?=\S)", "\n  ", self.text)
         if self.kind == "uncaught":
             return text
@@ -75,7 +75,7 @@ class ConsoleLine:
 
 
 class TabEvents(list[str]):
-    """What happened and was not told yet; of very much the first lines, and how many more there were."""
+    """Event lines that were not reported yet: the first NEWS of them, with the number of others in `missed`."""
 
     missed = 0
 
@@ -89,7 +89,7 @@ class TabEvents(list[str]):
 class Tab:
     """A page. It lives as long as the page does; `closed` is true afterwards.
 
-    Everything here happens on the event loop, so nothing is locked. Handlers never wait.
+    All methods run on the event loop, so there are no locks. Event handlers never wait.
     """
 
     def __init__(
@@ -103,43 +103,43 @@ class Tab:
     ) -> None:
         self.page = page
         self.number = number
-        """Which tab of its context it is, counted from 1; unlike its index it never changes, and is no other tab's later."""
+        """The number of the tab in its context, from 1. Unlike its index it never changes and is never used again."""
         self.closed = False
         self.crashed = False
         self.console: deque[ConsoleLine] = deque(maxlen=KEPT)
         self._said = self._said_before = 0
-        """How many messages there were, and of those how many before the page was loaded."""
+        """The number of messages, and the number of those before the page was loaded."""
         self._asked = 0
-        """How many requests there were since the page was loaded."""
+        """The number of requests since the page was loaded."""
         self.requests: deque[Request] = deque(maxlen=KEPT)
         self.pending: set[Request] = set()
-        """Requests that were not answered yet."""
+        """Requests that have not finished yet."""
         self._shown: Request | None = None
-        """The request for the page that is shown, of which more may still arrive."""
+        """The request for the page that is shown; its body may still be arriving."""
         self.started: deque[Request] = deque(maxlen=KEPT)
-        """Requests since the last call of watch(), of very many the last: a page may ask for something all the time."""
+        """The last KEPT requests since the last call of watch(): a page may send requests all the time."""
         self.dialog: Dialog | None = None
         self.chooser: FileChooser | None = None
         self.paused: str | None = None
         """The action that Playwright's debugger holds back."""
         self.modal = anyio.Event()
-        """Set while a dialog, a file chooser or an action that is held back waits for an answer."""
+        """Set while a dialog, a file chooser or an action held back by the debugger waits for an answer."""
         self._asking: list[anyio.Event] = []
         self.news = TabEvents()
         self.seen: str | None = None
         """The last snapshot that was shown, for the difference to it."""
         self.stage: Literal["unknown", "loading", "loaded"] = "unknown"
-        """How far the last navigation has come, as far as it was seen: to ask Playwright takes several messages."""
+        """The progress of the last navigation, as known from events: a query to Playwright takes several messages."""
         self.noting = False
-        """Whether the page was told to note what is edited in it."""
+        """Whether the script that records edits was started in the page."""
         self.changed = anyio.Event()
-        """Set, and replaced, when a request ends or the page goes elsewhere or is loaded."""
+        """Set, and replaced, when a request ends, the page navigates, is loaded, crashes or closes."""
         self._dialogs = self._dialogs_before = 0
         self._spawn = spawn
         self._on_download = on_download
         self._on_flood = on_flood
         self.flooded = False
-        """Whether it did more at once than a page may, and is closed for that."""
+        """Whether the page exceeded FLOOD or FLOOD_SIZE and is being closed for that."""
         self._flowed = self._flowed_size = 0
         self._flowing = time.monotonic()
         self._listen()
@@ -167,14 +167,14 @@ class Tab:
         return self.page.url
 
     def leave_choosers(self) -> None:
-        """Let the browser itself ask for files, for a person who sees its window."""
+        """Let the browser show its own file dialogs, for a person who sees its window."""
         self.page.remove_listener("filechooser", self._chooser)
 
     async def load_back(self, world: World, url: str, *, milliseconds: float) -> None:
-        """Go back to a page by its address, which is all that is left of it, as the browser goes back to others.
+        """Go back to a history entry of which only the address is known, by loading it.
 
         Raises:
-            playwright's Error: it cannot be loaded; where an error page took its place, it was gone back to.
+            playwright's Error: The address cannot be loaded. If an error page took its place, the tab is still moved back.
         """
         from playwright.async_api import Error, TimeoutError
 
@@ -182,7 +182,7 @@ class Tab:
         try:
             await self.page.goto(url, wait_until="domcontentloaded", timeout=milliseconds)
         except TimeoutError:
-            # A page without end would take up more and more.
+            # An endless response would take more and more memory.
             await world.stop()
             raise
         finally:
@@ -201,24 +201,24 @@ class Tab:
                 await changed.wait()
         return False
 
-    # What an action causes.
+    # The effects of an action.
 
     def watch(self) -> Sequence[Request]:
-        """Begin a new list of requests and return it; it fills while the page works."""
+        """Begin a new list of requests and return it; the requests that follow are added to it."""
         self.started = deque(maxlen=KEPT)
         if self._dialogs == self._dialogs_before:
             self._dialogs = 0
-        # An answer to one that has the page open the next begins nothing new.
+        # The count goes on if the answer to a dialog made the page open another one.
         self._dialogs_before = self._dialogs
         return self.started
 
     async def wait_changed(self) -> None:
-        """Wait until a request ends, the page goes elsewhere, or it is gone."""
+        """Wait until a request ends, the page navigates or is loaded, or it is gone."""
         await self.changed.wait()
 
     @property
     def waits_for(self) -> str:
-        """The address that the page is going to and that was not answered yet, empty when there is none."""
+        """The address of a pending navigation that was not answered yet; "" if there is none."""
         frame = self.page.main_frame
         going = (r for r in self.pending if r is not self._shown and _is_navigation(r, frame))
         return next((request.url[:500] for request in going), "")
@@ -231,7 +231,7 @@ class Tab:
 
     @property
     def instead(self) -> str:
-        """Say what came in place of the page that was asked for: an error of its site, or nothing at all, and why."""
+        """A line about a failed navigation: the error status of the site, or why there was no answer; else ""."""
         frame = self.page.main_frame
         if frame.url.startswith("chrome-error:"):
             for request in reversed(self.requests):
@@ -242,13 +242,13 @@ class Tab:
         answer = None if shown is None else shown.existing_response
         if shown is None or answer is None or answer.status < 400:
             return ""
-        # Where it left for a place without a request, such as about:blank, that has no status.
+        # A page that was opened without a request since, such as about:blank, has no status.
         there = _without_fragment(shown.url) == _without_fragment(frame.url)
         return f"HTTP status: {answer.status} {answer.status_text[:100]}".rstrip() if there else ""
 
     @property
     def awaited(self) -> str:
-        """Say in brackets what the page waits for, and what can be done about it; nothing when it waits for nothing."""
+        """The pending navigation and a hint about it, in brackets; "" if there is none."""
         url = self.waits_for
         what = f"{url} did not answer yet; wait with browser_wait_for, or open another page"
         return f" ({what})" if url else ""
@@ -257,7 +257,7 @@ class Tab:
         self.changed.set()
         self.changed = anyio.Event()
 
-    # What happens in the page.
+    # Events of the page.
 
     def _console(self, message: ConsoleMessage) -> None:
         level = _LEVEL.get(message.type, "info")
@@ -280,12 +280,12 @@ class Tab:
         return kept[max(0, len(kept) - (self._said - self._said_before)) :]
 
     def numbered_requests(self) -> list[tuple[int, Request]]:
-        """Return the requests since the page was loaded, numbered from 1; of very many the last."""
+        """Return the last KEPT requests since the page was loaded, numbered from 1."""
         first = self._asked - len(self.requests) + 1
         return list(enumerate(self.requests, first))
 
     def troubles(self) -> tuple[int, int]:
-        """Return how many errors and how many warnings there were since the page was loaded."""
+        """Return the number of errors and of warnings since the page was loaded."""
         levels = [line.level for line in self.console_of_page()]
         return levels.count("error"), levels.count("warning")
 
@@ -297,11 +297,11 @@ class Tab:
         self.news.append(f"New uncaught error: {error}"[:500])
 
     def count(self, request: Request) -> None:
-        """Note what a request costs us, of the page or of the worker of its site."""
+        """Count a request of the page, or of the service worker of its site, against the flood limits."""
         self._flow(len(request.url) + len(request.post_data_buffer or b""))
 
     def _flow(self, size: int) -> None:
-        """Note that the page did something that costs us time, and memory of some characters."""
+        """Count an event of the page, with its size in characters, against the flood limits."""
         self._flowed += 1
         self._flowed_size += size
         too_much = self._flowed_size > FLOOD_SIZE
@@ -330,7 +330,7 @@ class Tab:
         self._flow(len(frame.url))
         if frame.parent_frame is not None:
             return
-        # A page's requests and messages are those since it was loaded, but not those of a mere change of the fragment.
+        # A navigation starts the requests and messages anew; a mere change of the fragment does not.
         known = list(self.requests)
         for number in range(len(known) - 1, -1, -1):
             if known[number] in self.pending and _is_navigation(known[number], frame):
@@ -369,7 +369,7 @@ class Tab:
         self._chooser(chooser)
 
     def pause(self, action: str) -> None:
-        """Note that an action is held back, so that it does not end until somebody resumes it."""
+        """Note that the debugger holds back an action until it is resumed."""
         self.paused = action
         self._ask()
 
@@ -380,7 +380,7 @@ class Tab:
 
     @contextmanager
     def asking(self, event: anyio.Event) -> Generator[None]:
-        """While the block runs, set an event as soon as the page asks something."""
+        """While the block runs, set `event` when the page opens a dialog or file chooser."""
         self._asking.append(event)
         try:
             yield
@@ -388,13 +388,13 @@ class Tab:
             self._asking.remove(event)
 
     def settle_modal(self) -> None:
-        """Note that what waited for an answer got one."""
+        """Note that the dialog, file chooser or held action got its answer."""
         self.dialog = self.chooser = self.paused = None
         self.modal = anyio.Event()
 
     @property
     def modal_text(self) -> str | None:
-        """Describe what waits for an answer, and by which tool."""
+        """A description of the dialog, file chooser or held action that waits, with the tool that answers it; or None."""
         if self.dialog is not None:
             kind, message = self.dialog.type, re.sub(r"\s+", " ", self.dialog.message)[:500]
             return f'["{kind}" dialog with message "{message}"]: can be handled by browser_handle_dialog'
@@ -416,13 +416,13 @@ class Tab:
         self._note_change()
 
     def take_news(self) -> TabEvents:
-        """Return what happened in the page since this was asked last."""
+        """Return the events of the page since the last call."""
         found, self.news = self.news, TabEvents()
         return found
 
 
 def _first(requests: list[Request], number: int) -> int:
-    """Return the place of the request whose redirects led to the one at a place."""
+    """Return the index of the first request in the chain of redirects that led to the one at `number`."""
     while (before := requests[number].redirected_from) in requests[:number]:
         assert before is not None
         number = requests.index(before)

@@ -1,4 +1,4 @@
-"""The pages of one session: which there are, which is the current one, and how many there may be."""
+"""The tabs of one session: their order, the current one, and their limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Entry: TypeAlias = Tab | SleepingTab
 
 WAKE_SECONDS: Final = 10.0
 EXPECT_SECONDS: Final = 1.0
-"""How long a window may take to ask for something, or to be a page. Some that a browser opens never are one."""
+"""Seconds within which a new window has to send a request or become a page. Some windows never become one."""
 
 CLOSED_AGAIN: Final = "A tab opened and closed again."
 
@@ -29,9 +29,9 @@ CLOSED_AGAIN: Final = "A tab opened and closed again."
 class Tabs:
     """The tabs of a context, in the order in which they opened. Lives as long as the context.
 
-    A page that a page opens becomes a tab, but not the current one: what the caller looks at changes by the caller's doing
-    only. Pages beyond `limit` are closed at once, and that is told. Tabs of a restored session are asleep until somebody
-    selects them: they count, but have no page yet. Iterating yields those that have one.
+    A page that a page opens becomes a tab, but not the current one: only the caller changes the current tab. Pages beyond
+    `limit` are closed at once, and the next answer says so. Tabs of a restored session are asleep until they are selected:
+    they count, but have no page yet. Iterating yields the tabs that have a page.
     """
 
     def __init__(
@@ -43,17 +43,17 @@ class Tabs:
         on_download: Callable[[Tab, Download], None],
         hidden: Callable[[Page], bool] = lambda _: False,
     ) -> None:
-        """`hidden` tells pages of the context that are nobody's tabs."""
+        """`hidden` returns whether a page of the context is no tab."""
         self.context = context
         self.current: Tab | None = None
         self.news = TabEvents()
         self._told_of: dict[Tab, str] = {}
-        """What the news say of tabs that pages opened."""
+        """The event line about each tab that a page opened."""
         self._windows: WeakSet[Page] = WeakSet()
-        """Pages of which it is known that others opened them, and that were not closed here."""
+        """Pages that are known to be opened by other pages, except those closed by close()."""
         self.refused = 0
         self.before_close: Callable[[Page], Awaitable[None]] = _nothing
-        """Called with each page that close() closes, while it is there."""
+        """Called with each page before close() closes it."""
         self._limit = limit
         self._spawn = spawn
         self._on_download = on_download
@@ -61,18 +61,18 @@ class Tabs:
         self._hidden = hidden
         self._entries: list[Entry] = []
         self._count = 0
-        """How many there have been."""
+        """The number of tabs made so far."""
         self._next: SleepingTab | None = None
-        """What becomes the current tab when there is none."""
+        """The sleeping tab that becomes the current one when a current tab is needed."""
         self._coming: set[Request] = set()
-        """What pages that pages open asked for: there is no page before that was answered."""
+        """First requests of new windows: Playwright reports their pages only after the answer."""
         self._expected: dict[str, None] = {}
-        """Windows that pages are opening."""
+        """Ids of the windows that pages are opening."""
         self._came = anyio.Event()
         self._loading: list[Page] = []
-        """Tabs that pages opened since somebody waited for them."""
+        """Tabs that pages opened since the last arrived()."""
         self._meanwhile: list[Page] = []
-        """Pages that came while one of ours was opened: all but that one are windows that pages opened."""
+        """Pages that appeared while open() or select() opened one: all others were opened by pages."""
         context.on("request", self._requested)
         context.on("page", self._opened)
         for page in context.pages:
@@ -96,17 +96,17 @@ class Tabs:
 
     @property
     def place(self) -> int:
-        """The index of the current tab, 0 when there is none."""
+        """The index of the current tab; 0 if there is none."""
         current = self.current or self._next
         return self._entries.index(current) if current in self._entries else 0
 
     @property
     def pages(self) -> list[Page | SleepingTab]:
-        """What saving a session works with."""
+        """The pages and sleeping tabs in order, as a snapshot is made from them."""
         return [tab.page if isinstance(tab, Tab) else tab for tab in self._entries]
 
     def adopt(self, entries: Sequence[Page | SleepingTab], current: int) -> None:
-        """Put what was restored into the order it had; what its pages opened meanwhile comes after it."""
+        """Put the restored tabs into their former order; tabs that their pages opened meanwhile follow."""
         wanted = [e if isinstance(e, SleepingTab) else self._of(e) for e in entries]
         self._entries = [*wanted, *(tab for tab in self if tab not in wanted)]
         found = wanted[current] if wanted else None
@@ -114,19 +114,19 @@ class Tabs:
         self.news.clear()
 
     async def ensure(self) -> Tab:
-        """Return the current tab, waking or opening one when there is none."""
+        """Return the current tab; wake or open one if there is none."""
         if self.current is not None:
             return self.current
         return await self.open() if self._next is None else await self.select(self._next)
 
     async def select(self, tab: Entry) -> Tab:
-        """Make a tab the current one; what a sleeping one held is brought back, and what not is told."""
+        """Make a tab the current one. A sleeping tab is restored; events report parts that could not be restored."""
         self.current = tab if isinstance(tab, Tab) else await self._woken(tab)
         self._next = None
         return self.current
 
     async def _woken(self, sleeping: SleepingTab) -> Tab:
-        # Tabs before it may have been closed since it was saved.
+        # Its index may have changed since the snapshot, as other tabs were closed.
         sleeping.number = self._entries.index(sleeping)
         tab = self._of(await self._ours(sleeping.wake(seconds=WAKE_SECONDS)))
         self._entries.remove(tab)
@@ -138,14 +138,14 @@ class Tabs:
         """Open an empty tab and make it the current one.
 
         Raises:
-            IndexError: there may be no more.
+            IndexError: The limit is reached.
         """
         if len(self._entries) >= self._limit:
             raise IndexError(f"there may be at most {self._limit} tabs; close one first")
         return await self.select(self._of(await self._ours(new_page(self.context))))
 
     async def _ours(self, opening: Awaitable[Page]) -> Page:
-        """Wait for a page that is opened here, and tell of those that pages opened meanwhile."""
+        """Wait for a page that we open, and report those that pages opened meanwhile."""
         self._opening += 1
         try:
             page = await opening
@@ -161,7 +161,7 @@ class Tabs:
                         self._tell_of(self._of(other))
 
     async def close(self, tab: Entry) -> None:
-        """Close a tab, also one whose page hangs; the one after it becomes the current one, or else the last."""
+        """Close a tab, even if its page hangs. If it was the current one, the next tab becomes current, or else the last."""
         if isinstance(tab, Tab):
             self._windows.discard(tab.page)
             with suppress(Exception):
@@ -221,7 +221,7 @@ class Tabs:
 
     def _came_by_itself(self, page: Page) -> None:
         if self._expected:
-            # Which of them it is nobody says; it is enough that they are as many.
+            # There is no telling which window this page is; only the number of expected windows matters.
             self.give_up(next(iter(self._expected)))
             self._windows.add(page)
 
@@ -235,7 +235,7 @@ class Tabs:
         if first and not _has_page(request):
             self._coming.add(request)
         if worker := request.service_worker:
-            # It is nobody's page; those of its site keep it alive.
+            # A service worker has no page of its own: charge its requests to the tabs of its site, which keep it alive.
             for tab in list(self):
                 if origin_of(tab.url) == origin_of(worker.url):
                     tab.count(request)
@@ -245,13 +245,13 @@ class Tabs:
         self._expected[window] = None
 
     def give_up(self, window: str) -> None:
-        """Note that a window is there, or never will be."""
+        """Stop expecting a window: it has become a page, or never will."""
         if window in self._expected:
             del self._expected[window]
             self._note_coming()
 
     def gone(self, window: str) -> None:
-        """Note that a window is gone that may never have been a page."""
+        """Note that a window is gone; it may never have become a page."""
         if window in self._expected:
             self.news.append(CLOSED_AGAIN)
             self.give_up(window)
@@ -261,11 +261,14 @@ class Tabs:
         self._came = anyio.Event()
 
     async def arrived(self, *, seconds: float) -> None:
-        """Wait until what pages are opening are tabs with a document, at most so long; what comes later is told then."""
+        """Wait, at most `seconds`, until the windows that pages are opening are tabs with a document.
+
+        Later windows are reported with a later answer.
+        """
         if not (self._coming or self._expected or self._loading):
             return
         with anyio.move_on_after(seconds):
-            # Of those that are closed because there are too many, one is enough to be told.
+            # Once a tab beyond the limit was closed, do not wait for the others: one report is enough.
             while (self._coming or self._expected) and not self.refused:
                 came = self._came
                 with anyio.move_on_after(None if self._coming else EXPECT_SECONDS):
@@ -316,7 +319,7 @@ def _has_page(request: Request) -> bool:
 
 
 async def _nothing(page: Page) -> None:
-    """Most pages can be closed as they are."""
+    """Do nothing: the default of `before_close`."""
 
 
 __all__ = ["Entry", "Tabs"]

@@ -1,4 +1,4 @@
-"""Which files of this machine a session may give to a page: its own, and those in the folders of `uploads`."""
+"""The files of this machine that a session may give to a page: its own, and those in the folders of `uploads`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from .session import BrowserSession
 
 FOLDER_ENTRIES: Final = 1000
-"""How many files and folders there may be in a folder that is uploaded."""
+"""The most files and folders in an uploaded folder."""
 
 
 async def allowed_paths(session: BrowserSession, wanted: list[str]) -> list[Path]:
-    """Return the files that are meant: a name or URI of a file of the session, or a path in an upload folder.
+    """Return the paths of files: each is given by the name or URI of a file of the session, or a path in an upload folder.
 
     Raises:
-        ToolFailed: there is no such file, or it may not be given away. Both read the same outside of the folders.
+        ToolFailed: There is no such file, or it may not be uploaded. Outside the folders both have the same message.
     """
     return await anyio.to_thread.run_sync(
         lambda: [_allowed(path, session.files, session.config.uploads) for path in wanted]
@@ -31,10 +31,10 @@ async def allowed_paths(session: BrowserSession, wanted: list[str]) -> list[Path
 
 
 async def allowed_folder(session: BrowserSession, wanted: list[str]) -> Path | None:
-    """Return the folder that is meant: one below the folders of `uploads`. None when it is not one folder that is meant.
+    """Return the wanted folder below one of the folders of `uploads`, or None if `wanted` is not one such folder.
 
     Raises:
-        ToolFailed: it has too much in it, or links, which may lead anywhere.
+        ToolFailed: The folder is too large, or contains links, which may lead anywhere.
     """
     if len(wanted) != 1 or not Path(wanted[0]).is_absolute():
         return None
@@ -57,7 +57,7 @@ def _folder(wanted: str, folders: list[Path], most: int) -> Path | None:
 
 
 def _problem(folder: Path, most: int) -> str:
-    """Say what keeps a folder from being uploaded, nothing when it may be."""
+    """Return why a folder may not be uploaded, or "" if it may."""
     entries = size = 0
     for place, names, files in os.walk(folder):
         entries += len(names) + len(files)
