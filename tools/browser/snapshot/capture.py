@@ -1,4 +1,4 @@
-"""Saving a browser context: cookies, storage and tabs as plain JSON, while its pages go on."""
+"""Saving a browser context: cookies, storage and tabs as plain JSON, while its pages keep running."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
 PROBE_SECONDS: Final = 2.0
-"""A page that does not answer for so long is saved by its address alone."""
+"""Seconds without an answer after which a page is saved by its address alone."""
 HISTORY: Final = 50
 ADDRESS: Final = 32 * 2**10
 KIB: Final = 2**10
@@ -30,12 +30,12 @@ MIB: Final = 2**20
 UNANSWERED: Final = "what was on it (it did not answer)"
 AWAITED: Final = "what its site was about to answer (what was sent may have taken effect)"
 WRITTEN: Final = "!!(document.title || document.body?.innerHTML)"
-"""Whether there is anything on a page."""
+"""An expression that is true if a page has content."""
 
 _QUESTION: Final = f"statehold-{secrets.token_hex(8)}"
 _ANSWER_ONCE: Final = f"""document.addEventListener("{_QUESTION}", () =>
   document.dispatchEvent(new CustomEvent("{_QUESTION}!", {{ detail: window.history.state }})), {{ once: true }})"""
-"""Lets a page tell our script once what only it may look at."""
+"""Lets our script read, once, the history state of a page, which only the page's own world can read."""
 
 TAB_LIMITS: Final[Mapping[str, Any]] = {
     "fields": 2000,
@@ -44,7 +44,7 @@ TAB_LIMITS: Final[Mapping[str, Any]] = {
     "sessionBytes": MIB,
     "milliseconds": 300,
 }
-"""What our script takes of one page at most; more is said to be lost."""
+"""The limits of what our script reads from one page; a larger part is reported as lost."""
 STORAGE_LIMITS: Final[Mapping[str, Any]] = {
     "bytes": 16 * MIB,
     "milliseconds": DATABASE_SECONDS * 1000,
@@ -66,13 +66,13 @@ async def saved(
     seconds: float,
     origins: OriginStorage,
 ) -> ContextSnapshot:
-    """Save a context within `seconds`, leaving it as it is.
+    """Save a context within `seconds`, without changing it.
 
-    A page that does not answer is saved by its address. `light` is for checkpoints: of databases it reads only small ones,
-    and takes over what it does not read from what was read before.
+    A page that does not answer is saved by its address. `light` is for checkpoints: it reads only small databases, and uses
+    the last known content for all that it does not read.
 
     Raises:
-        ConnectionLost: the browser is gone or does not answer at all.
+        ConnectionLost: The browser is gone or does not answer at all.
     """
     reading = _Reading(origins, light=light, probe=min(PROBE_SECONDS, seconds / 2))
     with anyio.move_on_after(seconds):
@@ -81,7 +81,7 @@ async def saved(
             for number, page in enumerate(pages):
                 tasks.start_soon(reading.take, number, page)
         if reading.silent:
-            # The browser may have died meanwhile: then what was saved before is worth more than this.
+            # The browser may have died meanwhile: the previous snapshot is then better than this one.
             reading.cookies = None
             await reading.take_cookies(context)
         if reading.cookies is not None:
@@ -108,16 +108,16 @@ class _Reading:
         self.cookies: list[JSON] | None = None
         self.tabs: dict[int, SavedTab] = {}
         self.claimed: set[str] = set()
-        """Origins that an open page is asked about, so that no other has to be."""
+        """Origins whose storage is read through an open page, so that no other page has to read it."""
         self.at: dict[Page, set[str]] = {}
-        """Where pages that answered are, and their frames: what they keep for these origins was read."""
+        """The origins of each page that answered and of its frames: its session storage for them was read."""
         self.silent = False
         """Whether a page did not answer."""
         self._again: set[Page] = set()
-        """Pages that went on while they were asked, and are asked once more."""
+        """Pages that navigated while they were read, and are read once more."""
         self._origins = origins
         self.limits = LIGHT_STORAGE_LIMITS if light else STORAGE_LIMITS
-        """What is taken of one origin at most."""
+        """The limits of what is read from one origin."""
         self._probe = probe
 
     async def take_cookies(self, context: BrowserContext) -> None:
@@ -143,16 +143,16 @@ class _Reading:
                 self.tabs[number] = SavedTab(without_login(page.url))
         if number in self.tabs:
             tab = self.tabs[number]
-            # Should the time be over before it has answered.
+            # For the case that the time is over before the page has answered.
             self.tabs[number] = replace(tab, lost=[UNANSWERED])
             self.tabs[number] = tab = await self._filled(tab, page)
             origin = origin_of(tab.url)
-            # Not before: what is on the page must not be lost because a database takes its time.
+            # Last, so that a slow database does not make the state of the page be lost.
             if origin and origin in self.at.get(page, ()) and origin not in self.claimed:
                 await self._stored(origin, page)
 
     async def _addressed(self, page: Page) -> SavedTab:
-        """What the browser knows of a tab, whether its page answers or not."""
+        """Return the facts that the browser itself knows about a tab, whether its page answers or not."""
         entries, index = await (await self._origins.watch.world(page)).history()
         first = max(0, index - HISTORY)
         addresses = [without_login(str(entry["url"])) for entry in entries[first : index + HISTORY]]
@@ -173,7 +173,7 @@ class _Reading:
         )
 
     async def _filled(self, tab: SavedTab, page: Page) -> SavedTab:
-        """Add what is on the page itself, if it answers in time."""
+        """Add the state of the page itself, if it answers in time."""
         from playwright.async_api import Error
 
         origin = origin_of(tab.url)
@@ -188,7 +188,7 @@ class _Reading:
             found = await world.run("savedTab", limits)
         if found is None:
             self.silent = True
-            # Its storage can still be read by others, or by an empty page.
+            # Its storage can still be read through another page, or an empty one.
             self._origins.watch.touched.add(origin)
             before = self._origins.read.get(page)
             if before is not None and before.url == tab.url:
@@ -201,7 +201,7 @@ class _Reading:
             return await self._elsewhere(tab, page, found)
         self.at[page] = {origin}
         self._note(page, found)
-        # The page may have moved on since the browser was asked.
+        # The page may have navigated since the browser was asked.
         here = without_login(str(found["url"]))
         tab = replace(
             tab,
@@ -218,7 +218,7 @@ class _Reading:
         return tab
 
     async def _stored(self, origin: str, page: Page) -> None:
-        """Read what an origin stores, by a page of it."""
+        """Read the storage of an origin through a page of that origin."""
         from playwright.async_api import Error
 
         self.claimed.add(origin)
@@ -230,22 +230,22 @@ class _Reading:
             if storage["origin"] == origin:
                 self._origins.note(storage, whole=bool(self.limits["whole"]))
                 return
-        # It can still be read by others, or by an empty page.
+        # The storage can still be read through another page, or an empty one.
         self.claimed.discard(origin)
         self._origins.watch.touched.add(origin)
 
     async def _elsewhere(self, tab: SavedTab, page: Page, found: JSON) -> SavedTab:
-        """Save a tab whose document is not of the origin of its address."""
+        """Save a tab whose document does not belong to the origin of its address."""
         from playwright.async_api import Error
 
         self.at[page] = set()
         if origin_of(found["url"]) == origin_of(tab.url):
-            # A site may have its pages kept apart from what it stores.
+            # The site isolates its page from its own origin, for example by a CSP sandbox.
             lost = _missing({**found, "untold": ["history state"] if found["entry"] else []})
             return replace(tab, status=found["status"], page=found["page"], lost=lost)
         if found["url"].startswith("chrome-error:"):
             return tab
-        # It went on while it was asked.
+        # The page navigated while it was read.
         if page in self._again:
             return replace(tab, lost=["what was on it (it went on to another page)"])
         self._again.add(page)
@@ -254,7 +254,7 @@ class _Reading:
         return await self._filled(tab, page)
 
     async def _unaddressed(self, tab: SavedTab, page: Page) -> SavedTab:
-        """Say what is lost of a page that no site sent."""
+        """Note the loss of content that scripts wrote into a page without a site, such as about:blank."""
         from playwright.async_api import Error
 
         written = False
@@ -265,7 +265,7 @@ class _Reading:
         return replace(tab, lost=["what scripts had written into it"]) if written else tab
 
     async def _framed(self, page: Page) -> list[str]:
-        """Read what frames of other origins store that pages of these share. Returns what is lost of them, in words."""
+        """Read the storage of frames of related origins. Return, in words, the state of these frames that is lost."""
         from playwright.async_api import Error
 
         lost: list[str] = []
@@ -288,7 +288,7 @@ class _Reading:
         return lost
 
     async def read_left(self) -> None:
-        """Read what was stored for origins that no tab is at any more."""
+        """Read the storage of origins that no tab shows any more."""
         from playwright.async_api import Error
 
         for page, at in self.at.items():
@@ -299,7 +299,7 @@ class _Reading:
             await self._origins.read_left(self.limits, but=self.claimed)
 
     def _limits_of(self, page: Page, *, storage: bool = True) -> JSON:
-        """Return what is taken of a page at most, with or without the storage of its origin."""
+        """Return the limits of what is read from a page, with or without the storage of its origin."""
         return {
             **TAB_LIMITS,
             "question": _QUESTION,
@@ -313,14 +313,14 @@ class _Reading:
         self._origins.earlier.note(page, found)
 
     def with_sessions(self, number: int, page: Page | DormantTab) -> SavedTab:
-        """Return a tab with what it keeps for sites that it is not at."""
+        """Return a tab with its session storage for origins that it does not show now."""
         from playwright.async_api import Page
 
         tab = self.tabs[number]
         if not isinstance(page, Page) or page in self._origins.unloaded:
             return tab
         awaited = [AWAITED] if self._origins.watch.awaits(page) else []
-        # A page that is kept apart from its origin does not say what the tab keeps for it.
+        # A page that is isolated from its origin cannot read the session storage of that origin.
         at = None if self.at.get(page) == set() else origin_of(tab.url)
         earlier = self._origins.earlier
         lost = earlier.unsaved(page, at=at, read=self.at.get(page, ()))

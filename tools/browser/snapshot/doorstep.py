@@ -1,4 +1,4 @@
-"""Empty documents of any origin: where storage can be read and written without the site being asked."""
+"""Empty documents of any origin, in which storage can be read and written without a request to the site."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def nowhere(page: Page) -> AsyncGenerator[None]:
-    """Answer everything that a page asks for with an empty document, so that no request leaves; then let it go."""
+    """While the block runs, answer all requests of a page with an empty document, so that none reaches the network."""
 
     async def answer(route: Route) -> None:
         with suppress(Exception):
@@ -41,14 +41,14 @@ async def nowhere(page: Page) -> AsyncGenerator[None]:
 
 
 async def stand(page: Page, url: str) -> None:
-    """Let a page that is nowhere show the empty document of an address."""
+    """Load the empty document of an address in a page inside `nowhere`."""
     await page.goto(url, wait_until="commit")
 
 
 class EmptyPages:
-    """Opens pages of a context that are no tabs of anybody's. Lives as long as the context.
+    """Opens pages of a context that are not tabs of the session. Lives as long as the context.
 
-    `hidden` tells such pages from others as soon as the context speaks of them.
+    hidden() recognizes such a page as soon as the context reports it.
     """
 
     def __init__(self, context: BrowserContext) -> None:
@@ -58,9 +58,9 @@ class EmptyPages:
         self._opening = anyio.Lock()
         self._arrived = anyio.Event()
         self._latest: Page | None = None
-        """Which of them arrived last, whether it is still there or not."""
+        """The empty page that appeared last, whether it is still open or not."""
         self._alone = False
-        """Whether what opens can be nothing but ours."""
+        """Whether every page that opens now is an empty one of ours."""
         self.copying = False
         """Whether a tab is being told to open such a page."""
         context.on("page", self._opened)
@@ -82,7 +82,7 @@ class EmptyPages:
 
     @asynccontextmanager
     async def open(self, browser: CDPSession, context_id: str) -> AsyncGenerator[Page]:
-        """Open such a page by the DevTools session of the browser; it is closed at the end, within a bound."""
+        """Open an empty page by the DevTools session of the browser; it is closed at the end, within CLOSE_SECONDS."""
         wanted = {"url": self._address, "browserContextId": context_id, "background": True}
 
         async def begin() -> JSON:
@@ -96,17 +96,17 @@ class EmptyPages:
 
     @asynccontextmanager
     async def copy_of(self, tab: World) -> AsyncGenerator[Page]:
-        """Open such a page by a tab: as any window that a page opens, it begins with a copy of its session storage.
+        """Open an empty page as a window of a tab, so that it begins with a copy of the tab's session storage.
 
         Raises:
-            WorldError: the tab may open none.
-            playwright's Error: the tab is gone.
+            WorldError: The tab may not open windows.
+            playwright's Error: The tab is gone.
         """
 
         async def begin() -> None:
             begun, self.copying = False, True
             try:
-                # What is under way when it is cancelled would open a window that nobody closes.
+                # Shielded: a request that was cancelled under way would open a window that is never closed.
                 with anyio.move_on_after(CLOSE_SECONDS, shield=True):
                     begun = await tab.opens(self._address)
             finally:
@@ -122,7 +122,7 @@ class EmptyPages:
 
     @asynccontextmanager
     async def first(self) -> AsyncGenerator[Page]:
-        """Open such a page where there is no tab, and nobody opens one meanwhile."""
+        """Open an empty page in a context without tabs. No other page may be opened meanwhile."""
         self._alone = True
         try:
             page = await new_page(self._context)

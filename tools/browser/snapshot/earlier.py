@@ -1,4 +1,4 @@
-"""What tabs keep in their session storage for sites that they are not at now: a tab that comes back to one finds it."""
+"""The session storage of tabs for origins that they do not show now; a tab that returns to an origin finds it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from .model import SavedTab
 
 TAB_BYTES: Final = 2**20
-"""How much of it is kept of one tab. What the tab was at last is kept rather than what it was at before."""
+"""The most characters kept for one tab. The origins visited last are kept first."""
 NOTHING: Final = '{"session":[],'
-"""How what page/state.js wrote begins when there is none."""
+"""The beginning of an entry of page/state.js without session storage."""
 STATE: Final = '],"state":'
-"""What stands between session storage and the rest: within a string the quotes would be escaped."""
+"""The separator between session storage and the rest of an entry; inside a string its quotes would be escaped."""
 
 
 class SessionStorages:
@@ -30,18 +30,18 @@ class SessionStorages:
 
     def __init__(self, watch: ContextWatch) -> None:
         self.copying = True
-        """Whether tabs may be copied to read it, which a person would see in a window."""
+        """Whether tabs may be copied to read session storage; in a window a person would see that."""
         self._watch = watch
         self._kept: WeakKeyDictionary[Page, dict[str, str]] = WeakKeyDictionary()
         self._cut: WeakKeyDictionary[Page, set[str]] = WeakKeyDictionary()
 
     def adopt(self, page: Page, kept: Mapping[str, str]) -> None:
-        """Take over what was saved of a tab."""
+        """Set the session storage of a tab from a snapshot."""
         if kept:
             self._kept[page] = dict(kept)
 
     def note(self, page: Page, found: JSON) -> None:
-        """Take over what page/state.js read of a tab at an origin."""
+        """Set the session storage of a tab for one origin from a result of page/state.js."""
         origin, entry = found["origin"], found["entry"]
         kept = self._kept.setdefault(page, {})
         cut = self._cut.setdefault(page, set())
@@ -50,7 +50,7 @@ class SessionStorages:
         if "session storage" in found["cut"]:
             cut.add(origin)
         elif entry is not None and not entry.startswith(NOTHING):
-            # History and name are those of the window, and not of all that it was at.
+            # Drop history state and name: they belong to the window, not to each origin that it has shown.
             kept[origin] = entry.partition(STATE)[0] + STATE + '"null"}'
         size = sum(map(len, kept.values()))
         for oldest in list(kept):
@@ -60,20 +60,20 @@ class SessionStorages:
             cut.add(oldest)
 
     def cleared(self, origin: str) -> None:
-        """Have read anew what tabs keep for an origin that had the browser forget it."""
+        """Mark the session storage for an origin as unread, after its site had the browser clear it."""
         for page in [page for page, kept in self._kept.items() if origin in kept]:
             self._watch.note_been(origin, page)
 
     def left(self, page: Page, *, but: Collection[str]) -> list[str]:
-        """Return the origins that a tab was at since they were last read of it."""
+        """Return the origins that a tab has shown since its session storage for them was last read."""
         return sorted(set(self._watch.been.get(page, ())) - set(but))
 
     def of(self, page: Page, *, at: str | None) -> dict[str, str]:
-        """Return what a tab keeps for other origins than the one that it is at."""
+        """Return the session storage of a tab by origin, without that of the origin `at`."""
         return {key: text for key, text in self._kept.get(page, {}).items() if key != at}
 
     def unsaved(self, page: Page, *, at: str | None, read: Collection[str]) -> list[str]:
-        """Say what of other origins is not in `of()`, or as it was before."""
+        """Return, in words, the session storage of other origins that of() lacks or has in an older state."""
         cut = sorted(self._cut.get(page, set()) - {at})
         late = [origin for origin in self.left(page, but=read) if origin != at]
         return [
@@ -82,10 +82,10 @@ class SessionStorages:
         ]
 
     async def put_back(self, page: Page, *, at: str | None) -> list[str]:
-        """Put what is kept into a tab that is nowhere. Returns what could not be put back, in words.
+        """Restore the session storage of a tab, whose page is inside `nowhere`. Return, in words, what failed.
 
         Raises:
-            playwright's Error: the page is gone.
+            playwright's Error: The page is gone.
         """
         from playwright.async_api import Error
 
@@ -98,13 +98,13 @@ class SessionStorages:
                 if page.is_closed():
                     raise
                 lost.append(f"session storage of {origin}")
-        # The tab was there to put it back, and no more.
+        # The tab loaded these origins only to restore them.
         self._watch.been.pop(page, None)
         return lost
 
 
 def without(tab: SavedTab, origins: Collection[str]) -> SavedTab:
-    """Return a saved tab without what it keeps for some origins."""
+    """Return a saved tab without its session storage for some origins."""
     entry = tab.entry
     if entry is not None and origin_of(tab.url) in origins:
         entry = NOTHING + STATE.removeprefix("],") + entry.partition(STATE)[2]

@@ -1,4 +1,4 @@
-"""Encryption of saved sessions: what is stored is of no use without the configured key."""
+"""Encryption of saved sessions: the stored data cannot be read without the configured key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SALT: Final = b"statehold saved session"
 
 
 class SealBroken(ServiceUnavailable):
-    """Raised when a saved session cannot be decrypted. Nothing of it is used then, and nothing overwrites it."""
+    """Raised when a saved session cannot be decrypted. It is then neither used nor overwritten."""
 
     retryable = False
     recovery = "Ask whoever runs this server to configure the key the session was saved with, or make a new session."
@@ -31,7 +31,7 @@ class Encryption:
     The key is a text of any form, best 32 random bytes. It is stretched with scrypt, once, which takes some 50 ms.
 
     Raises:
-        ValueError: the key is too short to be one.
+        ValueError: The key is too short.
     """
 
     def __init__(self, key: str) -> None:
@@ -48,16 +48,16 @@ class Encryption:
         return f"<Encryption {self._mark.hex()}>"
 
     def seal(self, content: bytes) -> bytes:
-        """Return the content encrypted, with a mark by which open() knows the key."""
+        """Return the encrypted content, with a mark by which open() recognizes the key."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         head = MAGIC + self._mark
         return head + nonce + self._cipher.encrypt(nonce, content, head)
 
     def open(self, sealed: bytes) -> bytes:
-        """Return what was sealed.
+        """Return the decrypted content.
 
         Raises:
-            SealBroken: it was sealed with another key, or changed since.
+            SealBroken: It was encrypted with another key, or changed since.
         """
         from cryptography.exceptions import InvalidTag
 
@@ -80,10 +80,10 @@ class Encryption:
 
 
 def opened(seal: Encryption | None, sealed: bytes) -> bytes:
-    """Return what was sealed, refusing when there is no key.
+    """Return the decrypted content.
 
     Raises:
-        SealBroken: no key is configured, or not the right one.
+        SealBroken: No key is configured, or not the right one, or the content was changed.
     """
     if seal is None:
         raise SealBroken("The saved session is encrypted, and no key is configured.")

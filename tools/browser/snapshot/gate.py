@@ -1,8 +1,8 @@
-"""The gate of a browser: no document of an origin loads before what a session had stored there is back.
+"""The gate of a browser: no document of an origin loads before the session's storage for that origin is restored.
 
-It stands in the browser, not in a page: redirects, popups and frames pass it as well. Only documents of origins that are
-still asleep stop here, and what the proxy does not see, so that nothing else is slower for it. A route of Playwright's would
-stop every request, and turn the browser's cache off.
+It intercepts requests in the browser, not in a page, so redirects, popups and frames are included. It pauses only documents
+of origins that are still asleep, and requests that the proxy would not see; other requests are not delayed. A Playwright
+route would pause every request, and turn the browser's cache off.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ logger = logging.getLogger("statehold.browser")
 
 _REFUSED: Final = tuple({"urlPattern": f"{scheme}:*"} for scheme in LOCAL_SCHEMES)
 WAKE_SECONDS: Final = 5.0
-"""A document waits no longer than this for its origin, and is then loaded without."""
+"""Seconds that a document waits for the storage of its origin; it is then loaded without."""
 
 
 class DormantContext(Protocol):
-    """What of one browser context is asleep."""
+    """A browser context with origins whose storage is not restored yet."""
 
     @property
     def asleep(self) -> Collection[str]: ...
@@ -63,7 +63,7 @@ class Gate:
 
     @classmethod
     def forget(cls, browser: Browser) -> None:
-        """Keep the gate of a browser no longer, because the browser is closed or gone."""
+        """Remove the gate of a browser that is closed or gone."""
         cls._gates.pop(browser, None)
 
     async def session(self) -> CDPSession:
@@ -78,13 +78,13 @@ class Gate:
         return self._session
 
     async def refuse_schemes(self) -> None:
-        """Refuse from now on every request, of all contexts, that the filtering proxy would not see."""
+        """Refuse, in all contexts, every request that the filtering proxy would not see."""
         async with self._lock:
             if not self._refused:
                 await self._watch(self._watched, _REFUSED)
 
     async def admit(self, context_id: str, sleeper: DormantContext) -> None:
-        """Hold documents of what is asleep in a context from now on."""
+        """Begin to pause documents of the sleeping origins of a context."""
         self._sleepers[context_id] = sleeper
         await self.changed()
 
@@ -94,7 +94,7 @@ class Gate:
             await self.changed()
 
     async def changed(self) -> None:
-        """Look again at what is asleep."""
+        """Update the paused origins after the sleeping origins of a context have changed."""
         async with self._lock:
             wanted = frozenset(o for sleeper in self._sleepers.values() for o in sleeper.asleep)
             if wanted != self._watched:
@@ -141,7 +141,7 @@ class Gate:
                 await sleeper.wake(origin)
 
     async def _concerned(self, frame: str) -> list[DormantContext]:
-        """Return whose frame it is. Frames in a page have no target of their own; then it may be anybody's."""
+        """Return the context of a frame, or all contexts if it is unknown: subframes have no target of their own."""
         if len(self._sleepers) > 1:
             with suppress(Exception):
                 assert self._session is not None

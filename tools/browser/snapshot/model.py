@@ -12,50 +12,50 @@ from ....sessions.services import Snapshot
 from .encryption import Encryption, opened
 
 VERSION: Final = 1
-"""The version of the saved form; another one is not restored."""
+"""The version of the saved form; other versions are not restored."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedTab:
-    """One tab: where it was, and what had been done on its page."""
+    """One tab: its address and history, and the state of its page."""
 
     url: str
     title: str = ""
     history: list[str] = field(default_factory=list[str])
-    """The addresses before and after `url`, oldest first; `place` is where `url` stands among them."""
+    """All addresses in the tab's history, oldest first; `place` is the index of `url` among them."""
     place: int = 0
     viewport: list[int] | None = None
     media: dict[str, str] = field(default_factory=dict[str, str])
     """The media features that it emulates."""
     status: int = 0
-    """What its site had answered, as an HTTP status; 0 when the page did not say."""
+    """The HTTP status of the page; 0 if the page did not report it."""
     posted: bool = False
-    """Whether it showed the answer to a form; loading its address shows something else."""
+    """Whether the page was the answer to a form; its address alone does not load it again."""
     page: str | None = None
     """Fields and scroll positions, as page/state.js wrote them."""
     entry: str | None = None
     """Session storage, history state and the window's name, as page/state.js wrote them."""
     sessions: dict[str, str] = field(default_factory=dict[str, str])
-    """Session storage of other origins that it has been at, as page/state.js wrote it."""
+    """Session storage for other origins that the tab has shown, as page/state.js wrote it."""
     lost: list[str] = field(default_factory=list[str])
-    """What of it could not be saved, in words."""
+    """The parts of the tab that could not be saved, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextSnapshot:
-    """What was saved of a context. Secret: it holds logins."""
+    """The saved state of a context. Secret: it holds logins."""
 
     cookies: list[JSON] = field(default_factory=list[JSON])
     origins: dict[str, str] = field(default_factory=dict[str, str])
     tabs: list[SavedTab] = field(default_factory=list[SavedTab])
     current: int = 0
     lost: list[str] = field(default_factory=list[str])
-    """What of the context as a whole could not be saved, in words."""
+    """The parts of the context as a whole that could not be saved, in words."""
     on: list[str] = field(default_factory=list[str])
-    """What was on and is lost with the context, in words: mocked requests, a recording."""
+    """The activities that are lost with the context, in words: mocked requests, a recording."""
 
     def snapshot(self, seal: Encryption | None = None) -> Snapshot:
-        """Turn it into what a session stores, encrypted when there is a seal."""
+        """Return the form that a session stores, encrypted if there is a `seal`."""
         data: JSON = {"version": VERSION, **asdict(self)}
         if seal is None:
             return Snapshot(data)
@@ -65,10 +65,10 @@ class ContextSnapshot:
 
     @staticmethod
     def of(snapshot: Snapshot, seal: Encryption | None = None) -> ContextSnapshot:
-        """Turn a snapshot back. What cannot be read is said in `lost`, and nothing else comes back then.
+        """Return the state in a snapshot. If it cannot be read, return an empty state whose `lost` says so.
 
         Raises:
-            SealBroken: it is encrypted, and the key is missing or another one.
+            SealBroken: It is encrypted, and the key is missing or a different one.
         """
         data = snapshot.data
         if data.get("version") != VERSION:
@@ -88,7 +88,7 @@ class DormantTab(Protocol):
 
     @property
     def saved(self) -> SavedTab:
-        """The tab as it was saved, without the storage that its sites had the browser clear since."""
+        """The tab as it was saved, without storage that its sites have since had the browser clear."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Opening the browser of one session: its context, its way out, what is brought back, and how it is saved again."""
+"""Opening the browser of one session: creating its context and egress access, and restoring and saving its state."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 SAVE_SECONDS: Final = 15.0
 CHECKPOINT_SECONDS: Final = 4.0
 RESTORE_SECONDS: Final = 10.0
-"""How long the current page may take to load again; the tab is there all the same."""
+"""Seconds for the current page to load again; the tab exists even if it does not."""
 DEATH_SECONDS: Final = 2.0
-"""How long the death of a browser that answers no more may take to be told."""
+"""Seconds to wait for the disconnect event of a browser that no longer answers."""
 NEWS: Final = 50
-"""How much may wait to be told with the next result."""
+"""The most event lines from the proxy that wait for the next result."""
 
 NEVER_SAVED: Final = "the tabs and logins (nothing had been saved yet)"
 
 
 class Opening:
-    """One opening. It ends with the connection, which owns everything that was opened."""
+    """The opening of one connection. Used once; the connection owns all that was opened."""
 
     def __init__(
         self,
@@ -76,13 +76,13 @@ class Opening:
         seal: Encryption | None,
         was_on: Sequence[str] | None = None,
     ) -> BrowserConnection:
-        """Open the context and bring back what was saved.
+        """Open the context and restore the saved state.
 
-        `was_on` is what was on when the last one was lost, where that is known better than what was saved says.
+        `was_on` lists the activities that were lost with the last context, if known; it replaces the list in the snapshot.
 
         Raises:
-            BrowserDied: the browser ended meanwhile.
-            ServiceUnavailable: the configuration asks for what the browser cannot be, or the browser refused.
+            BrowserDied: The browser ended meanwhile.
+            ServiceUnavailable: The configuration asks for more than the browser supports, or the browser refused.
         """
         from playwright.async_api import Error
 
@@ -106,7 +106,7 @@ class Opening:
                     raise await _unavailable(error, process) from error
                 raise
             finally:
-                # Not before: by now it is known whether the browser is there to close the context.
+                # Last: only now is it known whether the browser still runs and will close the context.
                 if grant is not None:
                     _leave(grant, process)
                     if self._session is None:
@@ -125,7 +125,7 @@ class Opening:
             connection.on_closed.append(partial(_leave, grant, process))
         if hibernated is not None:
             connection.opened = resumed.report
-            # A page that comes back may renew its login at once, and what was saved of it is void then.
+            # A restored page may renew its login at once, which makes the old snapshot useless.
             connection.unsaved = True
         elif self._view.generation > 1:
             connection.opened = Restored(lost=", ".join([*(was_on or ()), NEVER_SAVED]))
@@ -137,10 +137,10 @@ class Opening:
         grant: EgressAccess | None,
         hibernated: ContextSnapshot | None,
     ) -> Resumed:
-        """Open the context, bring back what was saved, and make sure that the browser still holds it.
+        """Open the context, restore the saved state, and make sure that the browser still holds it.
 
         Raises:
-            Gone: the browser lost a process during this, and what was restored before with it.
+            Gone: The browser lost a process meanwhile, and the restored state with it.
         """
         resumed = await restored(
             process.browser,
@@ -166,7 +166,7 @@ class Opening:
             "user_agent": config.user_agent,
             "locale": config.locale,
             "timezone_id": config.timezone,
-            # An empty list as well: a whole Chromium grants some by itself, such as to write to the clipboard.
+            # Passed even if empty: a full Chromium grants some by default, such as writing to the clipboard.
             "permissions": list(config.permissions),
             "ignore_https_errors": config.ignore_https_errors or None,
         }
@@ -176,7 +176,7 @@ class Opening:
         return options
 
     def _device(self, process: BrowserProcess) -> Mapping[str, Any]:
-        """Return what a configured device adds."""
+        """Return the context options of the configured device."""
         name = self._config.device
         playwright: Any = process.driver.playwright
         known: dict[str, dict[str, Any]] = playwright.devices
@@ -208,7 +208,7 @@ class Opening:
         )
         origins.earlier.copying = self._config.headless
         if self._config.remote:
-            # The browser is somebody else's as well.
+            # The browser may have other users: refuse in this context only.
             await refuse_schemes(context)
         else:
             await Gate.of(process.browser).refuse_schemes()
@@ -230,7 +230,7 @@ class Opening:
 
 
 def _leave(grant: EgressAccess, process: BrowserProcess) -> None:
-    """End the way out of a context that was closed, or did not close in time and may still send something."""
+    """Revoke the access of a closed context. Its port stays open if the context may still send requests."""
     grant.revoke()
     if process.lost.is_set():
         grant.free()
@@ -240,7 +240,7 @@ async def _unavailable(
     error: Error | Gone | WorldError, process: BrowserProcess
 ) -> ServiceUnavailable:
     if not await process.check():
-        # Until that is told, whoever wants a browser would get this one again.
+        # Until the loss is noticed, the pool would hand out this browser again.
         with anyio.move_on_after(DEATH_SECONDS):
             await process.lost.wait()
     if process.lost.is_set():
@@ -252,16 +252,19 @@ async def _unavailable(
 
 @dataclass(slots=True)
 class CookieGuard:
-    """Whether the last snapshot of a session held cookies, and the browser that may have lost them since."""
+    """Guards against saving a snapshot without cookies after the browser has lost them. Lives as long as the connection.
+
+    `full` tells whether the last snapshot held cookies.
+    """
 
     process: BrowserProcess
     full: bool
 
     def accept(self, cookies: Sequence[object]) -> None:
-        """Take note of the cookies of a new snapshot.
+        """Check the cookies of a new snapshot.
 
         Raises:
-            ServiceUnavailable: it holds none, the one before did, and it is not known whether the browser lost them.
+            ServiceUnavailable: It holds none, the last one did, and it is not known whether the browser lost them.
         """
         if self.full and not cookies and not self.process.known_whole:
             raise ServiceUnavailable(

@@ -1,4 +1,4 @@
-"""Bringing a saved browser context back: logins and the current tab at once, the other tabs when they are first used."""
+"""Restoring a saved browser context: logins and the current tab at once, the other tabs when they are first used."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ logger = logging.getLogger("statehold.browser")
 
 CLOSE_SECONDS: Final = 3.0
 LOAD_SECONDS: Final = 2.0
-"""How long a page that is there may take to load all that belongs to it, before its fields are filled."""
+"""Seconds for a page to load its resources before its fields are filled."""
 HISTORY_SECONDS: Final = 2.0
 PATIENCE: Final[Mapping[str, int]] = {"fieldMilliseconds": 1500, "scrollMilliseconds": 300}
 OPENERS: Final = "cross-origin-opener-policy"
@@ -39,7 +39,7 @@ _QUESTION: Final = f"statehold-{secrets.token_hex(8)}"
 _KEEP_BEGUN: Final = f"""{{ let items = null; try {{ items = sessionStorage.length; }} catch {{}}
   document.addEventListener("{_QUESTION}", () =>
     document.dispatchEvent(new CustomEvent("{_QUESTION}!", {{ detail: items }})), {{ once: true }}); }}"""
-"""Lets a document tell our script once how many items it began with; its own scripts may take out what they find."""
+"""Lets a document report, once, the number of session storage items at its start; its own scripts may remove items."""
 _SAY_BEGUN: Final = f"""() => {{ let items = null;
   document.addEventListener("{_QUESTION}!", ({{ detail }}) => {{ items = detail; }}, {{ once: true }});
   document.dispatchEvent(new Event("{_QUESTION}"));
@@ -48,17 +48,17 @@ _SAY_BEGUN: Final = f"""() => {{ let items = null;
 
 @dataclass(slots=True)
 class Report:
-    """What came back of one tab, and what did not, in words."""
+    """The result of restoring one tab; `lost` lists, in words, the parts that were not restored."""
 
     fields: int = 0
     scrolled: bool = False
     lost: list[str] = field(default_factory=list[str])
     swapped: bool = False
-    """Whether the page may have another history, and no name, as it wants to be alone with windows of its site."""
+    """Whether a Cross-Origin-Opener-Policy may have replaced the page's history state and window name."""
 
 
 class SleepingTab:
-    """A tab that is known but not open. wake() opens it; concurrent calls open it once and get the same page."""
+    """A restored tab whose page is not open yet. wake() opens it; concurrent calls get the same page."""
 
     def __init__(
         self, saved: SavedTab, number: int, context: BrowserContext, origins: OriginStorage
@@ -66,7 +66,7 @@ class SleepingTab:
         self._saved = saved
         self.number = number
         self.report = Report()
-        """What waking brought back; empty before."""
+        """The result of wake(); empty before."""
         self._context = context
         self._origins = origins
         self._waking = anyio.Lock()
@@ -77,7 +77,7 @@ class SleepingTab:
 
     @property
     def saved(self) -> SavedTab:
-        """What was saved of it, without what its sites had the browser forget since."""
+        """The saved tab, without storage that its sites have since had the browser clear."""
         return without(self._saved, self._origins.cleared)
 
     @property
@@ -89,10 +89,10 @@ class SleepingTab:
         return self.saved.title
 
     async def wake(self, *, seconds: float) -> Page:
-        """Open it and bring back what was on its page. A page that cannot be loaded is said in `report`, not raised.
+        """Open the tab and restore its page. If the page cannot be loaded, `report` says so and no error is raised.
 
         Raises:
-            playwright's Error: the context is gone.
+            playwright's Error: The context is gone.
         """
         async with self._waking:
             if self._page is None:
@@ -102,7 +102,7 @@ class SleepingTab:
                         self.saved, self.number, page, self._origins, seconds
                     )
                 except BaseException:
-                    # Still asleep: who asks next gets a page of its own.
+                    # The tab stays asleep, and the next call opens a new page.
                     with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
                         await page.close()
                     raise
@@ -112,7 +112,7 @@ class SleepingTab:
 
 @dataclass(slots=True)
 class Resumed:
-    """A context that is there again. Its owner closes the context; nothing else has to be closed."""
+    """A restored context. Its owner closes the context; nothing else has to be closed."""
 
     context: BrowserContext
     origins: OriginStorage
@@ -129,13 +129,13 @@ async def restored(
     prepare: Callable[[BrowserContext, OriginStorage], Awaitable[None]] | None = None,
     seconds: float = 30.0,
 ) -> Resumed:
-    """Open a context with what was saved of one, or an empty one for None.
+    """Open a context with a saved state, or an empty context for None.
 
-    `prepare` is called before anything is loaded. The current tab is loaded within `seconds`. What an origin had stored is
-    there before the first document of it loads.
+    `prepare` is called before any page loads. The current tab is loaded within `seconds`. The storage of an origin is
+    restored before its first document loads.
 
     Raises:
-        playwright's Error: the browser is gone.
+        playwright's Error: The browser is gone.
     """
     given = hibernated or ContextSnapshot()
     context = await browser.new_context(**context_options)
@@ -157,7 +157,7 @@ async def _resumed(
     fresh = [cookie for cookie in given.cookies if not 0 <= cookie.get("expires", -1) < now]
     given = replace(given, cookies=fresh)
     refused = await _add_cookies(context, given.cookies)
-    # What is lost of them is told now, and not again.
+    # Their losses are reported now; the next snapshot must not report them again.
     saved = [replace(tab, lost=[]) for tab in given.tabs]
     tabs: list[Page | SleepingTab] = [
         SleepingTab(tab, number, context, origins) for number, tab in enumerate(saved)
@@ -178,7 +178,7 @@ async def _resumed(
 
 
 async def _add_cookies(context: BrowserContext, cookies: Sequence[JSON]) -> int:
-    """Return how many the browser did not take."""
+    """Add cookies. Return the number of those that the browser refused."""
     from playwright.async_api import Error
 
     try:
@@ -186,7 +186,7 @@ async def _add_cookies(context: BrowserContext, cookies: Sequence[JSON]) -> int:
             await context.add_cookies(cast("Any", cookies))
         return 0
     except Error:
-        # One that is not acceptable makes it refuse all.
+        # The browser refuses all cookies if one is not acceptable: add them one by one.
         refused = 0
         for cookie in cookies:
             try:
@@ -205,7 +205,7 @@ async def _loaded(
 
 
 async def _placed(saved: SavedTab, page: Page, origins: OriginStorage) -> None:
-    """Put the addresses before and after a page around it. What brought it back is no part of its history."""
+    """Set the history of a tab to the saved addresses around its page, without the loads that restored the page."""
     from playwright.async_api import Error
 
     try:
@@ -262,7 +262,7 @@ async def _brought(
 
 
 async def _shaped(saved: SavedTab, page: Page, origins: OriginStorage) -> None:
-    """Give a tab its size, and the media features that it emulates."""
+    """Set the viewport of a tab and its emulated media features."""
     if saved.viewport is not None:
         width, height = saved.viewport
         if page.viewport_size not in (None, {"width": width, "height": height}):
@@ -273,7 +273,7 @@ async def _shaped(saved: SavedTab, page: Page, origins: OriginStorage) -> None:
 
 
 async def _prepared(saved: SavedTab, page: Page, origins: OriginStorage, report: Report) -> None:
-    """Bring back what has to be there before the page loads, on an empty document in its place."""
+    """Restore the storage that the page needs before it loads, on an empty document at its address."""
     from playwright.async_api import Error
 
     origin = origin_of(saved.url)
@@ -291,7 +291,7 @@ async def _prepared(saved: SavedTab, page: Page, origins: OriginStorage, report:
     except (Error, WorldError) as error:
         if page.is_closed():
             raise
-        # The page may load all the same; what its origin stored gets a second chance at the gate.
+        # The page may load all the same; the gate tries to restore the storage of its origin once more.
         logger.warning("storage of a tab was not restored: %s", _first_line(error))
         report.lost.append(f"what {origin} had stored")
 
@@ -299,7 +299,7 @@ async def _prepared(saved: SavedTab, page: Page, origins: OriginStorage, report:
 async def _visited(
     saved: SavedTab, number: int, page: Page, origins: OriginStorage, report: Report
 ) -> bool:
-    """Load the page of a tab. Returns whether it is the page that was saved."""
+    """Load the page of a tab. Return whether it is the page that was saved."""
     response = await _answer(saved.url, page)
     report.swapped = response is not None and OPENERS in response.headers
     if saved.posted:
@@ -308,7 +308,7 @@ async def _visited(
         )
     elif response is not None and response.status >= 400 and response.status != saved.status:
         if response.status >= 500:
-            # It may be back the next time, such as what our proxy could not reach.
+            # The page may load the next time, for example if our proxy could not reach the site now.
             origins.note_failing(page, saved)
         report.lost.append(
             f"the page of tab {number} ({_short(saved.url)} answers {response.status} now)"
@@ -322,13 +322,16 @@ async def _visited(
 
 @dataclass(slots=True)
 class _Begun:
-    """What is known of how the document of a tab began."""
+    """The start of the document that a restored tab loads."""
 
     requests: list[Request] = field(default_factory=list["Request"])
-    """What the tab asked for, redirects aside; the first document is the one that we let it ask for."""
+    """The navigation requests of the tab without redirects; the first is our own."""
 
     async def ask(self, page: Page) -> tuple[bool, bool] | None:
-        """Return whether the document found no session storage and whether it has no history state; None when it left."""
+        """Return whether the document began without session storage, and without history state.
+
+        None if the tab has navigated since.
+        """
         from playwright.async_api import Error
 
         try:
@@ -342,7 +345,7 @@ class _Begun:
 
 @asynccontextmanager
 async def _begun(saved: SavedTab, page: Page) -> AsyncGenerator[_Begun]:
-    """Follow how the document begins that a tab with an entry loads meanwhile."""
+    """Observe the start of the document that a tab with a saved entry loads inside the block."""
     begun = _Begun()
     if saved.entry is None:
         yield begun
@@ -365,11 +368,11 @@ async def _begun(saved: SavedTab, page: Page) -> AsyncGenerator[_Begun]:
 async def _entered(
     saved: SavedTab, number: int, page: Page, origins: OriginStorage, report: Report, begun: _Begun
 ) -> bool:
-    """Bring session storage and history state back once more where the page did not see them when it began.
+    """Restore session storage and history state once more if the page did not see them at its start.
 
-    The renderer that the page got may have read storage before the browser heard of what the one before it wrote. What the
-    page saw and took out itself stays out: bringing it back would let the page do once more what it did with it. Returns
-    whether it is still the page that was saved.
+    The new renderer of the page may have read storage before the browser received the writes of the previous renderer.
+    Items that the page saw and removed are not restored: the page would otherwise process them twice. Return whether it is
+    still the page that was saved.
     """
     assert saved.entry is not None
     found = await begun.ask(page)
@@ -391,14 +394,14 @@ async def _answer(url: str, page: Page) -> Response | None:
     from playwright.async_api import Error
 
     try:
-        # Going to the address where it stands, when that has a fragment, would not load anything.
+        # goto() with the current address loads no document if the address has a fragment.
         if "#" in url and page.url == url:
             return await page.reload(wait_until="domcontentloaded")
         return await page.goto(url, wait_until="domcontentloaded")
     except Error as error:
         if "interrupted by another navigation" not in error.message:
             raise
-        # The page itself goes elsewhere.
+        # The page itself navigated.
         await page.wait_for_load_state("domcontentloaded")
         return None
 
@@ -459,7 +462,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _short(url: str) -> str:
-    """An address without its query, which may hold what only the page should know."""
+    """Return an address without query and fragment, which may hold secrets of the page."""
     return url.partition("#")[0].partition("?")[0][:200]
 
 

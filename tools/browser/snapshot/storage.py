@@ -1,4 +1,4 @@
-"""What the origins of a context store: localStorage and IndexedDB, as far as it was read, and what of it is still asleep."""
+"""The localStorage and IndexedDB of the origins of a context, as last read, and the restored part that is still asleep."""
 
 from __future__ import annotations
 
@@ -27,62 +27,62 @@ T = TypeVar("T")
 logger = logging.getLogger("statehold.browser")
 
 PARALLEL: Final = 2
-"""Empty pages at once at most. Each site needs a renderer process of its own: more than the cores gain nothing."""
+"""The most concurrent empty pages. Each site needs a renderer process, so more pages than cores are no faster."""
 DATABASE_SECONDS: Final = 3.0
 RESTORE_SECONDS: Final = 8.0
-"""How long putting back one database may take; it takes longer than reading it."""
+"""Seconds to restore one database, which takes longer than to read it."""
 READ_SECONDS: Final = 4.0
 KNOWN_BYTES: Final = 64 * 2**20
 KNOWN_ORIGINS: Final = 500
-"""How much is kept of all origins together, and of how many: in memory, in a snapshot, and at the gate."""
+"""With KNOWN_BYTES, the limits for all origins together: in memory, in a snapshot, and at the gate."""
 NOTED: Final = 5000
-"""Of how many origins it is known that something of them is lost: of the last ones."""
+"""The number of origins for which losses are remembered; the oldest are dropped."""
 TOLD: Final = 10
-"""Of how many origins it is said by their names that something is lost."""
+"""The number of origins that a message about losses names."""
 WORDS: Final = 100
-"""How many characters are told of what is lost of an origin: databases may have long names."""
+"""The most characters of a lost part in a message: databases may have long names."""
 DATABASES: Final = '],"databases":['
-"""What stands between the items and the databases of an origin: within a string the quotes would be escaped."""
+"""The separator between the items and the databases of an origin; inside a string its quotes would be escaped."""
 NEXT: Final = ",\n"
-"""What stands between two databases: within a string the end of the line would be escaped."""
+"""The separator between two databases; inside a string the end of the line would be escaped."""
 
 
 class OriginStorage:
-    """The storage of one context, kept beside it for as long as it lives.
+    """The storage of the origins of one context. Lives as long as the context.
 
-    A restored origin sleeps until something is about to load a document of it: the gate of the browser then wakes it first.
-    What is asleep is saved again as it is. Waking is safe under concurrency and happens once.
+    A restored origin is asleep until a document of it is about to load; the gate of the browser then restores its storage
+    first. The storage of a sleeping origin is saved again unchanged. Concurrent wake() calls restore an origin once.
     """
 
     def __init__(self, context: BrowserContext, *, asleep: Mapping[str, str] | None = None) -> None:
         self.watch = ContextWatch(context)
         self.known: dict[str, str] = dict(asleep or {})
-        """What each origin stored when it was last read, as page/state.js wrote it."""
+        """The storage of each origin when it was last read, as page/state.js wrote it."""
         self.asleep: set[str] = set(self.known)
         self.trouble: list[str] = []
-        """What could not be put back since somebody last took it out, in words."""
+        """The parts that could not be restored since the last take_trouble(), in words."""
         self.remarks: dict[str, list[str]] = {}
-        """What each origin has that cannot be saved, in words."""
+        """By origin, the kinds of stored data that cannot be saved, in words."""
         self.cut: dict[str, list[str]] = {}
-        """What of each origin is not in `known`, because there was too much of it, in words."""
+        """By origin, the parts missing from `known` because they were too large, in words."""
         self.stale: dict[str, list[str]] = {}
-        """What of each origin is in `known` as it was before it was last read, in words."""
+        """By origin, the parts of `known` that the last read had no room for and that are older, in words."""
         self.unloaded: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
-        """Tabs that could not be loaded again: what was saved of them is not on their pages."""
+        """Saved tabs that could not be loaded again, so that their pages do not show the saved state."""
         self.failing: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
-        """Tabs in whose place their site shows that it fails, until they go on: what was saved is not on their pages."""
+        """Saved tabs whose site answered with a server error, until they navigate; the saved state is not on their pages."""
         self.read: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
         """Tabs as they were read last."""
         self.filled: WeakKeyDictionary[Page, float] = WeakKeyDictionary()
-        """When what was done on pages was put back."""
+        """The time at which the fields of each page were restored, on anyio's clock."""
         self.earlier = SessionStorages(self.watch)
         self.cleared: dict[str, None] = {}
-        """Origins by whose word the browser forgot what they stored, which tabs that sleep do not know."""
+        """Origins whose sites had the browser clear their storage; sleeping tabs must not restore it."""
         self.watch.on_cleared.append(self._forget_cleared)
         self.behind = 0
-        """How many origins the last saving had no time for."""
+        """The number of origins that the last save had no time for."""
         self._dropped: dict[str, None] = {}
-        """What is not in `known`, because there was too much of others after it."""
+        """Origins dropped from `known` to make room for origins that were read later."""
         self._context_id = ""
         self._waking: dict[str, anyio.Lock] = {}
         self._gate: Gate | None = None
@@ -91,15 +91,18 @@ class OriginStorage:
         return f"<OriginStorage known={len(self.known)} asleep={len(self.asleep)}>"
 
     def note_failing(self, page: Page, saved: SavedTab) -> None:
-        """Keep what was saved of the page of a tab as long as its site's error stays."""
+        """Keep the saved state of a tab as long as the error page of its site is shown."""
         _keep(self.failing, page, saved)
 
     def note_unloaded(self, page: Page, saved: SavedTab) -> None:
-        """Keep what was saved of a tab until it goes anywhere."""
+        """Keep the saved state of a tab until the tab navigates."""
         _keep(self.unloaded, page, saved)
 
     async def attach(self, page: Page) -> None:
-        """Learn from any page of the context which one it is, and put the gate up. What loads before passes it."""
+        """Read the id of the context from one of its pages and register it at the gate.
+
+        Documents that load before this are not paused.
+        """
         if self._gate is not None:
             return
         browser = page.context.browser
@@ -120,7 +123,7 @@ class OriginStorage:
     # Waking.
 
     async def wake(self, origin: str, page: Page | None = None) -> None:
-        """Put back what an origin stored, by an empty page of ours or by one that stands on an empty document of it."""
+        """Restore the storage of an origin: through `page`, which shows an empty document of it, or a new empty page."""
         async with self._waking.setdefault(origin, anyio.Lock()):
             if origin not in self.asleep:
                 return
@@ -135,9 +138,9 @@ class OriginStorage:
             await self._gate.changed()
 
     async def wake_all(self) -> None:
-        """Put back everything, one origin after the other, so that the gate can go. For when nothing else is to be done.
+        """Restore all sleeping origins, one after the other. The gate then no longer pauses documents of this context.
 
-        Costs a renderer process for each origin. May be cancelled at any time.
+        Starts a renderer process for each origin. May be cancelled at any time.
         """
         if not self.asleep or self._gate is None:
             return
@@ -149,7 +152,7 @@ class OriginStorage:
     async def _restore(self, origin: str, page: Page) -> None:
         world = await self.watch.world(page)
         if (text := self.known.get(origin)) is None:
-            # Dropped meanwhile.
+            # The origin was dropped meanwhile.
             return
         failed = await world.run("restoreStorage", origin, text, RESTORE_SECONDS * 1000)
         self.trouble += [f"{what} of {origin}" for what in failed]
@@ -164,13 +167,13 @@ class OriginStorage:
 
     @asynccontextmanager
     async def _nowhere(self, page: Page) -> AsyncGenerator[None]:
-        # Otherwise a worker of the site would answer instead of us.
+        # Otherwise a service worker of the site would answer instead of us.
         await (await self.watch.world(page)).bypass_workers()
         async with nowhere(page):
             yield
 
     async def forget(self) -> None:
-        """Give up all that is asleep, because something else takes its place."""
+        """Drop the storage of all origins, because other storage replaces it."""
         self.asleep.clear()
         self.known.clear()
         for told in (self.remarks, self.cut, self.stale):
@@ -189,13 +192,13 @@ class OriginStorage:
     # Reading.
 
     def note(self, storage: Mapping[str, Any], *, whole: bool) -> None:
-        """Take over what page/state.js read of an origin."""
+        """Update an origin with a result of page/state.js."""
         origin, cut = storage["origin"], list(storage["cut"])
         if origin in self.asleep:
             return
         _put(self.remarks, origin, storage["other"])
         if cut and not whole and origin in self.known:
-            # A checkpoint reads less; what it has no room for is kept as it was read before.
+            # A checkpoint reads less; parts that it has no room for are kept as they were read before.
             text, never = _merged(self.known[origin], storage["text"], cut)
             self._know(origin, text)
             never = [w for w in cut if w in never or w in self.cut.get(origin, ())]
@@ -211,7 +214,7 @@ class OriginStorage:
         _put(self.cut, origin, cut)
 
     def _know(self, origin: str, text: str) -> None:
-        """Keep what an origin stored, at the cost of those that were read longest ago."""
+        """Keep the storage of an origin; beyond the limits, drop the origins that were read longest ago."""
         self.known.pop(origin, None)
         self._dropped.pop(origin, None)
         self.known[origin] = text
@@ -224,7 +227,7 @@ class OriginStorage:
             _note(self._dropped, oldest, None)
 
     def unsaved(self) -> list[str]:
-        """Say what of what was read is not in `known`."""
+        """Return, in words, the stored data that `known` lacks or has in an older state."""
         sites: dict[str, list[str]] = {}
         for how, told in (("", self.cut), ("", self.remarks), ("the latest of ", self.stale)):
             for origin, parts in told.items():
@@ -234,11 +237,11 @@ class OriginStorage:
         return found + [line for what, its in sites.items() for line in listed(what, its)]
 
     def unread(self, *, but: Collection[str]) -> list[str]:
-        """Return which origins were visited since they were last read, besides those of open pages."""
+        """Return the origins that were visited since they were last read, without those in `but` and the sleeping ones."""
         return sorted(self.watch.touched - self.asleep - set(but))
 
     async def read_left(self, limits: Mapping[str, Any], *, but: Collection[str]) -> None:
-        """Read origins that were visited since they were last read, but not those of open pages. May be cancelled."""
+        """Read the origins that were visited since they were last read, without those in `but`. May be cancelled."""
         waiting = self.unread(but=but)
         if not waiting:
             return
@@ -252,7 +255,7 @@ class OriginStorage:
     async def read_earlier(
         self, page: Page, limits: Mapping[str, Any], *, but: Collection[str]
     ) -> None:
-        """Read what a tab keeps for origins that it left since they were last read, by a copy of it. May be cancelled."""
+        """Read, through a copy of a tab, its session storage for origins that it has left since. May be cancelled."""
         left = self.earlier.left(page, but=but)
         if not left or not self.earlier.copying:
             return
@@ -292,7 +295,7 @@ class OriginStorage:
 
 
 def listed(what: str, origins: Sequence[str], why: str = "") -> list[str]:
-    """Say of which origins something is lost; of very many the first, and how many more."""
+    """Return messages that `what` of some origins is lost: one for each of the first TOLD, and one for the rest."""
     lines = [f"{what} of {origin}{why}" for origin in origins[:TOLD]]
     more = len(origins) - len(lines)
     return [*lines, f"{what} of {more} more sites{why}"] if more else lines
@@ -305,7 +308,7 @@ def _put(told: dict[str, list[str]], origin: str, words: Collection[str]) -> Non
 
 
 def _note(noted: dict[str, T], origin: str, what: T) -> None:
-    """Note something of an origin, and of too many what was noted first no more."""
+    """Set the value of an origin; beyond NOTED origins, drop the oldest."""
     noted[origin] = what
     if len(noted) > NOTED:
         del noted[next(iter(noted))]
@@ -313,7 +316,7 @@ def _note(noted: dict[str, T], origin: str, what: T) -> None:
 
 def _keep(kept: WeakKeyDictionary[Page, SavedTab], page: Page, saved: SavedTab) -> None:
     def go_on(frame: Frame) -> None:
-        # What stands in place of a page that cannot be loaded is not where the tab went.
+        # The browser's error page in place of a page is not a navigation of the tab.
         if frame.parent_frame is None and not frame.url.startswith("chrome-error:"):
             page.remove_listener("framenavigated", go_on)
             kept.pop(page, None)
@@ -323,7 +326,7 @@ def _keep(kept: WeakKeyDictionary[Page, SavedTab], page: Page, saved: SavedTab) 
 
 
 def _merged(before: str, now: str | None, cut: Collection[str]) -> tuple[str, list[str]]:
-    """Take from what was read before what could not be read now; return also which databases never were."""
+    """Return a text in which the parts of `cut` come from `before`, and the databases that are in neither text."""
     items, databases = _parts(now or f'{{"items":[{DATABASES}]}}')
     known_items, known = _parts(before)
     if "local storage" in cut:
@@ -347,7 +350,7 @@ def _whole(items: str, databases: Collection[str]) -> str:
 
 
 def _named(database: str) -> str:
-    """Return how page/state.js calls a database that it could not read."""
+    """Return the words by which page/state.js refers to a database that it could not read."""
     name = json.JSONDecoder().raw_decode(database, len('{"name":'))[0]
     return f"the database {name[:1000]}"
 

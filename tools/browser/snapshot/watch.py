@@ -1,4 +1,4 @@
-"""What has to be noted of a context while it lives, so that it can be saved."""
+"""Events of a context that have to be recorded while it lives, so that it can be saved."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Frame, Page, Request, Response, WebSocket
 
 BEEN: Final = 20
-"""Of how many origins it is known that a page was there."""
+"""The number of visited origins that are remembered for each page."""
 SENT: Final = 500
-"""How many of the last requests and messages are known with which a page told its site something."""
+"""The number of requests and messages to its own site that are remembered for each page."""
 EARLY: Final = 20
 POLL_SECONDS: Final = 1.0
-"""A page that asks the same address again so soon after its answer, time after time, does so by itself."""
+"""A request to the same address within so many seconds after the last answer counts as polling."""
 POLLS: Final = 2
-"""After how many times."""
+"""The number of such requests in a row after which an address counts as polled by the page itself."""
 POLLED: Final = 20
-"""Of how many addresses of a page it is known when it asked them last."""
+"""The number of addresses of a page that are checked for polling."""
 
 
 class ContextWatch:
@@ -41,20 +41,20 @@ class ContextWatch:
         self.context = context
         self.doorstep = EmptyPages(context)
         self.touched: set[str] = set()
-        """Origins of documents that were there since somebody last took them out."""
+        """Origins of documents that were loaded since their storage was last read; the reader removes them."""
         self.been: WeakKeyDictionary[Page, dict[str, None]] = WeakKeyDictionary()
-        """Origins of documents that were on a page since its session storage of them was last read, the latest last."""
+        """By page, the origins it has shown since its session storage for them was last read, the latest last."""
         self.media: WeakKeyDictionary[Page, dict[str, str]] = WeakKeyDictionary()
         """The media features that pages emulate, by the names that Playwright's emulate_media gives them."""
         self.on_cleared: list[Callable[[str], None]] = []
-        """Called with each origin by whose word the browser forgets what it stored."""
+        """Called with each origin whose site has the browser clear its storage."""
         self._making: WeakKeyDictionary[Page, anyio.Lock] = WeakKeyDictionary()
         self._worlds: WeakKeyDictionary[Page, World] = WeakKeyDictionary()
         self._asked: WeakKeyDictionary[Page, tuple[str, str]] = WeakKeyDictionary()
         self._shown: WeakKeyDictionary[Page, tuple[str, str]] = WeakKeyDictionary()
         self._sent: WeakKeyDictionary[Page, deque[float]] = WeakKeyDictionary()
         self._early: deque[Request] = deque(maxlen=EARLY)
-        """Requests for pages whose window is no page yet."""
+        """Navigation requests of windows that Playwright has not reported as pages yet."""
         self._awaiting: WeakKeyDictionary[Page, dict[Request, _Polled]] = WeakKeyDictionary()
         self._polled: WeakKeyDictionary[Page, dict[str, _Polled]] = WeakKeyDictionary()
         for page in context.pages:
@@ -65,28 +65,28 @@ class ContextWatch:
         context.on("requestfailed", self._over)
 
     def hidden(self, page: Page) -> bool:
-        """Whether a page is none of the session's tabs."""
+        """Return whether a page is not one of the session's tabs."""
         return self.doorstep.hidden(page)
 
     async def world(self, page: Page) -> World:
         if page not in self._worlds:
-            # Two would each open a DevTools session, of which one would be forgotten.
+            # Two concurrent calls would each open a DevTools session, and one of them would be lost.
             async with self._making.setdefault(page, anyio.Lock()):
                 if page not in self._worlds:
                     self._worlds[page] = await World.of(page)
         return self._worlds[page]
 
     def posted(self, page: Page) -> bool:
-        """Whether what a page shows is the answer to a form, which its address alone does not bring back."""
+        """Return whether a page shows the answer to a form, so that its address alone does not load it again."""
         method, url = self._shown.get(page, ("GET", ""))
         return method != "GET" and url == page.url.partition("#")[0]
 
     def sent(self, page: Page) -> list[float]:
-        """Return when a page told its own site something and stayed, in milliseconds since the epoch."""
+        """Return the times at which a page sent data to its own site, in milliseconds since the epoch."""
         return list(self._sent.get(page, ()))
 
     def awaits(self, page: Page) -> bool:
-        """Whether a page told its own site something that was not answered yet, and not only waits for news as ever."""
+        """Return whether a page sent data to its own site and has no answer yet. Polling does not count."""
         return any(polled.times < POLLS for polled in self._awaiting.get(page, {}).values())
 
     def _follow(self, page: Page) -> None:
@@ -102,9 +102,9 @@ class ContextWatch:
         origin = origin_of(frame.url)
         asked = self._asked.get(frame.page)
         if frame.parent_frame is None and asked and asked[1] == frame.url.partition("#")[0]:
-            # What was asked for and became a download is not shown.
+            # Set only now: a requested document that became a download is never shown.
             self._shown[frame.page] = self._asked.pop(frame.page)
-            # What the document before it sent when it was left is answered to nobody.
+            # Answers to requests of the previous document no longer reach a document.
             self._awaiting.pop(frame.page, None)
             self._polled.pop(frame.page, None)
         if origin is not None and (
@@ -117,7 +117,7 @@ class ContextWatch:
         self.note_been(origin, page)
 
     def note_been(self, origin: str, page: Page) -> None:
-        """Have the session storage that a page keeps for an origin read."""
+        """Note that the session storage of a page for an origin has to be read."""
         been = self.been.setdefault(page, {})
         been.pop(origin, None)
         been[origin] = None
@@ -130,7 +130,7 @@ class ContextWatch:
                 polled.answered = time.monotonic()
 
     def _answered(self, response: Response) -> Awaitable[None] | None:
-        # Of the answers of a page nearly all are none of a page: for those no task is begun.
+        # Return a coroutine, which becomes a task, only for the few answers that are documents.
         request, origin = response.request, origin_of(response.url)
         self._over(request)
         if origin is None or not request.is_navigation_request() or not _heeded(origin):
@@ -143,7 +143,7 @@ class ContextWatch:
     async def _note_cleared(self, origin: str, response: Response) -> None:
         # The page may be gone by now.
         with suppress(Exception):
-            # The driver has it; among the headers that come with the event the browser leaves it out.
+            # The browser leaves this header out of the event; the driver can fetch it.
             told = await response.header_value("clear-site-data") or ""
             if '"storage"' in told or '"*"' in told:
                 # A logout that leads elsewhere at once never shows a document of its own.
@@ -152,13 +152,13 @@ class ContextWatch:
                     tell(origin)
 
     def framed(self, page: Page) -> set[str]:
-        """Return the origins of frames that may share the storage of their origins, but for the page's own."""
+        """Return the origins of frames that may share the storage of their origins, without the page's own origin."""
         frames = (frame for frame in page.frames if frame.parent_frame is not None)
         origins = {origin_of(frame.url) for frame in frames if _related(frame.url, page.url)}
         return {origin for origin in origins if origin is not None} - {origin_of(page.url)}
 
     def look_again(self) -> None:
-        """Note what frames may store from now on, though it was just read."""
+        """Mark the storage of frames as unread again: they may write to it after it was read."""
         for page in self.context.pages:
             if not self.hidden(page):
                 for origin in self.framed(page):
@@ -171,21 +171,21 @@ class ContextWatch:
             self._early.append(request)
 
     def _note_asked(self, request: Request) -> bool:
-        """Note for which page a page was asked. Returns whether that is known."""
+        """Note the method and address of a navigation request. Return whether its frame is known."""
         frame = _frame_of(request)
         if frame is not None and frame.parent_frame is None:
             self._asked[frame.page] = (request.method, request.url.partition("#")[0])
         return frame is not None
 
     def _connected(self, page: Page, socket: WebSocket) -> None:
-        # There are pages that tell their site by one all that is done on them.
+        # Some pages report all input to their site by a WebSocket.
         socket.on("framesent", lambda _: self._note_told(socket.url, page))
 
     def _note_sent(self, request: Request) -> None:
-        # By a beacon pages tell of every click that there was one, and not what it did.
+        # A beacon reports that a click took place, not its effect.
         if request.method in ("GET", "HEAD", "OPTIONS") or request.resource_type == "ping":
             return
-        # What a page tells others, such as who counts its visitors, does nothing on its own site.
+        # Only requests to related sites count: data sent to others, such as visitor statistics, does not change the site.
         if (frame := _frame_of(request)) is not None:
             self._note_told(request.url, frame.page)
             if _related(request.url, frame.page.url):
@@ -208,22 +208,22 @@ class ContextWatch:
 
 @dataclass(slots=True)
 class _Polled:
-    """A request with which a page told its site something."""
+    """A request that sent data from a page to its site."""
 
     times: int
-    """How many times before the page asked the same as soon as it had the answer."""
+    """The number of requests in a row to the same address, each sent soon after the last answer."""
     answered: float = float("-inf")
 
 
 def _frame_of(request: Request) -> Frame | None:
-    """Return what a request is for, None for the first of a window, which comes before its frame, and for a worker's."""
+    """Return the frame of a request; None for the first request of a window, which precedes its frame, and for workers."""
     with suppress(Exception):
         return request.frame
     return None
 
 
 def _heeded(origin: str) -> bool:
-    """Whether the browser does what an origin says of its storage: nobody else could have said it."""
+    """Return whether the browser obeys Clear-Site-Data from an origin: only if its connection is secure or local."""
     host = urlsplit(origin).hostname or ""
     if origin.startswith("https:") or f".{host}".endswith(".localhost"):
         return True
@@ -233,7 +233,7 @@ def _heeded(origin: str) -> bool:
 
 
 def _related(url: str, top: str) -> bool:
-    """Whether a frame may share the storage of its origin with pages of that origin. When in doubt: yes."""
+    """Return whether a frame may share the storage of its origin with pages of that origin; True in doubt."""
     one, other = (urlsplit(u).hostname or "" for u in (url, top))
     return one.split(".")[-2:] == other.split(".")[-2:]
 

@@ -1,4 +1,4 @@
-"""Our own view of a page: a JavaScript world that shares the DOM with the page's scripts and nothing else."""
+"""Our access to a page: an isolated JavaScript world that shares only the DOM with the page's scripts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME: Final = "statehold"
 ATTEMPTS: Final = 3
 SWAPS: Final = 10
 SWAP_SECONDS: Final = 0.02
-"""How often, and how long after, a browser is asked again that is just giving a tab another renderer."""
+"""With SWAPS, the number of retries and the pause between them while the browser gives a tab another renderer."""
 _SCRIPTS: Final = ("secrets.js", "places.js", "fields.js", "state.js")
 _FOLDER: Final = Path(__file__).parent / "page"
 _BODY: Final = "\n".join((_FOLDER / name).read_text("utf-8") for name in _SCRIPTS)
@@ -28,8 +28,8 @@ SOURCE: Final = f"""(() => {{
   "use strict";
 
 {_BODY}}})()"""
-"""One expression, evaluated in a world of its own in the page: it shares DOM and storage with the page's scripts, but none
-of their objects, so that they can neither see nor bend it."""
+"""One expression, evaluated in an isolated world of the page. It shares DOM and storage with the page's scripts, but none
+of their objects, so they can neither see nor change it."""
 
 
 class WorldError(Exception):
@@ -43,26 +43,26 @@ async def asked(session: CDPSession, method: str, params: JSON | None = None) ->
 
 
 class World:
-    """What our scripts can do in one page. Lives as long as the page; each document gets it anew.
+    """The interface to our scripts in one page. Lives as long as the page; the scripts are installed in each document anew.
 
-    Nothing here has a deadline: a page in an endless loop or with an open dialog never answers `run`, but its `history`
-    is known to the browser.
+    No method has a deadline: a page in an endless loop or with an open dialog never answers run(), but the browser itself
+    answers history().
     """
 
     def __init__(self, session: CDPSession, frame: str, context: str) -> None:
         self._session = session
         self._frame = frame
         self.context = context
-        """The DevTools id of the browser context, which Playwright does not tell."""
+        """The DevTools id of the browser context, which Playwright's API lacks."""
         self._before: list[str] = []
         self._after: list[str] = []
 
     @staticmethod
     async def of(page: Page) -> World:
-        """Open one for a page.
+        """Open the interface to a page.
 
         Raises:
-            playwright's Error: the page is gone.
+            playwright's Error: The page is gone.
         """
         session = await page.context.new_cdp_session(page)
         target = (await asked(session, "Target.getTargetInfo"))["targetInfo"]
@@ -72,8 +72,8 @@ class World:
         """Call a function of our scripts in the current document of the main frame.
 
         Raises:
-            WorldError: it threw, or there was no document that stayed for long enough.
-            playwright's Error: the page is gone.
+            WorldError: The function threw, or no document stayed long enough.
+            playwright's Error: The page is gone.
         """
         from playwright.async_api import Error
 
@@ -90,18 +90,18 @@ class World:
         raise AssertionError("unreachable")
 
     def at(self, frame: str) -> World:
-        """Return the same in another frame of the page. It has no history of its own."""
+        """Return the interface to another frame of the page. It has no history of its own."""
         return World(self._session, frame, self.context)
 
     async def opens(self, url: str) -> bool:
-        """Let the page open a window, of which its scripts know nothing. Returns whether it may."""
+        """Let the page open a window that its scripts do not notice. Return whether the page may open one."""
         return bool(await self._evaluate(f"!!open({json.dumps(url)})"))
 
     async def frames(self) -> list[tuple[str, str]]:
-        """Return (id, origin) of frames of other origins than what is around them, as far as they share its process.
+        """Return (id, origin) of the frames whose origin differs from their parent's, as far as they share its process.
 
         Raises:
-            playwright's Error: the page is gone.
+            playwright's Error: The page is gone.
         """
         found: list[tuple[str, str]] = []
 
@@ -117,13 +117,13 @@ class World:
         return found
 
     async def ask(self, expression: str) -> Any:
-        """Evaluate an expression in the world of the page itself, which answers what it likes.
+        """Evaluate an expression in the main world of the page, whose scripts can forge the answer.
 
-        Playwright does this as well, and first brings scripts of its own into each document.
+        Unlike Playwright's evaluate(), it does not first install scripts in the document.
 
         Raises:
-            WorldError: it threw.
-            playwright's Error: the page navigated away, or is gone.
+            WorldError: The expression threw.
+            playwright's Error: The page navigated, or is gone.
         """
         return await self._value({"expression": expression})
 
@@ -148,39 +148,39 @@ class World:
         await asked(self._session, "Network.setBypassServiceWorker", {"bypass": True})
 
     async def interrupt(self) -> None:
-        """End the script that the page runs at this moment, ours or its own; where it runs none, the next one.
+        """End the script that the page runs now, ours or its own; if it runs none, the next one.
 
-        The browser does that between two steps of the script, so that it also ends one that would never end.
+        The browser interrupts the script between two of its steps, so an endless script ends, too.
         """
         await asked(self._session, "Runtime.terminateExecution")
 
     async def stop(self) -> None:
-        """Let the tab load nothing more, also not the page that it is going to."""
+        """Stop all loading in the tab, including a pending navigation."""
         await asked(self._session, "Page.stopLoading")
 
     async def history(self) -> tuple[list[JSON], int]:
-        """Return the entries of the tab's history, oldest first, and which one is current.
+        """Return the entries of the tab's history, oldest first, and the index of the current one.
 
-        Those that the browser can go to have an `id`; of those that begin() added there is only the `url`.
+        Entries that the browser can go to have an `id`; those added by begin() have only a `url`.
 
         Raises:
-            playwright's Error: the browser does not tell.
+            playwright's Error: The browser does not answer.
         """
         found = await self._asked("Page.getNavigationHistory")
         entries, index = cast("list[JSON]", found["entries"]), int(found["currentIndex"])
-        # What came after is left as soon as the tab goes elsewhere.
+        # The entries after the page are dropped as soon as the tab navigates.
         after = self._after if len(entries) == 1 else []
         if index and entries[0]["url"] == "about:blank":
-            # Every tab begins with it; nobody went there.
+            # The first document of every tab is not a navigation.
             entries, index = entries[1:], index - 1
         added = [[{"url": url} for url in urls] for urls in (self._before, after)]
         return [*added[0], *entries, *added[1]], len(self._before) + index
 
     async def begin(self, before: Iterable[str], after: Iterable[str]) -> None:
-        """Make the page that is shown the only one that the browser knows, between addresses that only we know.
+        """Make the current page the browser's only history entry, and put addresses that only we know around it.
 
         Raises:
-            playwright's Error: the browser knows others besides; the addresses are added all the same.
+            playwright's Error: The browser kept other entries; the addresses are added all the same.
         """
         self._before, self._after = list(before), list(after)
         await self._asked("Page.resetNavigationHistory")
@@ -199,7 +199,7 @@ class World:
 
 
 def origin_of(url: str) -> str | None:
-    """Return the origin of a web address as the browser writes it, None where nothing can be stored."""
+    """Return the origin of a web address as the browser writes it, or None if such an address has no storage."""
     with suppress(ValueError):
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.netloc:
@@ -208,7 +208,7 @@ def origin_of(url: str) -> str | None:
 
 
 def without_login(url: str) -> str:
-    """Return an address without the name and password that it may have."""
+    """Return an address without user name and password."""
     with suppress(ValueError):
         parts = urlsplit(url)
         if "@" in parts.netloc:

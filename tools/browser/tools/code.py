@@ -1,4 +1,4 @@
-"""Running code of the caller's: in the page, or outside of it."""
+"""Running code from the caller: in the page, or outside of it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ..snapshot.world import WorldError
 Script: TypeAlias = Callable[[], Awaitable[object]]
 
 HELD_SECONDS: Final = 5.0
-"""How long fields are put back once more when their page sets them to what they were, as page/fields.js does it."""
+"""Seconds for which page/fields.js restores a field again if the page resets it."""
 TELL_SECONDS: Final = 1.0
 LATE: Final = 2000
-"""How many characters are shown of what a script returned after a dialog had held it up."""
+"""The most characters shown of a script's result that came late because a dialog blocked it."""
 _CAUSES: Final = re.compile(
     r"click|submit|location|history|dispatch|fetch|reload|navigat|open\(|set(?:Timeout|Interval)|await"
 )
-"""What a script says that causes something beyond its own run, which is waited for then; most only read, and fast."""
+"""Matches scripts that may have effects after they return; only after those the page is given time to settle."""
 
 
 class Evaluate(Arguments):
@@ -74,7 +74,7 @@ async def evaluate(call: Call, given: Evaluate) -> None:
 
 @asynccontextmanager
 async def _meant(call: Call, tab: Tab) -> AsyncGenerator[None]:
-    """Let what a script changes stay so, also in fields that were put back just now and would be once more."""
+    """Keep the changes that a script makes to fields that were restored a moment ago: do not restore them again."""
     from playwright.async_api import Error
 
     filled = call.session.origins.filled.get(tab.page)

@@ -1,4 +1,4 @@
-"""How the browser is configured, as far as a caller may know."""
+"""The part of the browser's configuration that a caller may see."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ SHOWN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "sessions": ("checkpoint",),
 }
-"""What is shown as it is. Everything else may hold a secret, or a path or an address that is nobody's business."""
+"""The settings that are shown with their values, by theme. Others may hold a secret, a private path or address."""
 
 SAID: Final = ("executable", "cdp_endpoint", "ws_endpoint", "proxy", "init_script", "key")
-"""Of these it is only said that they are set."""
+"""The settings that are only shown as set or not."""
 
 
 def shown(config: BrowserConfig) -> dict[str, dict[str, Any]]:
-    """Return a configuration without secrets, by theme, and without what is not set."""
+    """Return the settings that have a value, by theme and without secrets."""
     known = config.model_dump(mode="json")
     parts = {
         theme: {name: known[name] for name in names if known[name] not in (None, [])}

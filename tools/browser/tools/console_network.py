@@ -1,4 +1,4 @@
-"""What a page said and asked for: its console and its requests."""
+"""The console messages and the requests of a page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Request, Response
 
 _FEEDING: Final = frozenset({"xhr", "fetch", "websocket", "eventsource", "ping"})
-"""Kinds of requests that a page makes for its data; others are static when they went well."""
+"""Kinds of requests for data; other successful requests count as static."""
 
 
 class ConsoleMessages(Arguments):
@@ -30,7 +30,7 @@ class ConsoleMessages(Arguments):
 
 @tool("browser_console_messages", title="Get console messages", kind="read")
 async def console_messages(call: Call, given: ConsoleMessages) -> None:
-    """Return what the page wrote to its console, and the errors that nobody caught."""
+    """Return the console messages and uncaught errors of the page."""
     tab = await call.tab()
     of_page = tab.console_of_page()
     wanted = LEVELS[: LEVELS.index(given.level) + 1]

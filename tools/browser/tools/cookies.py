@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _READ = "await page.context.cookies()"
 JOURNALLED: Final = 20
-"""Of how many cookies the values are looked for in what the journal keeps of a result."""
+"""The number of cookies whose values are kept out of the journal; it records only the beginning of a result."""
 
 
 class ListCookies(Arguments):
@@ -55,7 +55,7 @@ async def cookie_get(call: Call, given: CookieName) -> None:
 
 
 def _keep_back(call: Call, cookies: Sequence[Cookie]) -> None:
-    """Keep the values of cookies out of the journal: most are logins. It has the beginning of a result alone."""
+    """Keep the values of the first cookies out of the journal: most are logins."""
     call.keep_back(cookie.get("value", "") for cookie in cookies[:JOURNALLED])
 
 

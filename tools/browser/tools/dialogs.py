@@ -1,4 +1,4 @@
-"""Answering what a page asks: dialogs and file choosers."""
+"""Answers to the dialogs and file choosers of a page."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def file_upload(call: Call, given: FileUpload) -> None:
 
 
 async def _still_asks(chooser: FileChooser) -> bool:
-    """Whether the document that asked for files is still there."""
+    """Return whether the document that opened the file chooser is still there."""
     with suppress(Exception), anyio.move_on_after(ANSWER_SECONDS):
         await chooser.element.evaluate("1")
         return True
@@ -88,7 +88,7 @@ async def _still_asks(chooser: FileChooser) -> bool:
 
 
 async def _nothing() -> None:
-    """A chooser that nobody answers is closed for the page."""
+    """Do nothing: a file chooser without an answer counts as cancelled."""
 
 
 TOOLS: list[BrowserTool] = [handle_dialog, file_upload]

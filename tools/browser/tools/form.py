@@ -1,4 +1,4 @@
-"""Filling in: typing, choosing, whole forms, and single keys."""
+"""Input into fields: text, options, whole forms, and single keys."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ SCROLLED: Final = """() => new Promise(done => {
   requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)));
   setTimeout(done, 100);
 })"""
-"""Resolves when a page has drawn what a key scrolled to, which is when it asks for more."""
+"""Resolves when a page has drawn the position that a key scrolled to; only then does it load more content."""
 
 _TO_END: Final = """e => {
   e.focus();
   if (e.getRootNode().activeElement === e) getSelection().modify("move", "forward", "documentboundary");
 }"""
-"""Moves the caret behind what a field holds; a number's field takes no range."""
+"""Moves the caret to the end of a field; a number field has no selection range."""
 
 _REFUSED: Final = 'The specified value "'
-"""How the browser begins to tell of a text that is no date, time, number or color, for which it clears the field."""
+"""The beginning of the browser's warning about a text that is no date, time, number or color; it then clears the field."""
 
 _IS_REFUSED: Final = "(e, text) => e.type === 'color' ? !CSS.supports('color', text) : !e.value"
-"""The browser complains of every color that is not six digits, and takes it."""
+"""Returns whether a text was refused. The browser warns of every color that is not six digits, and takes it all the same."""
 
 _RANGE: Final = """(found, text) => {
   const [e] = [found].flat(), field = e?.control ?? e, number = text.trim() !== '' && isFinite(text);
   if (field?.type !== 'range' || number && Number(text) === Number(field.value)) return null;
   return [field.value, number, field.min || '0', field.max || '100'];
 }"""
-"""What a slider made of a text where that is something else."""
+"""Returns [value, whether the text is a number, least, most] if a slider's value differs from the text, else null."""
 
 _SINGLE = "e => e.closest('select')?.multiple === false"
 
@@ -85,7 +85,7 @@ async def type_text(call: Call, given: Type) -> None:
 
 
 async def _asks(call: Call, undone: str) -> bool:
-    """Whether the page asks something, so that it can only be told what was not done."""
+    """Return whether a dialog is open; if so, add an event that says which action was not done."""
     tab = await call.tab()
     if tab.modal_text is None:
         return False
@@ -96,10 +96,10 @@ async def _asks(call: Call, undone: str) -> bool:
 async def _put(
     call: Call, locator: Locator, target: str, text: str, *, name: str = "The field"
 ) -> None:
-    """Put a text into a field, and tell what a slider made of it.
+    """Put a text into a field. If a slider changed the value, add an event.
 
     Raises:
-        ToolFailed: it is none that the field takes.
+        ToolFailed: The field does not accept the text.
     """
     tab = await call.tab()
     last = tab.console[-1] if tab.console else None
@@ -109,7 +109,7 @@ async def _put(
         await locator.fill(text, timeout=call.timeout)
 
     await call.act(fill, snapshot=False)
-    # To ask every field would cost a message more.
+    # Look for the warning first: a query to every field would cost one more message.
     given = text.strip()
     for line in takewhile(lambda line: line is not last, reversed(list(tab.console))):
         told = given and line.text.startswith(f"{_REFUSED}{given[:100]}")
@@ -121,20 +121,20 @@ async def _put(
 async def _check_range(
     call: Call, locator: Locator, target: str, text: str, *, name: str = "The field"
 ) -> None:
-    """Tell what a slider made of a text.
+    """Add an event if the value of a slider differs from the text.
 
     Raises:
-        ToolFailed: it is no number.
+        ToolFailed: The field is a slider, and the text is no number.
     """
     from playwright.async_api import Error
 
     tab = await call.tab()
-    # What a ref of the last snapshot is, nobody has to be asked.
+    # The last snapshot contains the role of a ref, which saves a query.
     role = role_of(tab.seen or "", target)
     if tab.modal_text is not None or role not in (None, "slider"):
         return
     found: list[Any] | None = None
-    # The page may be another one by now, and what is not there any more is waited for; but all of them include no ref.
+    # The page may have changed. evaluate() would wait for a missing element, so a selector uses evaluate_all().
     with suppress(Error), anyio.move_on_after(call.config.action_seconds):
         ask = locator.evaluate if role else locator.evaluate_all
         found = await ask(_RANGE, text)
@@ -149,7 +149,7 @@ async def _check_range(
 
 
 def _typing(call: Call, given: Type) -> float:
-    """Return the bound of typing a text key by key, which takes a while where it is long."""
+    """Return the timeout for typing a text key by key, in milliseconds; it grows with the length."""
     return call.timeout + len(given.text) * 20
 
 
@@ -163,7 +163,7 @@ async def press_key(call: Call, given: PressKey) -> None:
     from playwright.async_api import Error
 
     tab = await call.tab()
-    # Enter is what submits and follows; other keys seldom change what there is to see.
+    # Enter submits forms and follows links; other keys seldom change the page.
     entering = given.key in ("Enter", "NumpadEnter")
     keyboard = tab.page.keyboard
 
@@ -174,7 +174,7 @@ async def press_key(call: Call, given: PressKey) -> None:
             try:
                 await keyboard.press(given.key)
             except Error as error:
-                # The others are held down before the last one is looked up.
+                # Playwright presses the modifiers before it looks up the last key: release them.
                 for held in given.key.split("+")[:-1]:
                     with suppress(Error):
                         await keyboard.up(held)
@@ -185,7 +185,7 @@ async def press_key(call: Call, given: PressKey) -> None:
                     "browser_type."
                 ) from None
         if given.key.rpartition("+")[2] in SCROLLING:
-            # The key may as well lead elsewhere.
+            # The key may also have made the page navigate.
             with suppress(Error):
                 await tab.page.evaluate(SCROLLED)
 

@@ -1,4 +1,4 @@
-"""Going places: a URL, back, and waiting for something to happen there."""
+"""Navigation: opening a URL, going back, and waiting for a text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LONGEST_WAIT = 30.0
 HANGS_SECONDS: Final = 5.0
-"""How long a page may still be there when another one was asked for, before it has to show that it answers."""
+"""Seconds after which a page that was not replaced by a navigation is closed if it does not answer."""
 ARRIVE_SECONDS: Final = 0.5
 
 
@@ -41,10 +41,10 @@ async def navigate(call: Call, given: Navigate) -> None:
 
 
 async def go_to(call: Call, wanted: str) -> None:
-    """Open what the caller means by a URL in the current tab.
+    """Open the address that the caller wrote in the current tab.
 
     Raises:
-        ToolFailed: it may not be opened, or cannot be.
+        ToolFailed: It may not be opened, or cannot be.
     """
     from playwright.async_api import Error, TimeoutError
 
@@ -62,7 +62,7 @@ async def go_to(call: Call, wanted: str) -> None:
                 return
             if "interrupted by another navigation" not in str(error):
                 raise
-            # The error page of a navigation that was given up is still arriving.
+            # The error page of an aborted navigation is still loading: try once more.
             await tab.page.goto(url, wait_until="domcontentloaded", timeout=patience)
 
     with _opening(call, wanted):
@@ -77,7 +77,7 @@ async def go_to(call: Call, wanted: str) -> None:
 
 @contextmanager
 def _opening(call: Call, wanted: str) -> Generator[None]:
-    """Say why the page that is opened meanwhile is not, also where our way out answered in the place of its site."""
+    """Raise ToolFailed if the page that the block opens fails, or if our proxy answered in place of its site."""
     from playwright.async_api import Error
 
     call.session.recorder.forget()
@@ -103,7 +103,7 @@ def _unreached(call: Call) -> str:
 
 
 async def _stopped(call: Call) -> None:
-    """Have the page load nothing more: one without end would take up more and more."""
+    """Stop all loading of the page: an endless response would take more and more memory."""
     tab = call.session.tabs.current
     if tab is not None:
         await _stop(call, tab)
@@ -118,7 +118,7 @@ async def _stop(call: Call, tab: Tab) -> None:
 
 
 async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
-    """Go somewhere; False when the page that was there hung, which keeps the next one from coming, and was closed."""
+    """Navigate by `go`. Return False if the old page hung, which blocks the navigation, and was closed."""
     from playwright.async_api import Error as Failed
 
     tab = await call.tab()
@@ -130,7 +130,7 @@ async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
             came.set()
 
     async def ask() -> None:
-        # Asked before, because while a page is on its way the browser lets nobody ask the one that is there.
+        # Started before the navigation: while it is pending, the browser does not run scripts in the old page.
         with suppress(Exception):
             await (await call.session.watch.world(page)).ask("1")
             answered.set()
@@ -141,7 +141,7 @@ async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
             await came.wait()
         if not (came.is_set() or answered.is_set()):
             with anyio.CancelScope(shield=True):
-                # Now that another page is on its way, the browser lets nobody stop what this one runs.
+                # The page has to be closed: during a navigation the browser cannot stop a script of the old page.
                 await call.session.give_up(tab)
             given_up = page.is_closed()
 
@@ -157,15 +157,15 @@ async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
                 tasks.start_soon(ask)
                 tasks.start_soon(watch)
             if call.config.snapshot != "none":
-                # While the rest of the page arrives, it has the time for it.
+                # Prepare the snapshot while the rest of the page loads.
                 tasks.start_soon(make_ready)
             try:
                 await call.act(go, edits=False, at_once=True)
             except (Failed, ToolFailed) as error:
-                # Not through the task group, which would wrap it.
+                # Raised below: the task group would wrap it.
                 failure = error
                 if "net::ERR_" in str(error) and "net::ERR_ABORTED" not in str(error):
-                    # The browser's page about it is still arriving: a snapshot begun before would take a second.
+                    # The browser's error page is still loading; a snapshot that begins before would take a second.
                     with anyio.move_on_after(ARRIVE_SECONDS):
                         await came.wait()
             tasks.cancel_scope.cancel()
@@ -173,15 +173,15 @@ async def _left(call: Call, go: Callable[[], Awaitable[None]]) -> bool:
         page.remove_listener("framenavigated", note)
     if failure is not None and not page.is_closed():
         raise failure
-    # The next page may have come while the one before it was being closed, and was closed with it.
+    # The new page may have arrived while the old one was being closed, and was closed with it.
     return failure is None and not given_up
 
 
 def address(wanted: str) -> str:
-    """Return a URL with the scheme that people leave out.
+    """Return a URL, with a scheme added if it has none.
 
     Raises:
-        ToolFailed: it is none, or its scheme is none that may be opened.
+        ToolFailed: The text is no URL, or its scheme is not allowed.
     """
     url = wanted.strip()
     if not url:
@@ -204,7 +204,7 @@ def address(wanted: str) -> str:
 
 
 def _host(url: str) -> str | None:
-    """Return the host of an address of the web, None of another one. Raises ValueError where it cannot be one."""
+    """Return the host of an http or https URL, None for other schemes. Raises ValueError for an invalid URL."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https"):
         return None
@@ -222,7 +222,7 @@ async def navigate_back(call: Call, given: NoArguments) -> None:
         await _load_back(call, tab, past[-1]["url"])
         return
     if tab.waits_for:
-        # What becomes of the page that is given up would be told as that of going back.
+        # Stop a pending navigation first: its failure would be reported as that of going back.
         await _stop(call, tab)
     patience = call.config.navigation_seconds * 1000
     with _opening(call, past[-1]["url"] if past else "The page before"):
@@ -235,13 +235,13 @@ async def navigate_back(call: Call, given: NoArguments) -> None:
 
 
 async def _past(call: Call, tab: Tab) -> list[JSON] | None:
-    """Return what is before the current page in the history of a tab, None where the browser does not tell."""
+    """Return the history entries before the current page, or None if the browser does not report them."""
     from playwright.async_api import Error
 
     try:
         entries, index = await (await call.session.watch.world(tab.page)).history()
     except Error:
-        # It may be somebody else's, and goes back all the same.
+        # A browser at an endpoint may not support the query; going back works all the same.
         return None
     return entries[:index]
 
@@ -282,7 +282,7 @@ async def wait_for(call: Call, given: WaitFor) -> None:
         call.expected_seconds = seconds
         began = anyio.current_time()
         await call.act(lambda: anyio.sleep(seconds), edits=False, at_once=True)
-        # Less when the page asked something.
+        # A dialog or file chooser ends the wait early.
         seconds = min(seconds, anyio.current_time() - began)
         call.answer.code(f"await page.wait_for_timeout({seconds * 1000:.4g})")
         call.answer.result(f"Waited for {seconds:.4g} seconds")
@@ -296,7 +296,11 @@ async def wait_for(call: Call, given: WaitFor) -> None:
 
 
 async def _wait(call: Call, text: str, seconds: float, *, gone: bool) -> bool:
-    """Wait for a text. Returns whether it came about before the page asked something."""
+    """Wait for a text to appear, or to disappear with `gone`. Return False if a dialog ended the wait.
+
+    Raises:
+        ToolFailed: The text did not appear or disappear in time.
+    """
     from playwright.async_api import Error as Failed
 
     tab = await call.tab()
@@ -326,7 +330,7 @@ async def _wait(call: Call, text: str, seconds: float, *, gone: bool) -> bool:
     found = f"page.get_by_text({text!r}).filter(visible=True)"
     framed: str | None = None
     if not (gone or tab.modal_text or tab.waits_for) and len(tab.page.frames) > 1:
-        # It may be gone by now.
+        # The text may be gone by now.
         with suppress(Failed):
             framed = await shown_as(tab.page, lambda frame: frame.get_by_text(text), found)
     call.answer.code(f"await {framed or f'{found}.first'}.wait_for(state={state!r})")
@@ -335,7 +339,7 @@ async def _wait(call: Call, text: str, seconds: float, *, gone: bool) -> bool:
 
 
 async def _shows(page: Page, text: str) -> bool | None:
-    """Whether a text can be seen in the page or in a frame of it, None while its document is being replaced."""
+    """Return whether a text is visible in the page or one of its frames; None while the document is being replaced."""
     from playwright.async_api import Error
 
     for frame in page.frames:

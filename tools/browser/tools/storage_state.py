@@ -33,17 +33,17 @@ async def storage_state(call: Call, given: SaveState) -> None:
 
     context = call.session.context
     try:
-        # What a restored session did not need so far is not in the browser yet.
+        # The storage of sleeping origins is not in the browser yet.
         await call.session.origins.wake_all()
     except (Error, WorldError) as error:
         raise ToolFailed(f"The storage of sites is not back yet: {in_words(error)}") from None
     try:
         state, code = await context.storage_state(indexed_db=True), "indexed_db=True"
     except Error as error:
-        # Some sites keep in IndexedDB what cannot be written down, such as keys that may not leave the browser.
+        # Some sites store values in IndexedDB that cannot be exported, such as non-extractable keys.
         call.answer.result(f"IndexedDB is not among it: {in_words(error)}")
         state, code = await context.storage_state(), ""
-    # Half of a surrogate pair, which packed data may have, can only be written as an escape.
+    # json.dumps() escapes non-ASCII by default: packed data may contain lone surrogates, which UTF-8 cannot encode.
     data = json.dumps(state, indent=2).encode()
     name = named(given.filename, "storage-state.json")
     await call.keep(name, data, label="Storage state")
@@ -72,7 +72,7 @@ async def set_storage_state(call: Call, given: LoadState) -> None:
     except Error as error:
         raise ToolFailed(f"{given.filename} was not restored: {in_words(error)}") from None
     await origins.forget()
-    # Without a page of theirs nothing else would tell that they have something to be saved.
+    # Mark the origins as changed; those without an open page would otherwise not be saved.
     origins.watch.touched.update(str(each["origin"]) for each in state["origins"])
     call.answer.result(f"Storage state restored from {given.filename}")
     call.answer.code(f"await page.context.set_storage_state({given.filename!r})")
@@ -82,7 +82,7 @@ async def _read(call: Call, name: str) -> dict[str, Any]:
     """Return a saved state.
 
     Raises:
-        ToolFailed: there is no such file of the session, or it is something else.
+        ToolFailed: There is no such file of the session, or it is no saved state.
     """
     files = call.session.files
     try:

@@ -1,4 +1,4 @@
-"""The tabs of a session, and how its pages are shown."""
+"""The tabs of a session, their viewport, and their emulated media features."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def resize(call: Call, given: Resize) -> None:
 
 
 def _null() -> None:
-    """The default of what is left as it is when it is not given, but reset when it is null."""
+    """Return None, as a default factory: an absent field leaves the feature as it is, while null resets it."""
 
 
 class EmulateMedia(Arguments):
@@ -116,7 +116,7 @@ class EmulateMedia(Arguments):
 async def emulate_media(call: Call, given: EmulateMedia) -> None:
     """Show the page as with this color scheme, motion, contrast or medium.
 
-    What is left out stays as it is; null ends the emulation of it.
+    A feature that is left out stays as it is; null ends its emulation.
     """
     names = [name for name in type(given).model_fields if name in given.model_fields_set]
     if not names:

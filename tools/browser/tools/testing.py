@@ -1,4 +1,4 @@
-"""Checking what a page shows, and how a test would name its elements."""
+"""Checks of a page, and locators for its elements as a test would write them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _VALUE = """element => {
   const holds = element.isContentEditable || roles.includes(element.getAttribute('role'));
   return holds ? ['', element.textContent.trim()] : null;
 }"""
-"""What an element that is no input of HTML says its value is, and in which attribute; null of one that has none."""
+"""Returns [attribute, value] of an element that is not an HTML input, or null; the attribute is '' for its text."""
 
 _CHOSEN = "e => e.tagName === 'SELECT' ? [...e.selectedOptions].map(o => o.label) : []"
 
@@ -136,10 +136,10 @@ async def verify_value(call: Call, given: VerifyValue) -> None:
 
 
 async def _values(call: Call, locator: Locator) -> tuple[list[str], str]:
-    """Return the value of a field, and the text that it shows for it where that is another; and what a test would expect.
+    """Return the values of a field (its value, then the labels of chosen options), and the expectation of a test.
 
     Raises:
-        ToolFailed: it is none.
+        ToolFailed: The element is no field.
     """
     from playwright.async_api import Error, TimeoutError
 
