@@ -1,4 +1,4 @@
-"""One call of a browser tool: what the tool works with, and what becomes part of every answer."""
+"""One call of a browser tool: the services that the tool uses, and the common parts of every answer."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Call:
             )
         locator = tab.page.get_by_ref(match[3])
         try:
-            # A click on a ref that is gone would wait for its whole timeout.
+            # Check first: a click on a missing ref would wait for its whole timeout.
             with self._bounded(tab):
                 there = await locator.count() == 1
                 code = code_of(tab.seen or "", target) if there else None
@@ -247,7 +247,7 @@ class Call:
         if not tab.modal.is_set():
             seconds = self.config.settle_seconds
             if self.session.asking_beside(tab):
-                # A window that asks something at once never has the whole of its document.
+                # A window that opens a dialog at once never finishes loading its document.
                 seconds = min(seconds, ASKING_SECONDS)
             await self.session.tabs.arrived(seconds=seconds)
         await self.session.downloaded(started, downloads)
@@ -285,7 +285,7 @@ class Call:
             await (await self.session.watch.world(tab.page)).run("listen")
 
     async def put(self, text: str, filename: str | None, *, label: str) -> None:
-        """Make a text the result, or put it into a file of the session when a name is given."""
+        """Add a text to the result, or write it to a file of the session if a name is given."""
         if filename is None:
             self.answer.result(text)
         else:
@@ -490,7 +490,7 @@ def _state(tab: Tab | None) -> object:
 
 
 def named(wanted: str | None, usual: str) -> str:
-    """Return the name for a file: the wanted one, with the usual ending where it has none."""
+    """Return the wanted name of a file, with the usual suffix if it has none, or the usual name."""
     if not wanted:
         return usual
     return wanted if PurePath(wanted).suffix else f"{wanted}{PurePath(usual).suffix}"

@@ -59,19 +59,19 @@ class BrowserConfig(BaseModel):
     # The browser.
     type: Literal["browser"] = "browser"
     executable: str | None = None
-    """Path of a Chromium, Chrome or Edge; found by itself when absent."""
+    """Path of a Chromium, Chrome or Edge; if absent, a browser is searched for."""
     channel: str | None = None
     """Playwright's name of an installed browser: chrome, msedge, chromium."""
     headless: bool = True
     install: bool = False
-    """Install a browser, with a message on stderr, when there is none."""
+    """Install a browser, with a message on stderr, if there is none."""
     args: Names = Field(default_factory=list[str])
     """More flags for the browser."""
     cdp_endpoint: str | None = None
-    """A browser elsewhere, by its DevTools address (http://, https://, ws:// or wss://)."""
+    """The DevTools address (http://, https://, ws:// or wss://) of a running browser to connect to."""
     cdp_headers: dict[str, str] = Field(default_factory=dict[str, str], repr=False)
     ws_endpoint: str | None = None
-    """A browser elsewhere, by the address of a Playwright server of the same version."""
+    """The address of a Playwright server of the same version, whose browser to use."""
 
     # Properties of its pages.
     viewport: Annotated[tuple[Pixels, Pixels], BeforeValidator(_pair)] = (1280, 720)
@@ -91,10 +91,10 @@ class BrowserConfig(BaseModel):
     """Hosts that may be reached: `example.com`, `*.example.com`, `10.0.0.0/8`, with a port where wanted. Empty: all."""
     block: Hosts = Field(default_factory=list[str])
     private: bool | None = None
-    """Whether private and loopback addresses may be reached. Default: only where no other callers are served."""
+    """Whether private and loopback addresses may be reached. Default: only if no other callers are served."""
     bytes_per_second: Annotated[int, Field(gt=0)] | None = None
     proxy: str | None = Field(default=None, repr=False)
-    """An HTTP proxy that all requests leave by."""
+    """An HTTP proxy for all requests."""
 
     # Its tools.
     caps: Annotated[list[Capability], BeforeValidator(_split)] = Field(
@@ -120,7 +120,7 @@ class BrowserConfig(BaseModel):
     keep_seconds: Annotated[float, Field(ge=0)] = 60.0
     """How long a browser process without sessions is kept."""
     key: str | None = Field(default=None, repr=False)
-    """The key that saved sessions are encrypted with; write it as `${NAME}` of an environment variable."""
+    """The key that encrypts saved sessions; write it as `${NAME}` of an environment variable."""
 
     # The settings that every service has.
     connect: Literal["lazy", "eager"] = "lazy"
@@ -138,7 +138,7 @@ class BrowserConfig(BaseModel):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether the browser runs on another machine, so that its network is another one."""
+        """Whether the browser runs on another machine, and so in another network."""
         endpoint = self.cdp_endpoint or self.ws_endpoint
         host = None if endpoint is None else urlsplit(endpoint).hostname
         if host is None:

@@ -26,7 +26,7 @@ from .config import BrowserConfig, Capability
 from .session.settle import LOAD_SECONDS
 
 Kind = Literal["read", "act", "destroy"]
-"""read: changes nothing. act: changes the page or what is behind it. destroy: also takes something away for good."""
+"""read: changes nothing. act: changes the page or its site. destroy: also removes data for good."""
 
 Modal = Literal["dialog", "chooser", "pause"]
 

@@ -1,1 +1,1 @@
-"""The machinery of the filtering proxy: requests in, decisions, connections out, and what they may carry."""
+"""The filtering proxy: incoming requests, the policy, connections to sites, and limits."""

@@ -63,14 +63,14 @@ def special(address: IPAddress) -> str | None:
 
 
 def mapped(address: IPAddress) -> IPAddress:
-    """Return the IPv4 address that an IPv4-mapped one stands for; any other as it is."""
+    """Return the IPv4 address inside an IPv4-mapped one; other addresses unchanged."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address
 
 
 def mapped_network(network: IPNetwork) -> IPNetwork:
-    """Return the IPv4 network that a network of IPv4-mapped addresses stands for; any other as it is."""
+    """Return the IPv4 network of a network of IPv4-mapped addresses; other networks unchanged."""
     if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
         first = int(network.network_address) & 0xFFFF_FFFF
         return IPv4Network((first, network.prefixlen - _MAPPED.prefixlen))

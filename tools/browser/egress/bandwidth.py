@@ -34,7 +34,7 @@ class Bandwidth:
         return max(1, min(_PIECE, int(self._rate * BURST_SECONDS)))
 
     async def take(self, count: int) -> None:
-        """Return when so many bytes may pass. Bytes of a cancelled call stay taken."""
+        """Wait until `count` bytes may pass. Bytes of a cancelled call stay taken."""
         while self._holds:
             await self._released.wait()
         if self._rate is None:

@@ -77,7 +77,7 @@ class Client:
             await close(far.line.stream)
 
     async def _serve_one(self) -> bool:
-        """Serve a request. Returns whether another may follow."""
+        """Serve a request. Return whether another may follow."""
         self._near = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         head = False
         try:
@@ -166,7 +166,7 @@ class Client:
             if not self._far.rewind():
                 await self._close_far()
 
-    # Answers of our own, and what follows.
+    # Answers of the proxy itself, and the end of a request.
 
     async def _answer(self, refused: Refused, *, without_body: bool) -> bool:
         if self._near.our_state not in (h11.IDLE, h11.SEND_RESPONSE):

@@ -111,7 +111,7 @@ class Exchange:
             self._gone = True
             scope.cancel()
         except BROKEN:
-            pass  # the site takes no more; it may have answered all the same
+            pass  # the site accepts no more of the request; it may still have sent an answer
 
     async def _send_all_of_it(self) -> None:
         out = SendBuffer(self._far.http)

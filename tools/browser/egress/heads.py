@@ -19,7 +19,7 @@ from .refusal import Refused, malformed
 
 HEAD_BYTES: Final = 64 * 2**10
 RESPONSE_HEAD_BYTES: Final = 256 * 2**10
-"""As much as browsers take."""
+"""The limit of browsers themselves."""
 
 # Parsers differ on continued lines, and on lines that do not end in CRLF.
 _AMBIGUOUS: Final = re.compile(rb"\r\n[ \t]|(?<!\r)\n|\r(?!\n)|\0")

@@ -6,7 +6,7 @@ import h11
 
 
 class SendBuffer:
-    """Collects events for one side until take(). A site may send a body byte by byte; it is not sent on like that."""
+    """Collects events for one side until take(). A body that a site sends byte by byte is passed on in larger pieces."""
 
     def __init__(self, http: h11.Connection) -> None:
         self._http = http

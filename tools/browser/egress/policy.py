@@ -45,7 +45,7 @@ class Target:
     tunnel: bool
     """Whether it is a tunnel (https, wss and ws); only its two ends see the content of a tunnel."""
     address: IPAddress | None
-    """The host, when it is an address."""
+    """The host as an address; None if it is a name."""
 
     @staticmethod
     def of(host: str, port: int, *, tunnel: bool) -> Target:
@@ -204,7 +204,7 @@ def _port(text: str, port: str) -> int | None:
 
 
 def _network(text: str, rest: str) -> IPNetwork | None:
-    """Return the network that an entry is, if it is one."""
+    """Return the network that an entry denotes, or None if it is no network."""
     if not re.fullmatch(r"[0-9a-f:.]+/[0-9]{1,3}", rest):
         return None
     try:
@@ -271,10 +271,10 @@ class NetworkPolicy(BaseModel):
 
 
 BROWSER_ARGS: Final = (
-    # WebRTC sends UDP past any proxy. The first is read by the headless shell, the second by whole browsers.
+    # WebRTC sends UDP past any proxy. The headless shell reads the first flag, full browsers the second.
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--webrtc-ip-handling-policy=disable_non_proxied_udp",
-    # Names are the proxy's to resolve: a lookup by the browser would tell them to a name server, STUN hosts for one.
+    # Only the proxy resolves names: a lookup by the browser, as for STUN hosts, would reveal them to a name server.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 """The flags that keep a browser from bypassing the proxy."""

@@ -1,4 +1,4 @@
-"""Why a request was not carried out, and the page that says so."""
+"""The exception for requests that are not carried out, with the page that reports it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PAGE: Final = """<!doctype html>
 
 
 class Refused(Exception):
-    """Raised when a request gets an answer of the proxy's own instead of the site's. The reason holds nothing secret."""
+    """Raised when the proxy itself answers a request instead of its site. The reason holds no secrets."""
 
     def __init__(
         self,
@@ -41,27 +41,27 @@ class Refused(Exception):
 
 
 def not_allowed(host: object, reason: str) -> Refused:
-    """Refuse for the policy's sake."""
+    """Return the refusal of a request by the policy."""
     return Refused(HTTPStatus.FORBIDDEN, reason, host=str(host))
 
 
 def malformed(reason: str) -> Refused:
-    """Refuse what is no proper request."""
+    """Return the refusal of a malformed request."""
     return Refused(HTTPStatus.BAD_REQUEST, reason)
 
 
 def unreachable(host: object, reason: str) -> Refused:
-    """Say that a site gives no answer, or none that can be passed on."""
+    """Return the refusal for a site that gives no answer, or none that can be passed on."""
     return Refused(HTTPStatus.BAD_GATEWAY, reason, host=str(host))
 
 
 def too_late(host: object, reason: str) -> Refused:
-    """Say that a site did not answer in time."""
+    """Return the refusal for a site that did not answer in time."""
     return Refused(HTTPStatus.GATEWAY_TIMEOUT, reason, host=str(host))
 
 
 def too_many(reason: str) -> Refused:
-    """Refuse for now, for the sake of others."""
+    """Return the refusal of a request because of too many connections; a later request may succeed."""
     return Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason)
 
 

@@ -44,11 +44,11 @@ class Egress:
     async def admit(self, tell: Callable[[str, str], None], *, owner: str) -> EgressAccess | None:
         """Return the access of one context of an owner; None for a remote browser.
 
-        `tell` is called with each host that was refused or not reached, and with a sentence that says so. Revoke the
+        `tell` is called with each host that was refused or not reached, and with a message about it. Revoke the
         access when its session ends, and free it when the context is closed.
 
         Raises:
-            ServiceUnavailable: the proxy did not start, or no port is left.
+            ServiceUnavailable: The proxy did not start, or no port is left.
         """
         if self._remote:
             return None

@@ -1,4 +1,4 @@
-"""The proxy of the user's network, where requests leave by one."""
+"""The HTTP proxy of the user's network, through which our proxy may have to send requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 @dataclass(frozen=True, slots=True)
 class UpstreamProxy:
-    """An HTTP proxy. It resolves names itself: judged by address are addresses, and names that are always loopback."""
+    """An HTTP proxy. It resolves names itself, so the policy checks only literal addresses and loopback names by address."""
 
     host: str
     port: int
@@ -23,7 +23,7 @@ class UpstreamProxy:
         """Read `http://[user:password@]host[:port]`.
 
         Raises:
-            PydanticCustomError: a ValueError in one line that names the remedy and shows no password.
+            PydanticCustomError: A ValueError in one line that names the remedy and shows no password.
         """
         try:
             parts = urlsplit(url)

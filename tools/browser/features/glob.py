@@ -1,4 +1,4 @@
-"""URL patterns of callers, matched in a time that grows with the URL alone."""
+"""URL patterns from callers. The time of a match grows only with the length of the URL."""
 
 from __future__ import annotations
 
@@ -10,33 +10,37 @@ from typing import Final, TypeAlias
 LONGEST: Final = 1000
 """The longest pattern, in characters."""
 ALTERNATIVES: Final = 64
-"""How many patterns without braces one with braces may stand for."""
+"""The most patterns without braces to which one with braces may expand."""
 URL: Final = 16 * 2**10
-"""The longest URL that is matched, in characters; a longer one matches nothing."""
+"""The longest URL that is matched, in characters; a longer one matches no pattern."""
 
 _ANY: Final = re.compile("(?s:.)")
 _OF_SEGMENT: Final = re.compile("[^/]")
 Part: TypeAlias = str | re.Pattern[str]
-"""A character, or what any number of characters may be."""
+"""One literal character, or a pattern for any number of characters."""
 
 _PARTS: Final = re.compile(r"\\(.)|(\*\*+)(/?)|(\*)|(\{[^{}]*\})|([{}])|(.)", re.DOTALL)
 _HOST: Final = re.compile(r"\w+://[^/*{?#]*")
 
 
 class Glob:
-    """A pattern as Playwright has it: `*` is anything but a slash, `**` is anything, `{a,b}` is a or b, `\\` takes the next
-    character as it is.
+    """A glob with Playwright's syntax: `*` is any text without a slash, `**` any text, `{a,b}` is a or b, and `\\` makes the
+    next character literal.
 
-    Playwright makes a regular expression of it, some of which never end for some URLs, in its driver and here.
+    It replaces Playwright's own matching by regular expressions, which takes practically for ever on some URLs.
     """
 
     def __init__(self, pattern: str) -> None:
-        """Raises ValueError when it is no pattern."""
+        """Parse a pattern.
+
+        Raises:
+            ValueError: It is no valid pattern.
+        """
         if len(pattern) > LONGEST:
             raise ValueError(f"a pattern has at most {LONGEST} characters")
         host = _HOST.match(pattern)
         if host is not None:
-            # As browsers write it.
+            # Normalize the origin as browsers do.
             slash = "/" if host.end() == len(pattern) else ""
             pattern = host[0].lower() + slash + pattern[host.end() :]
         self._alternatives = _alternatives(pattern)
@@ -55,7 +59,7 @@ def _alternatives(pattern: str) -> list[list[Part]]:
             raise ValueError(f"{brace} has no counterpart, or is inside of others")
         if stars:
             some: list[Part] = [_ANY, *slash]
-            # Between slashes it may be nothing at all.
+            # Between slashes `**` may match nothing, with one slash.
             choices.append([some, []] if slash and before == "/" else [some])
         elif star:
             choices.append([[_OF_SEGMENT]])
@@ -71,7 +75,7 @@ def _alternatives(pattern: str) -> list[list[Part]]:
 
 
 def _matches(parts: Sequence[Part], text: str) -> bool:
-    """Follow all the ways of reading a text at once."""
+    """Match a text by tracking all possible positions in the pattern at once."""
     places = _reached({0}, parts)
     for character in text:
         after: set[int] = set()
@@ -89,7 +93,7 @@ def _matches(parts: Sequence[Part], text: str) -> bool:
 
 
 def _reached(places: set[int], parts: Sequence[Part]) -> set[int]:
-    """Add the places that are reached without another character."""
+    """Add the positions that are reached without consuming a character."""
     found = set(places)
     for place in places:
         while place < len(parts) and not isinstance(parts[place], str):

@@ -1,4 +1,4 @@
-"""The browser that one configuration means, installed in the background when there is none."""
+"""The browser of one configuration; installed in the background if it is missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .find import Found, NoBrowser, find_browser
 from .install import Say, install_browser, may_install, say_on_stderr
 
 RETRY_SECONDS: Final = 300.0
-"""How long the error of a failed installation answers before the next one may begin."""
+"""Seconds for which the error of a failed installation is repeated before another one may begin."""
 
 
 class BrowserComing(ServiceUnavailable):
@@ -27,10 +27,10 @@ class BrowserComing(ServiceUnavailable):
 
 
 class Browsers:
-    """The browser of one configuration: found each time, installed once when there is none.
+    """Finds the browser of one configuration at each call; if it is missing, installs it once.
 
-    The installation is given to `spawn`, because it takes longer than callers wait: it goes on when they stop waiting.
-    After a failure the same error answers for RETRY_SECONDS of `clock`, so that not every call starts another download.
+    The installation runs in `spawn`, because it takes longer than callers wait, and goes on when they stop waiting. After a
+    failure the same error is raised for RETRY_SECONDS of `clock`, so that not every call starts another download.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class Browsers:
         """Return a browser that can be started.
 
         Raises:
-            NoBrowser: there is none, and none could be installed, or it was not allowed.
-            BrowserComing: it is still being installed after `patience` seconds.
+            NoBrowser: There is no browser, and none could be or was allowed to be installed.
+            BrowserComing: A browser is still being installed after `patience` seconds.
         """
         try:
             return await self._find()
@@ -71,7 +71,7 @@ class Browsers:
         return await self._find()
 
     async def _find(self) -> Found:
-        # It reads folders, which may block.
+        # The search reads folders, which may block.
         return await anyio.to_thread.run_sync(find_browser, self._config, self._machine)
 
     def _begin(self) -> anyio.Event:

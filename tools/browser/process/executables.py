@@ -116,7 +116,7 @@ def _is_snap(path: Path) -> bool:
 
 
 def playwright_build(machine: Machine, *, shell: bool) -> Path | None:
-    """Return the build that this version of Playwright was made for, when it was downloaded."""
+    """Return the build that this version of Playwright was made for, or None if it was not downloaded."""
     name = "chromium-headless-shell" if shell else "chromium"
     revision = _described().get(name, {}).get("revision")
     folder = playwright_folder(machine) / f"{name.replace('-', '_')}-{revision}"
@@ -164,7 +164,7 @@ def playwright_folder(machine: Machine) -> Path:
 
 @cache
 def playwright_package() -> Path | None:
-    """Return the folder of Playwright's driver, None where Playwright is not installed. Imports nothing."""
+    """Return the folder of Playwright's driver, or None if Playwright is not installed. Does not import Playwright."""
     spec = find_spec("playwright")
     if spec is None or spec.origin is None:
         return None

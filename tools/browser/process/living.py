@@ -16,7 +16,7 @@ DOUBT_SECONDS: Final = 3.0
 
 
 class Gone(Exception):
-    """Raised when a process ended during work that only it could end."""
+    """Raised when a process ended during work that needs it."""
 
 
 async def while_living(

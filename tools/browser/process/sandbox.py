@@ -1,4 +1,4 @@
-"""Whether the browser shuts its pages into a sandbox of the system, and why not."""
+"""The decision whether a browser runs its pages in a sandbox of the system, with the reason if not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _SETTINGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """`on` is what the browser is started with. With a `remedy` it does not start like that before that command."""
+    """The decision for one browser: `on` tells whether it is started with a sandbox.
+
+    If there is a `remedy`, the browser does not start with these options until that command was run.
+    """
 
     on: bool
     reason: str
@@ -27,12 +30,12 @@ class Sandbox:
 
 
 def turned_off(args: Sequence[str]) -> bool:
-    """Whether flags of the configuration turn the sandbox off."""
+    """Return whether flags of the configuration turn the sandbox off."""
     return any(arg.strip().partition("=")[0].lstrip("-") == "no-sandbox" for arg in args)
 
 
 def sandbox(machine: Machine, program: Path | None = None) -> Sandbox:
-    """Decide for a browser that this process starts. Without root it is always on."""
+    """Return the decision for a browser that this process starts. Without root the sandbox is always on."""
     if not machine.platform.startswith("linux"):
         return Sandbox(True, "as everywhere on this system")
     if machine.root:
@@ -47,7 +50,7 @@ def sandbox(machine: Machine, program: Path | None = None) -> Sandbox:
 
 
 def _refusal(machine: Machine) -> tuple[str, str, str] | None:
-    """Return the setting of the kernel that keeps users from making namespaces, its value, and the one that does not."""
+    """Return the kernel setting that forbids users to make namespaces, with its value and the value that permits it."""
     for name, refusing, allowing in _SETTINGS:
         path = machine.top / "proc/sys" / name.replace(".", "/")
         if _value(path) == refusing:
@@ -63,7 +66,7 @@ def _value(path: Path) -> str:
 
 
 def _has_helper(machine: Machine, program: Path) -> bool:
-    """Whether the setuid program that does without namespaces lies beside a browser."""
+    """Return whether a browser comes with the setuid sandbox program, which needs no user namespaces."""
     folders = {Path(os.path.realpath(program)).parent, machine.top / "usr/lib/chromium"}
     for folder in folders:
         for name in ("chrome-sandbox", "chrome_sandbox"):

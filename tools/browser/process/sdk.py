@@ -1,4 +1,4 @@
-"""The private parts of Playwright that Statehold uses, and the bounds on messages of its driver.
+"""The private parts of Playwright that Statehold uses, and the limits on messages of its driver.
 
 tests/tools/browser/test_sdk.py has a test for each.
 """

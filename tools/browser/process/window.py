@@ -158,7 +158,7 @@ class Window:
 
 
 def _proper(hibernated: ContextSnapshot) -> ContextSnapshot:
-    """Leave out tabs that a session cannot have, such as the browser's own pages."""
+    """Return the state without tabs that a session cannot have, such as the browser's own pages."""
     kept = [n for n, tab in enumerate(hibernated.tabs) if scheme_allowed(tab.url)]
     current = sum(n < hibernated.current for n in kept)
     tabs = [hibernated.tabs[n] for n in kept]

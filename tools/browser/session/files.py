@@ -152,7 +152,7 @@ class Files:
         """Return the bytes and the MIME type of a file.
 
         Raises:
-            FileNotFoundError: there is no such file.
+            FileNotFoundError: There is no such file.
         """
         name = uri.removeprefix("files/")
         if name not in await self.names():

@@ -1,4 +1,4 @@
-"""Where a page shows something: in itself, or in one of its frames."""
+"""The search for a visible element in a page and its frames."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 async def shown_as(page: Page, wanted: Callable[[Frame], Locator], code: str) -> str | None:
-    """Return how the first of what is wanted, and can be seen, is written in Playwright's Python; None when nothing can.
+    """Return Playwright's Python for the first visible element that `wanted` locates in a frame; None if there is none.
 
-    `code` is how it is written where it is in no frame.
+    `code` is the Python for an element outside of frames.
     """
     from playwright.async_api import Error
 
@@ -25,7 +25,7 @@ async def shown_as(page: Page, wanted: Callable[[Frame], Locator], code: str) ->
                 return f"{code}.first"
             return f"page.{await found.first.normalize()}"
         except Error:
-            # A frame that is being replaced shows nothing.
+            # A frame that is being replaced has no visible elements.
             if frame is page.main_frame or page.is_closed():
                 raise
     return None

@@ -34,7 +34,7 @@ class Hold:
 
     @property
     def on(self) -> bool:
-        """Whether it holds the session now."""
+        """Whether the session is held now."""
         return self._waiting is not None
 
     def begin(self) -> None:

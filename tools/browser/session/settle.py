@@ -115,7 +115,7 @@ async def _quieted(
             world = await watch.world(tab.page)
             if loads and tab.stage != "loaded":
                 await _loaded(tab, tasks, glimpse)
-            # A page that navigates away, closes or crashes answers with an error; one in an endless script never answers.
+            # A page that navigates, closes or crashes answers with an error; a page in an endless script never answers.
             tasks.cancel_scope.deadline = anyio.current_time() + ANSWER_SECONDS
             if glimpse is not None:
                 # The task starts only when ask() below waits, so the observer sees every change after the snapshot.

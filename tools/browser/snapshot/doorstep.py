@@ -62,7 +62,7 @@ class EmptyPages:
         self._alone = False
         """Whether every page that opens now is an empty one of ours."""
         self.copying = False
-        """Whether a tab is being told to open such a page."""
+        """Whether a tab is being made to open an empty page."""
         context.on("page", self._opened)
 
     def hidden(self, page: Page) -> bool:

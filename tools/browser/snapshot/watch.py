@@ -146,7 +146,7 @@ class ContextWatch:
             # The browser leaves this header out of the event; the driver can fetch it.
             told = await response.header_value("clear-site-data") or ""
             if '"storage"' in told or '"*"' in told:
-                # A logout that leads elsewhere at once never shows a document of its own.
+                # A logout that redirects at once never shows a document of its own.
                 self.touched.add(origin)
                 for tell in self.on_cleared:
                     tell(origin)
@@ -165,7 +165,7 @@ class ContextWatch:
                     self._note_there(origin, page)
 
     def _requested(self, request: Request) -> None:
-        # A form may be sent into a frame, or get an answer that leaves the page where it is.
+        # Navigation requests count, too: a form may be sent into a frame, or get an answer that does not replace the page.
         self._note_sent(request)
         if request.is_navigation_request() and not self._note_asked(request):
             self._early.append(request)

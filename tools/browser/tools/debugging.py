@@ -1,4 +1,4 @@
-"""Pointing out elements on the page, and going through actions step by step."""
+"""Highlights of elements on the page, and step-by-step execution of actions."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ async def drag(call: Call, given: Drag) -> None:
         try:
             await start.drag_to(end, timeout=call.timeout)
         except Error:
-            # It may still be pressed. Where it is let go, nothing is clicked or dropped.
+            # The button may still be pressed; release it where the release clicks and drops nothing.
             with anyio.move_on_after(RELEASE_SECONDS), suppress(Error):
                 await mouse.move(0, 0)
                 await mouse.up()

@@ -1,4 +1,4 @@
-"""Writing down what is done in the browser, so that it can be done again."""
+"""Recording of actions in the browser as code that repeats them."""
 
 from __future__ import annotations
 

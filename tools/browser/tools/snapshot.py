@@ -1,4 +1,4 @@
-"""Looking at a page: its snapshot, what is to be found in it, a picture."""
+"""Views of a page: its snapshot, a search in the snapshot, and a picture."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
 AROUND: Final = 3
-"""How many lines are shown around one that was found."""
+"""The number of lines shown around a match."""
 LONGEST: Final = 8000
-"""The longest side of a picture, in its pixels; models take no larger ones."""
+"""The longest side of a picture in pixels; models accept no larger ones."""
 INLINE_BYTES: Final = 3 * 2**20
 _KINDS: Final = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp"}
 
@@ -92,7 +92,7 @@ def _split(regex: str) -> tuple[str, str]:
 
 
 def _excerpts(lines: list[str], found: list[int]) -> list[str]:
-    """Return the lines around those that were found, run by run, each below the elements that it is in."""
+    """Return the lines around the matches, in runs, each below its ancestor elements."""
     runs: list[range] = []
     for place in found:
         around = range(max(0, place - AROUND), min(len(lines), place + AROUND + 1))
@@ -104,7 +104,7 @@ def _excerpts(lines: list[str], found: list[int]) -> list[str]:
 
 
 def _excerpt(lines: list[str], places: list[int]) -> str:
-    """Return the lines at some places, with dots where others come between an element and what is shown of it."""
+    """Return the lines at some places, with dots for lines left out between an element and its shown descendants."""
     shown: list[str] = []
     for before, place in zip([places[0], *places], places, strict=False):
         if place > before + 1:
@@ -166,7 +166,7 @@ async def take_screenshot(call: Call, given: TakeScreenshot) -> None:
 
 
 async def _taken(call: Call, given: TakeScreenshot, options: Any) -> tuple[bytes, str, str]:
-    """Return a picture, what of, and how that is written."""
+    """Return a picture, the words for its subject, and the code that takes it."""
     tab = await call.arrived()
     if given.target is not None:
         locator = await call.locate(given.target, given.element)
@@ -181,7 +181,7 @@ async def _taken(call: Call, given: TakeScreenshot, options: Any) -> tuple[bytes
 
 
 async def clip_of(page: Page, scale: str) -> Any:
-    """Return the part of a page that a picture can hold, None for all of it."""
+    """Return the upper left part of a page that fits into a picture, or None if all of it fits."""
     width, height, ratio = await page.evaluate(
         "() => { const e = document.documentElement;"
         " return [+e.scrollWidth, +Math.max(e.scrollHeight, innerHeight), +devicePixelRatio]; }"

@@ -1,4 +1,4 @@
-"""Recording what happens in the browser: as a trace, and as a video."""
+"""Recordings of the browser: traces and videos."""
 
 from __future__ import annotations
 

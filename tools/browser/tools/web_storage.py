@@ -1,4 +1,4 @@
-"""Local storage and session storage of the site that the current page is of."""
+"""Local storage and session storage of the current page's site."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Area:
     """One of the two storages, and its five tools."""
 
     name: str
-    """As pages call it."""
+    """The name of the JavaScript object."""
     attribute: str
-    """As Playwright's Python calls it."""
+    """The name of the property in Playwright's Python."""
     lasts: str
 
     @asynccontextmanager
     async def of(self, call: Call, code: str) -> AsyncGenerator[WebStorage]:
-        """Give the storage of the current page.
+        """Yield the storage of the current page.
 
         Raises:
-            ToolFailed: its page is of no site, or its site refuses.
+            ToolFailed: The page belongs to no site, or its storage refuses access.
         """
         from playwright.async_api import Error
 
