@@ -1,11 +1,11 @@
-// What somebody does in a page, told to `tell` step by step. Paths lead through open shadow roots.
-// A page can reach all of this, so whoever hears it trusts none of it.
+// Reports actions in a page to `tell`, step by step. Paths lead through open shadow roots.
+// The page can call and change all of this, so the receiver must not trust the reports.
 (tellName) => {
   const known = "__stateholdRecorder";
   if (window[known]) return;
   const elements = [];
   const tell = (kind, element, more) => {
-    // A path may lead to another element as soon as this step changed the page: it can be asked which it was.
+    // Keep the element: after this step has changed the page, its path may lead to another one.
     const number = elements.push(new WeakRef(element)) - 1;
     const step = {kind, number, path: pathOf(element), guess: guessOf(element), ...more};
     try { window[tellName](JSON.stringify(step)).catch(() => {}); } catch {}
@@ -60,7 +60,7 @@
     },
     click: event => {
       const e = first(event);
-      // Without a detail it comes from a key, which is a step of its own.
+      // A click without a detail comes from a key press, which is a step of its own.
       if (!event.isTrusted || !event.detail || !(e instanceof Element)) return;
       const target = control(e);
       if (!hasOwnStep(target)) tell("click", target, {count: event.detail});

@@ -35,7 +35,7 @@ WRITTEN: Final = "!!(document.title || document.body?.innerHTML)"
 _QUESTION: Final = f"statehold-{secrets.token_hex(8)}"
 _ANSWER_ONCE: Final = f"""document.addEventListener("{_QUESTION}", () =>
   document.dispatchEvent(new CustomEvent("{_QUESTION}!", {{ detail: window.history.state }})), {{ once: true }})"""
-"""Lets our script read, once, the history state of a page, which only the page's own world can read."""
+"""Makes the page's own world answer, once, with its history.state; see shownState() in page/state.js."""
 
 TAB_LIMITS: Final[Mapping[str, Any]] = {
     "fields": 2000,

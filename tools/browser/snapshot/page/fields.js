@@ -1,17 +1,17 @@
-  // Form fields and scroll positions of a page: which are saved, and how they are put back.
+  // Saves and restores the form fields and scroll positions of a page.
 
   const UNSAVED_TYPES = new Set(["hidden", "submit", "button", "image", "reset"]);
   const FIELDS = new Set(["input", "textarea", "select"]);
   const CHOICES = new Set(["select-one", "select-multiple", "radio"]);
   const TEXTS = new Set(["value", "sent", "html"]);
-  // What is picked in these is put there by scripts, ours among them, which tell of it as a person's hand would.
+  // Scripts, Playwright's among them, set the values of these types and then send an input event that is not trusted.
   const PICKED = new Set(["date", "time", "datetime-local", "month", "week", "color", "range"]);
-  // By what it is known that somebody does something on the page.
+  // The events that show that a person or a tool acts on the page.
   const ACTS = ["pointerdown", "click", "keydown", "input", "change", "reset", "submit"];
   const SENT_WITHIN = 1000;
   const [HOLD_MILLISECONDS, HOLD_STEP] = [5000, 50];
 
-  // What happens in the fields of a document from the first look on. This world keeps it as long as the document stays.
+  // Records events of fields from the first snapshot on. Our world keeps the records as long as the document lives.
 
   const notes = globalThis.noted ??= {
     listening: new WeakSet(), edited: new WeakSet(), secret: new WeakSet(), before: new WeakMap(), chosenAt: new WeakMap(),
@@ -29,20 +29,21 @@
     if (event.type === "input") { notes.edited.add(field); notes.sent.delete(field); }
     else {
       noteBefore(field);
-      // Some editors do themselves what is typed, and no input follows.
+      // Some editors handle the input themselves, so that no input event follows.
       if (field.isContentEditable) notes.edited.add(field);
       setTimeout(() => { if (notes.about.has(field)) notes.about.get(field).left = letters(field); });
     }
     if (field.type === "password") notes.secret.add(field);
   }
 
-  // What a field had before it was edited, and what the site had sent: between the two came a script, or the browser itself.
+  // Notes the content of a field before its first edit, and the content that the site sent. They differ if a script or the
+  // browser itself filled the field.
   function noteBefore(field) {
     if (!notes.before.has(field)) notes.before.set(field, [digest(contents(field)), original(field)]);
   }
 
-  // What scripts put into fields that nobody sees, such as what was chosen of a list. What they do before anybody did
-  // anything they do each time.
+  // Notes hidden fields that scripts change, for example to the choice of a custom list. Changes before the first action on
+  // the page are ignored, since scripts make them at each load.
   function noteFilled(changes) {
     if (!notes.touched) return;
     for (const { target, oldValue } of changes)
@@ -52,8 +53,8 @@
   const letters = field => (field.isContentEditable ? field.textContent : field.value ?? "").slice(0, 2000).toLowerCase()
     .replace(/[^\p{L}\p{N}]/gu, "");
 
-  // What a field was about before it was edited: pages count what is typed, check it, or add it up beside the field. Where a
-  // script has put something else into it since, which is more than to write it neatly, it is about something else.
+  // Notes the words around a field before it is edited, since pages count, check or add up the input beside the field. If a
+  // script has put other content into the field since (more than a new format), the words are noted again.
   function noteAbout(field, isBefore) {
     if (!isField(field)) return;
     const left = letters(field);
@@ -70,7 +71,7 @@
     new MutationObserver(noteFilled).observe(root, { subtree: true, attributeFilter: ["value"], attributeOldValue: true });
   }
 
-  // The page and the frames that share its storage.
+  // Returns the documents of the page and of its same-origin frames.
   function documents() {
     const all = [document];
     for (const its of all)
@@ -80,7 +81,7 @@
 
   function listen() {
     for (const its of documents()) {
-      // A frame that came later is known when somebody goes into it.
+      // The page loses the focus when a frame gets it: look for new frames then.
       if (!notes.listening.has(its)) its.defaultView.addEventListener("blur", listen);
       listenIn(its);
     }
@@ -97,7 +98,7 @@
     return `${text.length}.${(one >>> 0).toString(36)}.${(other >>> 0).toString(36)}`;
   }
 
-  // What is chosen of several, and what the site sent as chosen; what scripts and people choose does not change that.
+  // Returns digests of the chosen options, and of those that the site sent as chosen, which later choices do not change.
   function choices(field) {
     const all = field.localName === "select" ? Array.from(field.options)
       : Array.from(field.getRootNode().querySelectorAll("input[type=radio]"))
@@ -108,8 +109,9 @@
 
   const original = field => typeof field.defaultValue === "string" ? digest(initial(field)) : null;
 
-  // Whether the site has something else than when the field was edited. What it had sent then is as good in the end, but not
-  // sooner: its scripts may be about to fill in the rest. Snapshots of before have no `wasOriginal`.
+  // Returns whether the site's content of a field differs from that before the edit. In the `last` attempt the content that
+  // the site had sent counts as equal; before, its scripts may still be about to fill in the rest. Old snapshots have no
+  // `wasOriginal`.
   function isNewer(field, before, wasOriginal, last) {
     const now = digest(contents(field));
     if (now === before) return false;
@@ -118,11 +120,11 @@
 
   // Form fields.
 
-  // What a field shows that nobody touched: types such as range and color make a value of none.
+  // Returns the value of an untouched field: types such as range and color have one even if the page gives none.
   function initial(field) {
     if (field.localName !== "input" || field.value === field.defaultValue) return field.defaultValue;
     const like = field.ownerDocument.createElement("input");
-    // The type comes last: a range would keep the middle of what it was before its other attributes.
+    // Set the type last: a range would keep the middle of its range before the other attributes.
     for (const name of ["min", "max", "step", "multiple", "alpha", "colorspace", "value", "type"])
       if (field.hasAttribute(name)) like.setAttribute(name, field.getAttribute(name));
     return like.value;
@@ -137,11 +139,11 @@
     return active !== null && element.contains(active);
   }
 
-  // Frameworks keep the default equal to the value, so that comparing the two is not enough.
+  // Some frameworks keep the default equal to the value, so a comparison of the two is not enough.
   const isTouched = field =>
     field.matches(":user-valid, :user-invalid") || notes.edited.has(field) || !isListenedTo(field) && isFocused(field);
 
-  // What nobody edited must not overwrite what the site sends next time.
+  // Content without edits must not overwrite newer content of the site.
   function isEdited(element) {
     if (notes.edited.has(element)) return true;
     if (isListenedTo(element) || !element.textContent) return false;
@@ -155,11 +157,11 @@
       ? options.some(({ selected, defaultSelected }) => selected !== defaultSelected)
       : select.selectedIndex !== first;
     if (!changed && !isTouched(select)) return null;
-    // Options may share a value, so that it takes their numbers as well.
+    // Save the indexes as well, because options may share a value.
     return ["chosen", Array.from(select.selectedOptions, each => [encodeString(each.value), each.index])];
   }
 
-  // Returns [kind, value] when there is something to save.
+  // Returns [kind, value], or null if there is nothing to save.
   function content(element) {
     if (element.localName === "select") return chosen(element);
     if (element.localName !== "input" && element.localName !== "textarea")
@@ -172,7 +174,7 @@
     return element.value !== initial(element) || isTouched(element) ? ["value", encodeString(element.value)] : null;
   }
 
-  // Elements of other languages, such as those of a feed, may have the same names.
+  // Elements of other XML languages, such as those of a feed, may have the same names.
   const isField = element =>
     FIELDS.has(nameOf(element)) ? element.form !== undefined
       : element.isContentEditable === true && !parentOf(element)?.isContentEditable && element !== document.body;
@@ -215,7 +217,7 @@
       const was = notes.about.get(element) ?? { words: now, hint };
       const what = [was.hint === hint ? hint : "", ...new Set([now, was.words])];
       const known = [what, ...notes.before.get(element) ?? []];
-      // Frameworks may have it follow the value.
+      // Without an edit, note the choice that the site sent, unless a framework keeps it equal to the current one.
       if (CHOICES.has(element.type) && known.length === 1) {
         const { now: chosen, sent } = choices(element);
         if (chosen !== sent) known.push(null, sent);
@@ -223,14 +225,14 @@
       this.fields.push([place(element), element.localName, element.type ?? "", element.name ?? "", ...taken, ...known]);
     }
 
-    // It is not put back, since nobody knows what it stands for; but that it is missing is said.
+    // Hidden fields are not restored, since their meaning is unknown; the loss is reported.
     takeHidden(element) {
       const before = notes.filled.get(element);
       if (before === undefined || before === element.value || this.hidden.length >= 100) return;
       this.hidden.push([place(element), element.localName, element.type, element.name, digest(element.value)]);
     }
 
-    // Whether the site was told at once what was ticked or chosen: then it shows that by itself, or has done it.
+    // Returns whether the choice was sent to the site at once. The site then shows it by itself, or has acted on it.
     wasSent(element) {
       const at = notes.chosenAt.get(element);
       return at !== undefined && this.sent.some(each => each > at - 100 && each < at + SENT_WITHIN);
@@ -241,7 +243,7 @@
     for (const type of types) element.dispatchEvent(new Event(type, { bubbles: true, composed: true }));
   }
 
-  // Snapshots of before have values without numbers.
+  // Old snapshots have values without indexes.
   function optionOf(options, saved) {
     const [value, index] = [saved].flat();
     return options[index]?.value === value ? options[index] : options.find(option => option.value === value);
@@ -276,7 +278,7 @@
       if (element.value === value) return true;
       element.value = value;
     }
-    // What the page does with a text that is whole, such as send it, is not done twice.
+    // Without a change event for texts that were restored or sent before: the page may send a complete text again.
     tell(element, TEXTS.has(kind) && (isAgain || kind === "sent") ? ["input"] : undefined);
     return element.value === value || kind === "chosen" || kind === "html" || "refused";
   }
@@ -284,7 +286,7 @@
   const kindOf = element => [element.localName, element.type ?? "", element.name ?? ""];
   const keyOf = (...all) => JSON.stringify(all);
 
-  // Fields by what they are about, but for those that nothing tells from each other.
+  // Returns the fields by their descriptions; null for a description that several fields share.
   function fieldsByKey() {
     lookAnew();
     const known = new Map();
@@ -295,33 +297,33 @@
     return known;
   }
 
-  // Returns the element at a place if it is about the same as before, else the one `elsewhere` that is.
+  // Returns the element at a path if its description is the same as before, else the one in `elsewhere` with it.
   function again([segments, name, type, called, , , what], elsewhere) {
     const kind = [name, type, called];
     const there = found(segments);
-    // Words beside it may be as they were before it was edited; snapshots of before have no others, and no hint.
+    // The words may be those before the edit or after; old snapshots have only one text, and no hint.
     const [hint, ...known] = Array.isArray(what) ? what : ["", what];
     const isHinted = () => !hint || ["", hint].includes(hintOf(there));
-    // Its row may have another number now.
+    // The number of its row may have changed.
     const isSame = () => what === undefined || [true, false].some(numbered => known.includes(about(there, numbered)));
     if (there && String(kindOf(there)) === String(kind) && isHinted() && isSame()) return there;
     if (segments.length !== 1) return null;
     return known.filter(each => each || hint).map(each => elsewhere?.get(keyOf(kind, each, hint))).find(Boolean);
   }
 
-  // Editors that hold more than the page shows, and would forget the rest, or that take what they hold from keys alone.
+  // Editors that show only a part of their text and would lose the rest, or that accept only key presses.
   const CLOSED = ".cm-editor, .CodeMirror, .ace_editor, .monaco-editor, .xterm, [data-slate-editor]";
 
-  // Why nothing more is tried. The page was told of what it refused, and did with it what it does: not once more.
+  // The reasons to stop trying. A page that refused a value has already handled its events, which must not be sent again.
   const REASONS = {
     refused: "the page did not keep it",
     closed: "its editor takes only what is typed",
-    // The text alone would say more than the page knows, and open the list before everything else.
+    // The text alone would show a choice that the page does not have, and open its list over the page.
     listed: "it has to be chosen from its list again",
   };
 
-  // Returns whether it is done: "newer" when the site has something else by now than it had when the field was edited,
-  // or one of the reasons.
+  // Restores a field. Returns true, false if it failed, "newer" if the site's content has changed since the edit, or a key
+  // of REASONS.
   function putBack(field, elsewhere, last = false) {
     const [, , , , kind, saved, , before, wasOriginal] = field;
     const element = again(field, elsewhere);
@@ -339,7 +341,7 @@
     const result = setField(element, kind, value, held.has(field));
     if (!result) return false;
     const isChanged = shownIn(element) !== shown;
-    // Otherwise nothing would tell the next time that it was edited.
+    // Note the edit, so that the next snapshot saves the field again.
     if (isChanged || result === true) notes.edited.add(element);
     if (result !== true) return result;
     if (isChanged) held.set(field, { element, shown });
@@ -357,7 +359,7 @@
     return Math.abs(element.scrollTop - top) < 2 && Math.abs(element.scrollLeft - left) < 2;
   }
 
-  // Lets the page do what it does after an event, as it does while a person types: some forget a change for the next one.
+  // Lets the page run its tasks after an event, as between key presses: some pages otherwise lose a change to the next one.
   const [channel, turns] = [new MessageChannel(), []];
   channel.port1.onmessage = () => turns.shift()();
   const turn = () => new Promise(done => { turns.push(done); channel.port2.postMessage(null); });
@@ -368,7 +370,7 @@
     return left;
   }
 
-  // Tries until everything is done or the time is over: pages build themselves after they have loaded.
+  // Retries until all is done or the time is over: pages build themselves after they have loaded.
   async function until(pending, attempt, milliseconds) {
     const end = performance.now() + milliseconds;
     for (;;) {
@@ -385,11 +387,11 @@
     }
   }
 
-  // Pages show a form and set its fields once more when what they asked their site for has come. What they set to what it
-  // was is put back again, once and as long as nobody does anything on the page.
+  // Some pages set their fields again when data of their site has arrived. A field that is set back to its former content is
+  // restored once more, unless a person or a tool acts on the page first.
 
   const { held } = notes;
-  // Fields that show a text of which the page may not know.
+  // Fields whose restored text was not sent to the site again.
   const untold = new Set();
 
   function shownIn(field) {
@@ -399,14 +401,14 @@
 
   const isUndone = (field, there, shown) => shownIn(there) === shown || digest(contents(there)) === field[7];
 
-  // What a script of the caller's changes is meant so, and tells of itself by no event.
+  // Called before and after a script of the caller. Its changes are intended, but raise no event: do not undo them.
   function acting(begins) {
     notes.acting = begins;
     if (begins) return;
     for (const [field, { element, shown }] of Array.from(held)) if (isUndone(field, element, shown)) held.delete(field);
   }
 
-  // What is put back is nobody's touch.
+  // Runs `work` without counting its events as an action on the page.
   function untouched(work) {
     const { touched } = notes;
     try { return work(); } finally { notes.touched = touched; }
@@ -436,16 +438,16 @@
     for (const view of views) for (const type of ACTS) view.removeEventListener(type, stop, { capture: true });
   }
 
-  // Which page an address is of. A fragment that looks like a path is one to its scripts, any other is a place on it.
+  // Returns the page of an address. A fragment that looks like a path denotes a page of its own, any other a place on it.
   function pageOf(url) {
     const [page, fragment = ""] = url.split(/#(.*)/s);
     return /^!?\//.test(fragment) ? `${page}#${fragment.split("?", 1)[0]}` : page;
   }
 
-  // Puts fields and scroll positions of the page at an address back. Returns how many fields, and how many not and
-  // why, in words.
+  // Restores fields and scroll positions of the page at an address. Returns the number of restored fields, and the numbers
+  // of failed ones with the reasons in words.
   async function restorePage(address, text, { fieldMilliseconds, scrollMilliseconds }) {
-    // What was typed here is nothing for the page that this one goes on to, which may be of another site.
+    // Stop if the page navigates: the texts must not go into another page, which may belong to another site.
     const isHere = () => pageOf(location.href) === pageOf(address);
     if (!isHere()) throw new Error("this is another page");
     const refused = new Map();
@@ -460,7 +462,7 @@
     }
     const { fields, scrolled, hidden = [] } = JSON.parse(text);
     listen();
-    // What the page does with one field may move the next.
+    // The page's reaction to one field may move the next one.
     const watching = new MutationObserver(lookAnewAt);
     watching.observe(document, { subtree: true, childList: true, attributeFilter: ["name"] });
     const pending = await undone(fields, put);
@@ -471,7 +473,7 @@
     for (const field of late) last.push(await put(field, by, true));
     const [newer, missing] = ["newer", false].map(result => last.filter(each => each === result).length);
     watching.disconnect();
-    // Nobody waits for it.
+    // Runs in the background.
     void hold(isHere);
     const behind = hidden.filter(field => { const there = again(field); return !there || digest(there.value) !== field[4]; });
     const unscrolled = (await until(scrolled, scrollBack, scrollMilliseconds)).length;

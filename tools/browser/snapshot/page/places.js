@@ -1,8 +1,8 @@
-  // Where elements are, and what fields are about: how they are found again.
+  // Paths of elements and descriptions of fields, by which they are found again.
 
-  // Places of elements: one segment for each root (document, shadow root, frame), each an id or "" and steps below it.
+  // A path has one segment for each root (document, shadow root, frame): an id or "", and the steps below it.
 
-  // A form gives its fields as properties, by names such as "children" and "id", so that it cannot be asked itself.
+  // A form exposes its fields as properties, which may shadow "children" or "id", so use the getters of the prototypes.
   function asking(prototype, name) {
     const { get } = Object.getOwnPropertyDescriptor(prototype, name);
     return node => get.call(node);
@@ -13,11 +13,11 @@
   const nameOf = asking(Element.prototype, "localName");
   const idOf = asking(Element.prototype, "id");
 
-  // What takes time to find out is kept until the document may have changed.
+  // Slow results are cached until the document may have changed.
   let [families, alike, called] = [new Map(), new Map(), new Map()];
   function lookAnew() { [families, alike, called] = [new Map(), new Map(), new Map()]; }
 
-  // Looks anew at what changed and no more: of many fields each may change something.
+  // Drops only the cached results that the changes affect: each of many fields may change the document.
   function lookAnewAt(changes) {
     for (const { type, target, addedNodes, removedNodes } of changes) {
       families.delete(target);
@@ -26,7 +26,7 @@
     }
   }
 
-  // The children of a node by their names, and the number that each has among those of its name.
+  // Returns the children of a node by tag name, and the number of each child among those with its name.
   function family(node) {
     if (families.has(node)) return families.get(node);
     const [named, numbers] = [new Map(), new Map()];
@@ -76,7 +76,7 @@
     return element;
   }
 
-  // What a field is about, for places alone do not tell rows of a list from each other when one came or went.
+  // Descriptions of fields. Paths alone do not identify the rows of a list after one was added or removed.
 
   const ownText = new Set(["script", "style", "select", "textarea"]);
 
@@ -105,7 +105,7 @@
 
   const labelled = field => Array.from(field.labels ?? [], label => wordsIn(label)).join(" ");
 
-  // Some pages call a box after whether it is ticked.
+  // Some pages set the value of a checkbox to "true" or "false" with its state.
   const valueOf = field =>
     !isTick(field) || field.type === "checkbox" && /^(true|false)$/.test(field.value) ? "" : field.value;
 
@@ -116,7 +116,7 @@
   const hasNamed = node =>
     kindOfNode(node) === Node.ELEMENT_NODE && (matches.call(node, NAMED) || querySelector.call(node, NAMED) !== null);
 
-  // How many fields of a document or shadow root are like each other.
+  // Counts the fields of a document or shadow root by likeness().
   function counted(root) {
     if (alike.has(root)) return alike.get(root);
     const counts = new Map();
@@ -126,7 +126,7 @@
     return counts;
   }
 
-  // Ids that scripts count up, as React and Angular do, are those of other fields when one came or went.
+  // React and Angular number ids, so an id belongs to another field after a field was added or removed.
   const isCounted = field => /[:«]r[0-9a-z]*[:»]|_r_[0-9a-z]+_|^mat-input-\d+$/i.test(field.id);
 
   const FIELD = "input, select, textarea";
@@ -135,7 +135,7 @@
   const callOf = field =>
     [labelled(field), field.getAttribute("aria-label") ?? "", hintOf(field), valueOf(field)].join("\n");
 
-  // Whether no other field of its document or shadow root is called as it is.
+  // Returns whether no other field of its document or shadow root has the same labels and hints.
   function isCalledAlone(field) {
     const root = field.getRootNode();
     if (!called.has(root)) {
@@ -150,22 +150,22 @@
     Boolean(field.id && (!isCounted(field) || isCalledAlone(field)) ||
       field.name && !(counted(field.getRootNode()).get(likeness(field)) > 1));
 
-  // Whether an id or name may say no more than which row of a list it is in: it is another's when one came or went.
+  // Returns whether an id or name may be just the number of its row: after a change of the list it is another field's.
   function isNumbered(field) {
     const row = rowOf(field);
     if (!row) return false;
     const number = family(parentOf(row) ?? row.getRootNode()).numbers.get(row);
     const named = `${field.id} ${field.name ?? ""}`.match(/\d+/g) ?? [];
-    // Counted from 0 or 1, and there may be a heading.
+    // The number may count from 0 or 1, and the list may have a heading.
     return named.some(each => each <= number && each >= number - 2);
   }
 
-  // Pages show it, or not, as long as somebody is in the field.
+  // Some pages change the placeholder while the field has the focus.
   const hintOf = field => field.placeholder ?? "";
 
   function about(field, numbered = isNumbered(field)) {
     const own = [labelled(field), valueOf(field)];
-    // Frames begin anew, wherever they had gone.
+    // A restored frame loads its first address, so a field is only found if the frame shows the same page.
     if (field.ownerDocument !== document) own.push(field.ownerDocument.location.pathname);
     const words = isOnlyOne(field) && !numbered ? "" : around(field);
     return [...own, field.getAttribute("aria-label") ?? "", words].join("\n").trim();

@@ -1,4 +1,4 @@
-  // Which fields hold what nobody else is to see.
+  // Recognizes fields that hold secrets, such as passwords and card numbers.
 
   const SECRET_NAME = new RegExp(
     "passw|passphrase|passcode|\\bpass\\b|\\bpwd\\b|\\bpin\\b|secret|\\bcvv|\\bcvc|\\botp\\b|one.?time|security.?code|" +

@@ -1,4 +1,4 @@
-  // What a page and its origin store, and how it is put back.
+  // Saves and restores the storage of a page and its origin.
 
   const BATCH = 50;
   const BATCH_BYTES = 2 ** 20;
@@ -20,13 +20,13 @@
   }
 
   function encodeString(text) {
-    // JSON on its way through the browser would replace half of a surrogate pair; packed data in storage has such halves.
+    // The browser would replace lone surrogates in JSON on its way to us; packed data in storage has such characters.
     if (text.isWellFormed()) return text;
     const units = Uint16Array.from({ length: text.length }, (_, at) => text.charCodeAt(at));
     return { $: "utf16", v: base64(units.buffer) };
   }
 
-  // Room for `bytes` of JSON, and time for it. What contains the same again and again may be endless without being large.
+  // A budget for JSON in bytes, and in time: a value that contains the same object many times may be endless but not large.
   class Room {
     constructor(bytes, until = Infinity) { Object.assign(this, { bytes, until, files: [], taken: 0 }); }
 
@@ -36,7 +36,7 @@
     }
   }
 
-  // Takes from its room no more than the JSON will need.
+  // Encodes a value. Charges `room` no more than the size of the JSON.
   function encode(value, room, depth = 0) {
     if (depth > 100) throw new Unsaveable("it is nested too deep");
     room.take(1 + (typeof value === "string" ? value.length : value?.byteLength ?? 0));
@@ -135,7 +135,7 @@
   }
 
   function restoreItems(storage, items) {
-    // What is there already is newer.
+    // Existing items are newer.
     for (const [key, value] of items.map(decode))
       if (storage.getItem(key) === null) storage.setItem(key, value);
   }
@@ -169,7 +169,7 @@
       });
       if (keys.length < most) break;
       range = IDBKeyRange.lowerBound(keys.at(-1), true);
-      // Many large records at once may be more than the page has room for.
+      // Adapt the batch to the size of records: many large ones at once may exceed the memory of the page.
       const fitting = Math.floor(BATCH_BYTES * most / Math.max(before - budget.bytes, 1));
       most = Math.max(1, Math.min(fitting, most * 8, BATCH));
     }
@@ -181,7 +181,7 @@
     return { name, keyPath, autoIncrement, indexes, records, skipped };
   }
 
-  // The number that a store would give its next record. Only adding one tells it, which is taken back at once.
+  // Returns the next key of a store with a key generator. Only an added record reveals it; the transaction is then aborted.
   function nextNumber(database, name) {
     return new Promise(resolve => {
       const transaction = database.transaction(name, "readwrite");
@@ -222,7 +222,7 @@
     const until = performance.now() + milliseconds;
     for (const { name } of await within(indexedDB.databases(), milliseconds)) {
       try {
-        // One that is too large leaves the others their room.
+        // A database that is too large must not use up the budget of the others.
         const own = { ...budget };
         const database = await within(savedDatabase(name, own, until), Math.max(until - performance.now(), 1));
         budget = own;
@@ -230,7 +230,7 @@
         if (skipped) other.push(`${skipped} records of the database ${name.slice(0, 80)}`);
         saved.push(JSON.stringify(database));
       } catch {
-        // Whole, as far as two may be told apart by it.
+        // A long part of the name, so that databases with similar names remain distinct.
         cut.push(`the database ${name.slice(0, 1000)}`);
       }
     }
@@ -251,7 +251,7 @@
     return found.sort();
   }
 
-  // What an origin stores: `text` is null when that is nothing.
+  // Returns the storage of the origin; `text` is null if it is empty.
   async function savedStorage({ bytes, milliseconds }) {
     if (origin === "null") return null;
     const [cut, other] = [[], []];
@@ -263,13 +263,13 @@
       cut.push("local storage");
     }
     try { databases = await savedDatabases(budget, milliseconds, cut, other); } catch { cut.push("databases"); }
-    // Whoever takes them apart again finds each database on a line of its own.
+    // One database per line, so that storage.py can split the text.
     const text = `{"items":${JSON.stringify(items)},"databases":[${databases.join(",\n")}]}`;
     other.push(...await otherStorage());
     return { origin, text: items.length || databases.length ? text : null, cut, other };
   }
 
-  // Numbers of records that were deleted are not given again.
+  // Restores the key generator of a store, so that keys of deleted records are not used again.
   function restoreNumber(store, next) {
     const value = {};
     const steps = store.keyPath?.split(".") ?? [];
@@ -301,12 +301,12 @@
     });
   }
 
-  // The browser may have turned the address into another one, such as http into https.
+  // Checks the origin: the browser may have changed the address, such as from http to https.
   function insist(expected) {
     if (origin !== expected) throw new Error(`this is ${origin}, not ${expected}`);
   }
 
-  // Returns what could not be put back.
+  // Restores the storage of an origin. Returns the parts that failed, in words.
   async function restoreStorage(expected, text, milliseconds) {
     insist(expected);
     const { items, databases } = JSON.parse(text);
@@ -321,8 +321,8 @@
 
   // Tabs.
 
-  // Chromium renews history.state only in the world that looks first after it changed, so that a look from here would leave
-  // the page an old one, and the other way round. Therefore the page's own world is asked.
+  // Returns history.state by a query to the page's own world. Chromium updates the object only in the first world that reads
+  // it after a change, so a read from our world would leave the page with an old one, and vice versa.
   function shownState(question) {
     let state;
     document.addEventListener(`${question}!`, ({ detail }) => { state = detail; }, { once: true });
@@ -339,7 +339,7 @@
     return state;
   }
 
-  // What is in a tab. The storage of its origin comes along when it is asked for.
+  // Returns the state of a tab, with the storage of its origin if `limits.storage` is set.
   async function savedTab(limits) {
     const survey = new Survey(limits);
     const [cut, untold] = [[], []];
@@ -368,7 +368,7 @@
     };
   }
 
-  // Puts session storage, history state and the window's name back, before the page itself is loaded.
+  // Restores session storage, history state and the window's name, before the page itself is loaded.
   function restoreEntry(expected, text) {
     insist(expected);
     const { session, state, name } = JSON.parse(text);
