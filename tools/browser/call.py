@@ -204,7 +204,7 @@ class Call:
         describes the page only if it changed. With `edits`, a script in the page first starts to record edits, so that they
         can be saved. `answers` tells that the action answers the dialog of the page. With `at_once` the action also runs
         while a navigation is pending.
-        Returns None when a dialog or a file chooser keeps the action from ending; the action continues after the answer.
+        Return None if a dialog or a file chooser keeps the action from ending; the action continues after the answer.
         """
         from playwright.async_api import Error
 

@@ -22,7 +22,7 @@ SLICE: Final = 64
 INTERIM: Final = 20
 """The most interim (1xx) answers before the final one."""
 _OVERHEAD: Final = 8
-"""The bytes on the wire may be so many times the size of the answer; chunks of one byte each take six times its size."""
+"""An answer may take so many times its own size in transfer; in chunks of one byte each it takes six times its size."""
 
 
 class Stale(Exception):
