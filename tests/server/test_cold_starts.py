@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import pytest
 from front import JSON, Way, opened_session, service, serving, text_of, toml
 
 # Runs a command as soon as a file is there.
@@ -20,9 +19,8 @@ def gated(gate: Path, **options: Any) -> JSON:
     return {"command": "sh", "args": given, **options}
 
 
-@pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_caller_hears_at_once_which_service_is_started_and_then_of_its_call(
-    tmp_path: Path, era: Any
+    tmp_path: Path,
 ) -> None:
     gate, config = tmp_path / "gate", tmp_path / "statehold.toml"
     services = {
@@ -41,7 +39,7 @@ async def test_a_caller_hears_at_once_which_service_is_started_and_then_of_its_c
             again.set()
 
     with serving(config, tmp_path / "data") as running:
-        way = Way("http", era, config, tmp_path, url=running.url)
+        way = Way("http", "modern", config, tmp_path, url=running.url)
         async with way.connect() as client:
             session = await opened_session(client, services=["ready", "download"])
 

@@ -177,27 +177,31 @@ async def test_health_tells_no_names(server: Running) -> None:
 # Who is asking.
 
 
-@pytest.mark.parametrize(("method", "path"), ROUTES[:6])
-async def test_without_a_good_token_nothing_is_answered(
-    server: Running, method: str, path: str
-) -> None:
-    async with httpx2.AsyncClient(base_url=server.url) as raw:
-        for given in (
-            None,
-            "Bearer",
-            "Bearer wrong-token-0123456789",
-            f"Bearer {ALICE[:-1]}",
-            f"Bearer {ALICE}x",
-            f"Basic {ALICE}",
-            ALICE,
-        ):
-            headers = {} if given is None else {"authorization": given}
+async def test_without_a_good_token_no_route_answers(server: Running) -> None:
+    """The requests run at once: the server answers each wrong token later than the one before."""
+    given = (
+        None,
+        "Bearer",
+        "Bearer wrong-token-0123456789",
+        f"Bearer {ALICE[:-1]}",
+        f"Bearer {ALICE}x",
+        f"Basic {ALICE}",
+        ALICE,
+    )
+    async with httpx2.AsyncClient(base_url=server.url) as raw, anyio.create_task_group() as tasks:
+
+        async def refused(method: str, path: str, authorization: str | None) -> None:
+            headers = {} if authorization is None else {"authorization": authorization}
             answer = await raw.request(method, path, headers=headers)
             assert answer.status_code == 401
             assert answer.headers["www-authenticate"].startswith("Bearer")
             assert ALICE not in answer.text
-        in_the_url = await raw.request(method, f"{path}?access_token={ALICE}&token={ALICE}")
-        assert in_the_url.status_code == 401
+
+        for method, path in ROUTES[:6]:
+            for authorization in given:
+                tasks.start_soon(refused, method, path, authorization)
+            in_the_url = f"{path}?access_token={ALICE}&token={ALICE}"
+            tasks.start_soon(refused, method, in_the_url, None)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])

@@ -267,7 +267,7 @@ async def test_it_is_said_when_there_is_no_port_left_for_a_session(
 
     monkeypatch.setattr(FilteringProxy, "admit", admit)
     async with running(data, shell) as service:
-        with pytest.raises(ServiceUnavailable, match="no way out: Too many open files"):
+        with pytest.raises(ServiceUnavailable, match="egress proxy: Too many open files"):
             async with opened(service):
                 pytest.fail("it was opened")
     monkeypatch.undo()

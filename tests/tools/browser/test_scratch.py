@@ -17,7 +17,7 @@ from statehold.tools.browser.process.scratch import LONGEST, ScratchFolder
 HOLDER = """
 import sys
 from pathlib import Path
-from statehold.tools.browser.process.scratch import Scratch
+from statehold.tools.browser.process.scratch import ScratchFolder
 scratch = ScratchFolder.make(Path(sys.argv[1]))
 print(scratch.path, flush=True)
 sys.stdin.read()
