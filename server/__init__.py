@@ -1,1 +1,1 @@
-"""The MCP face of Statehold and the process around it."""
+"""The MCP server of Statehold and the process that runs it."""

@@ -106,7 +106,7 @@ def configure(settings: LogSettings) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
-    # Of libraries only what is wrong: their notes may quote what callers sent.
+    # Only warnings of libraries: their other messages may quote callers.
     for name in ("mcp", "uvicorn", "httpx2", "httpcore2", "aiosqlite", "sqlalchemy", "asyncio"):
         logging.getLogger(name).setLevel(logging.WARNING)
 

@@ -219,7 +219,7 @@ def run_http(config: Config) -> int:
 
 
 async def _serve_http(config: Config, tokens: StaticTokens | None) -> None:
-    """Serve until a signal comes. Signals are received before the port opens: whoever reaches it may send one."""
+    """Serve until a signal comes. Signals are received before the port opens: a process that reaches it may send one."""
     async with anyio.create_task_group() as tasks:
         ending = Shutdown()
         await tasks.start(_watch_signals, ending)

@@ -35,8 +35,8 @@ ANSWER_SECONDS = 2.0
 class Stdio:
     """The streams of the client that started this process.
 
-    The SDK cancels what runs when its read stream ends. So the end is held back until end() was called: whoever serves
-    finishes first what can be finished.
+    The SDK cancels the running calls when its read stream ends. So the end is held back until end() is called, and the
+    server finishes the calls that it can.
     """
 
     def __init__(self, read: Any, write: Any) -> None:
@@ -153,7 +153,7 @@ async def _lines(fd: int) -> AsyncGenerator[asyncio.StreamReader]:
         finally:
             loop.remove_reader(fd)
     else:
-        # A file is there at once, so that reading it blocks nobody for long.
+        # A file can be read at once, so reading it does not block the event loop for long.
         while data := os.read(fd, 65_536):
             lines.feed_data(data)
         lines.feed_eof()

@@ -1,1 +1,1 @@
-"""Who calls: tokens, principals, and the answer to a wrong token."""
+"""Authentication of callers: tokens, principals, and the answer to a wrong token."""

@@ -1,4 +1,4 @@
-"""The principal that an access token stands for."""
+"""The principal of an access token."""
 
 from __future__ import annotations
 

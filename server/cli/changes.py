@@ -109,12 +109,12 @@ class SessionChanger:
     async def ask_any(
         self, record: SessionRecord, action: str, *, unless: Collection[str], **details: Any
     ) -> JSON | None:
-        """Have any running process, the newest first, do something to a session that nobody holds.
+        """Ask the running processes, the newest first, until one of them acts on a session that no process holds.
 
-        Returns None when there is no such process, or each refuses with a code of `unless`.
+        Returns None when no other process runs, or each refuses with a code of `unless`.
 
         Raises:
-            Refused: one refuses with another code.
+            Refused: a process refuses with another code.
         """
         for node in reversed(await self.store.nodes()):
             if self._node is not None and node.id == self._node.id:
@@ -149,7 +149,7 @@ class SessionChanger:
         message = f"{record.id} is open in {_place(node)}, {advice}"
         return Refused("session_busy", message, BUSY)
 
-    # A session that nobody holds.
+    # Sessions that no process holds.
 
     async def _change_free(self, action: str, record: SessionRecord) -> JSON:
         if record.status in (Status.CLOSED, Status.CLOSING):
@@ -175,7 +175,7 @@ class SessionChanger:
         )
 
     async def claimed(self, record: SessionRecord) -> Session:
-        """Make a session that nobody holds this process's.
+        """Claim a session that no process holds for this process.
 
         Raises:
             Refused: another process was faster.

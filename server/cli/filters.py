@@ -1,4 +1,4 @@
-"""What a command says of the sessions that it is about, besides their names."""
+"""The filters with which a command selects sessions, besides their names."""
 
 from __future__ import annotations
 

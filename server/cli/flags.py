@@ -52,7 +52,7 @@ CHOOSING: Final[list[Flag]] = [
         {"metavar": "TEXT", "help": "only those with this text in what was said of them"},
     ),
 ]
-"""Which sessions to list."""
+"""The flags that select the sessions to list."""
 
 MOVES: Final[list[tuple[str, str, str, list[Flag]]]] = [
     (

@@ -1,4 +1,4 @@
-"""`statehold sessions history` and `summary`: what a data folder knows of a session, whoever holds it."""
+"""`statehold sessions history` and `summary`: the stored history of a session, open in any process or in none."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough; the interpreter must not complain when it flushes at exit.
+        # The reader of our output closed the pipe; without this the interpreter complains when it flushes at exit.
         sys.stdout = None
         return OK
 
@@ -73,7 +73,7 @@ def _run_configured(arguments: Namespace) -> int:
     except StoreUnavailable as error:
         return complain(str(error))
     except BaseExceptionGroup as group:
-        # What a task group was ended by is said like anything else, when it is one thing.
+        # A group with a single error is reported like that error.
         error = _only(group)
         if not isinstance(error, ConfigError | StoreUnavailable | KeyboardInterrupt):
             raise
@@ -91,7 +91,7 @@ def _only(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
 
 
 def _serve(config: Config, *, http: bool) -> int:
-    # What is imported lives as long as the process: collecting among it costs a tenth of the start and frees nothing.
+    # Imported objects live as long as the process: collecting garbage here costs a tenth of the start and frees nothing.
     gc.disable()
     from ..serve import run_http, run_stdio
 

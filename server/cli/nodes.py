@@ -1,4 +1,4 @@
-"""What the running processes of a data folder say of the sessions they hold, for the command line."""
+"""The running processes of a data folder and the sessions that they report, for the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands print: aligned tables and times as people say them, or one JSON document."""
+"""The output of the commands: aligned tables with readable times, or one JSON document."""
 
 from __future__ import annotations
 

@@ -29,11 +29,13 @@ KINDS: dict[str, PictureKind] = {
     ".webp": "webp",
 }
 ELSEWHERE = ("session_not_found", "service_not_bound")
-"""What a process says to a session that another one, or we, may be able to open."""
+"""The codes with which a process refuses a session that another process, or this one, may be able to open."""
 
 
 async def screenshot(changer: SessionChanger, record: SessionRecord, arguments: Namespace) -> int:
-    """Put a picture of a session's page into a file: taken by the process that holds it, else by one that can, else by us.
+    """Write a screenshot of a session's page into a file.
+
+    The process that holds the session takes it; if there is none, another running process, else this one.
 
     Raises:
         Refused: there is no picture.
@@ -74,7 +76,7 @@ async def _own(
     changer: SessionChanger, record: SessionRecord, *, kind: str, full_page: bool
 ) -> JSON:
     """Open the session here, as the process that holds it would."""
-    # What only this needs takes a second to import.
+    # Imported here: these modules take a second, and only this function needs them.
     from ...tools.browser.features.picture import take_picture
     from ..control.screenshot import CAUSE, answer
     from ..control.visit import visiting

@@ -90,7 +90,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 async def _own(changer: SessionChanger, record: SessionRecord, wish: JSON) -> int:
-    """Change the state of a session that nobody holds; it stays paused."""
+    """Change the state of a session that no process holds; it stays paused."""
     session = await changer.claimed(record)
 
     def change(state: StateRecord) -> StateRecord:

@@ -97,9 +97,6 @@ def _refuse_unknown(config: Config, record: SessionRecord) -> None:
         )
 
 
-# What can be done.
-
-
 async def rename(changer: SessionChanger, record: SessionRecord, arguments: Namespace) -> int:
     """Change the name of a session, or its metadata."""
     refuse_closed(record)
@@ -172,7 +169,7 @@ async def export(changer: SessionChanger, record: SessionRecord, arguments: Name
     """Write a session into a file."""
     config = changer.config
     if arguments.secrets and record.node is not None:
-        # What its services can save now is worth more than what was saved before.
+        # A snapshot taken now is newer than the stored one.
         await changer.ask(record, record.node, "save")
     document = await exported(
         changer.store,

@@ -1,7 +1,7 @@
 """Any client's `mcpServers` file, read as that client reads it.
 
-Claude Desktop, Claude Code, Cursor, Windsurf, Cline, Gemini CLI and VS Code keep almost the same JSON. What differs is
-evened out here, and what is not ours is ignored. Nothing here ever puts a value of such a file into a message.
+Claude Desktop, Claude Code, Cursor, Windsurf, Cline, Gemini CLI and VS Code keep almost the same JSON. This module evens out
+the differences and ignores unknown keys. It never puts a value of such a file into a message.
 """
 
 from __future__ import annotations

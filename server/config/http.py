@@ -1,4 +1,4 @@
-"""The bounds of the HTTP face: connections, bodies, answers that are not read, transport sessions and replay."""
+"""The bounds of the HTTP server: connections, bodies, unread answers, transport sessions and replay."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .types import Bytes, Count, Section, SomeSeconds
 
 
 class HttpSettings(Section):
-    """What clients may take of `statehold serve`."""
+    """The resources of `statehold serve` that clients may use."""
 
     connections: Annotated[Count, Field(ge=1)] = Field(
         default=10_000,

@@ -27,7 +27,7 @@ FLAGS = {
     "log.level": "--log-level",
     "log.format": "--log-format",
 }
-"""Which flag gives which setting."""
+"""The command line flag of each setting that has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ _OF_BROWSER = "services.browser."
 
 
 def setting_names() -> list[str]:
-    """Return the dotted name of every setting; NAME stands for the name of a service that is an MCP server."""
+    """Return the dotted name of every setting; NAME is the name of a service that is an MCP server."""
     services = [*_names(UpstreamConfig, _OF_UPSTREAM), *_names(BrowserConfig, _OF_BROWSER)]
     return [*_names(Config, ""), *services]
 

@@ -220,7 +220,7 @@ class StoreSettings(Section):
 
 
 class RecoverySettings(Section):
-    """What happens after a live connection was lost."""
+    """The recovery of a lost live connection."""
 
     attempts: Annotated[Count, Field(le=1000)] = Field(
         default=3,
@@ -235,7 +235,7 @@ class RecoverySettings(Section):
 
 
 class ServerSettings(Section):
-    """The face to callers. Host, port, names and tokens matter to `statehold serve` only."""
+    """The server that callers connect to. Host, port, names and tokens matter to `statehold serve` only."""
 
     host: str = Field(
         default="127.0.0.1",

@@ -1,4 +1,4 @@
-"""What whoever runs a process may do to the sessions it holds, whosever they are: the far side of the command line."""
+"""The control requests that a process answers for the command line: its user may act on every session that it holds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ControlHandler:
         self._registry = registry
 
     async def __call__(self, request: JSON) -> JSON:
-        """Run one checked request; see control.py for its form.
+        """Run one checked request; socket.py describes its form.
 
         Raises:
             SessionError: as the registry's own methods do.
@@ -139,7 +139,7 @@ _CHANGES: Final[dict[str, Callable[[Registry, Principal, str, JSON], Awaitable[J
 
 @asynccontextmanager
 async def control(registry: Registry, folder: Path | None, node: str) -> AsyncGenerator[None]:
-    """Let the command line reach this process while the block runs; nobody can where nothing is stored."""
+    """Let the command line reach this process while the block runs. Without a data folder (`folder` is None) it cannot."""
     if folder is None:
         yield
         return

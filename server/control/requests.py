@@ -1,4 +1,4 @@
-"""What one process of this user may ask another: the requests of control.py, checked."""
+"""Checks of the control requests that one process of a user sends to another; socket.py describes their form."""
 
 from __future__ import annotations
 

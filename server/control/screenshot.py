@@ -42,7 +42,7 @@ async def picture(
     async with _awake(registry, session, used_at):
         session = await registry.ready(principal, session.id)
         live = await registry.links.connect(session, _browser(session))
-        # Nobody pauses it meanwhile; calls go on.
+        # The lock keeps the session from being paused meanwhile; calls go on.
         async with session.changing:
             if session.gone.is_set() or not live.usable:
                 raise SessionBusy("The session is changing.", session_id=session.id)
@@ -59,7 +59,7 @@ async def _used_at(registry: Registry, principal: Principal, session_id: str) ->
 
 @asynccontextmanager
 async def _awake(registry: Registry, session: Session, used_at: float) -> AsyncGenerator[None]:
-    """Resume a paused session for as long as the block runs, unless somebody uses it by then."""
+    """Resume a paused session for the block and pause it again at the end, unless it was used meanwhile."""
     if session.status is not Status.PAUSED:
         yield
         return

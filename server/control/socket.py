@@ -1,9 +1,9 @@
-"""How one process of this user asks another for a session that is open there: a Unix socket per node.
+"""Control sockets: one process of a user asks another for a session that is open there, over a Unix socket per node.
 
-Above it: the command line. Below it: whatever handler the process wires to its registry. The socket lies beside the lock of
-its node, in a folder that only the user can enter. One connection carries one request and one response, each a line of
-JSON: `{"op": "close", "session": ID, "owner": KEY, "force": false}` is answered by `{"ok": true, "session": {...}}` or by
-`{"error": {"code", "message", "recovery"}}`.
+The command line sends the requests; the handler that a process gives to serve_control() answers them. The socket lies beside
+the lock of its node, in a folder that only the user can enter. One connection carries one request and one response, each a
+line of JSON: `{"op": "close", "session": ID, "owner": KEY, "force": false}` is answered by
+`{"ok": true, "session": {...}}` or by `{"error": {"code", "message", "recovery"}}`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def forget(folder: Path, node_id: str) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the sockets of killed nodes. Their locks are gone already, and nobody listens."""
+    """Remove the sockets of killed nodes. Their locks are gone, and no process listens on them."""
     for path in [*folder.glob("*.sock"), *folder.glob("*.addr")]:
         if not path.with_suffix(".lock").exists() and not _listens(socket_path(folder, path.stem)):
             with suppress(OSError):

@@ -44,11 +44,11 @@ class Visit:
         self.binding = binding
         self.connection = connection
         self.saved: Snapshot | None = None
-        """What is kept of the browser at the end. None: what it saves then."""
+        """The snapshot to store at the end; None to take one then."""
         self._newest = newest
 
     async def save(self, snapshot: Snapshot) -> None:
-        """Keep something of the browser now, in case this process dies.
+        """Store a snapshot of the browser now, in case this process dies.
 
         Raises:
             SessionBusy, StoreUnavailable: it was not written.
@@ -104,9 +104,9 @@ async def visiting(
     cause: str,
     unseen: bool = False,
 ) -> AsyncGenerator[Visit]:
-    """Claim a session that nobody holds, open its browser `name`, and pause the session at the end.
+    """Claim a session that no process holds, open its browser `name`, and pause the session at the end.
 
-    `unseen`: the session has the times that it had before, as if nobody had looked at it.
+    `unseen`: the visit leaves the times of the session as they were.
 
     Raises:
         Refused: another process holds it by now.

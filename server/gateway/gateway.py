@@ -59,10 +59,10 @@ PATIENCE_SECONDS = 10.0
 class Gateway:
     """The sessions and services of one process. `async with` opens it; leaving it drains.
 
-    Services are probed in the background as soon as it is open. What an earlier process kept of a service is offered at
-    once, and clients are told when the probe finds another list. The tool list waits a few seconds for the other services;
-    a call waits for nothing but the service it is for. A service that cannot be probed contributes no other tools until it
-    can. Whoever waits for a probe when the gateway is left is refused with ServiceUnavailable.
+    Services are probed in the background as soon as it is open. It offers the tools that an earlier process stored of a
+    service at once, and notifies clients when the probe finds another list. The tool list waits a few seconds for the other
+    services; a call waits for nothing but the service it is for. A service that cannot be probed contributes no other tools
+    until it can. Leaving the gateway refuses the calls that wait for a probe with ServiceUnavailable.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class Gateway:
         list does.
 
         Raises:
-            ServiceUnavailable: the gateway is left, and nobody knows whether there is such a tool.
+            ServiceUnavailable: the gateway was left before it was known whether there is such a tool.
         """
         starting, find = partial(self._starting, name, naming), partial(self._find, name, naming)
         return await (waiting.starting(starting, find) if starting() else find())
@@ -296,7 +296,7 @@ class Gateway:
                 for name, service in self.services.items():
                     tasks.start_soon(self._probe_first, name, service)
         finally:
-            # Cancelled or failed, it will not be done any more: nobody may go on waiting for it.
+            # A cancelled or failed probe does not run again; end the waits for it.
             self._release()
         if self._problems:
             self.registry.spawn(self._probe_again)
@@ -463,7 +463,7 @@ class Gateway:
         return None
 
     def health(self) -> JSON:
-        """What `/health` says to anybody: counts, no names and no ids; and why nothing can be stored, if it cannot.
+        """Return the body of `/health`, which needs no token: counts, no names and no ids.
 
         The status is `ok`, `draining`, or `failing` with a `reason` when the store refuses writes or the disk is full.
         """

@@ -30,11 +30,11 @@ ItemT = TypeVar("ItemT")
 
 
 class ListWatcher:
-    """Hears from live connections that a list changed, and has the merged list follow. Lives as long as the gateway.
+    """Updates the merged list when a live connection announces a changed list. Lives as long as the gateway.
 
-    What counts is the list that the connection shows by then. Tools and prompts that it has beyond those of a fresh
-    connection are offered to everybody, since the list must be the same for all; one that it no longer shows is dropped when
-    neither a fresh connection nor another open one shows it.
+    It asks the connection for its current list. Tools and prompts beyond those of a fresh connection are offered to all
+    clients, since the list must be the same for all. One that the connection no longer lists is dropped when neither a fresh
+    connection nor another open one lists it.
     """
 
     def __init__(self, gateway: Gateway, *, debounce: float = DEBOUNCE_SECONDS) -> None:

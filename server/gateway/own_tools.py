@@ -1,6 +1,6 @@
-"""Calls of our own tools: with an operation id, at most one of an id is run.
+"""Calls of our own tools, each run at most once per operation id.
 
-What one remembers is the session's (sessions/calls/receipts.py), or this process's where the caller names it (repeats.py).
+The session keeps the outcome of a call (sessions/calls/receipts.py); this process does if the caller names it (repeats.py).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class OwnToolCalls:
                 session_id=request.session,
                 recovery="Pass the session_id that session_create returned, or leave the operation id out.",
             )
-        # From here on nobody else can come to have the name that was given.
+        # Pinned by its id: a name could come to belong to another session meanwhile.
         bound, outcome = replace(context, pinned=request.session), list[Outcome]()
 
         async def work() -> CallResult:

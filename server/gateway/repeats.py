@@ -1,7 +1,7 @@
-"""Calls of our own tools that their caller may have to send again, because their answer got lost: one of an id is run.
+"""Calls of our own tools that their caller may send again after a lost answer; at most one call of an id runs.
 
-The calls of services are remembered with their session (sessions/calls/attempts.py). These may make the session in the first
-place, so they are remembered with the process: an id that was sent to this one and is not remembered has not been run.
+A session remembers the calls of its services (sessions/calls/attempts.py). The calls here may create the session, so the
+process remembers them: an id that was sent to this process and is not remembered has not been run.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ...tools.definition import Outcome
 from ..sdk.caller import Caller
 
 KEPT: Final = 10_000
-"""Ids that are remembered."""
+"""Ids that are remembered, with or without their result."""
 RESULTS: Final = 1000
-"""Of how many of them what came out is remembered, too."""
+"""Results that are remembered; only the newest ids have theirs."""
 
 
 class AnotherProcess(ConnectionLost):
@@ -46,7 +46,7 @@ class _Call:
 
 
 class Repeats:
-    """What became of the last calls of our own tools, by whose they are and their id. It lives as long as its process."""
+    """The outcomes of the last calls of our own tools, by principal and operation id. It lives as long as its process."""
 
     def __init__(self, instance: str, clock: Clock) -> None:
         self.instance = instance

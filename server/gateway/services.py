@@ -21,7 +21,8 @@ def services_of(
 ) -> dict[str, AnyService]:
     """Return the enabled services.
 
-    `alone`: whoever calls has this machine anyway, and may reach what it can reach, but for `port`, where we listen.
+    `alone`: all callers can use this machine anyway, so by default browsers may reach private addresses. They never reach
+    `port`, on which this process listens.
     """
     return {
         name: service_of(name, settings, config, ledger, alone=alone, port=port)

@@ -1,4 +1,4 @@
-"""Which store a configuration asks for."""
+"""The store that a configuration selects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..config.model import Config, ConfigError
 def store_of(config: Config, *, mends: bool = False) -> SQLStore:
     """Return the store, still closed: in memory, in the database of a server, or in the data folder.
 
-    `mends` is for who cannot do without one: a database too damaged to be opened is set aside.
+    `mends`: a database too damaged to be opened is set aside and replaced by a new one.
 
     Raises:
         ConfigError: when `store.url` names no database. Nothing of it is in the text: it may hold a password.

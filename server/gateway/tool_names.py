@@ -1,4 +1,4 @@
-"""Which tools of the configured services go by another name than they have."""
+"""Renamed tools of the configured services."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Sse:
 
 
 class Pinned:
-    """Tells the face which session the URL names."""
+    """Adds the session that the URL names to the ASGI scope."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,7 +1,7 @@
-"""uvicorn's HTTP protocol with bounds: of heads and bodies, of connections, and of answers that are not read.
+"""uvicorn's HTTP protocol with bounds on heads and bodies, on connections, and on unread answers.
 
-Heads are read before anybody is asked for a token, so a stranger could fill the memory with them, or use up the files that
-this process may have open.
+Heads are read before the token is checked, so without bounds a stranger could fill the memory with them, or use up the
+files that this process may have open.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._unbind_body()
         super().connection_lost(exc)
 
-    # What the bounds of connections need.
+    # For the bounds of connections.
 
     def unsent(self) -> int:
         joined = self._joined
@@ -92,7 +92,7 @@ class BoundedHttp(HttpToolsProtocol):
         self.written += size
         self._clients.wrote(self)
 
-    # What comes.
+    # Received.
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -138,7 +138,7 @@ class BoundedHttp(HttpToolsProtocol):
             self.transport.write(_TOO_SLOW)
         self.transport.close()
 
-    # What is answered.
+    # Sent.
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         bound: Any = partial(self._run, cycle, app)
@@ -181,7 +181,7 @@ class BoundedHttp(HttpToolsProtocol):
         if last:
             self._clients.idle(self)
 
-    # What the parser found.
+    # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
         self._in_head = True

@@ -33,7 +33,7 @@ class Client(Protocol):
 
 @dataclass(slots=True)
 class _Unread:
-    """What a client has not read."""
+    """The bytes that a client has not read."""
 
     key: Hashable
     sent: int

@@ -1,7 +1,7 @@
-"""Which requests are certainly tool calls of a session of 2024-11-05 to 2025-11-25, or belong to one that runs.
+"""The fast path of sessions of 2024-11-05 to 2025-11-25: requests that are certainly tool calls, or belong to a running one.
 
-The SDK keeps the session: it opens it, ends it, and answers everything else in it. What runs here counts as a request of the
-session, so that it is not ended as idle, and ends with it.
+The SDK keeps the session: it opens it, ends it, and answers everything else in it. A call that runs here counts as a request
+of the session: the session is not ended as idle meanwhile, and the call ends with the session.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class AcceptedResponse:
 
 
 class LegacyCalls:
-    """What the short way has open in one session: its calls, and by their ids the questions they ask.
+    """The open calls of the fast path in one session, and by their ids the questions that they ask the client.
 
     It lives from the session's first call to the end of its connection, which ends the calls.
     """
@@ -83,7 +83,7 @@ class LegacyCalls:
                 self._finished = anyio.Event()
                 await self._finished.wait()
 
-    # What the calls need.
+    # For the calls.
 
     def finish(self, call: LegacyResponse) -> None:
         self._calls.discard(call)
@@ -99,12 +99,12 @@ class LegacyCalls:
     def forget(self, question: Question) -> None:
         self._questions.pop(question.id, None)
 
-    # What the client sends.
+    # Messages of the client.
 
     def take(
         self, body: bytes, scope: Scope, receive: Receive, send: Send
     ) -> tuple[LegacyResponse, RequestContext] | AcceptedResponse | None:
-        """Return what becomes of a message, None when the SDK has to answer it."""
+        """Return the response to a message, with its context for a call; None when the SDK has to answer it."""
         message = None if self._ended or self.transport.is_terminated else message_of(body)
         if message is None:
             return None
@@ -164,7 +164,7 @@ class LegacyCalls:
 
 
 class LegacyFastPath:
-    """The sessions of one manager, as far as they take the short way."""
+    """The calls of the sessions of one manager that take the fast path."""
 
     def __init__(self, face: StateholdServer, manager: StreamableHTTPSessionManager) -> None:
         self._face = face

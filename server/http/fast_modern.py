@@ -1,6 +1,6 @@
-"""Which requests are certainly plain tool calls of 2026-07-28 clients.
+"""The fast path of 2026-07-28: requests that are certainly plain tool calls.
 
-They are checked by the SDK's own functions in the SDK's order.
+The SDK's own functions check them, in the SDK's order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _VERSIONS: Final = frozenset(version.encode() for version in MODERN_PROTOCOL_VER
 
 
 class ModernFastPath:
-    """Recognises the calls of 2026-07-28; each request stands for itself."""
+    """Recognises the calls of 2026-07-28. It keeps no state between requests."""
 
     def __init__(self, face: StateholdServer) -> None:
         self._face = face
@@ -74,7 +74,7 @@ class ModernFastPath:
             progress_token=token_of(meta),
             began=anyio.current_time(),
         )
-        # Without the client's name, which nobody here asks for: checking it costs more than the rest of this.
+        # Without the client's name, which no code here uses: checking it costs more than the rest of this.
         connection = Connection.from_envelope(
             route.protocol_version, None, route.client_capabilities
         )

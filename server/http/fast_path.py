@@ -1,8 +1,7 @@
-"""The short way of tool calls over Streamable HTTP, in front of the SDK's application.
+"""The fast path of tool calls over Streamable HTTP, in front of the SDK's application.
 
-Most requests are plain tool calls, and most of the SDK's work for one of them is spent around the call. What is taken here
-is answered as the SDK would; everything unusual, and every request that is to be refused, goes on to the SDK with its body
-unread.
+Most requests are plain tool calls, and the SDK spends most of its work on one of them around the call. The fast path answers
+as the SDK would; everything unusual, and every request that is to be refused, goes on to the SDK with its body unread.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from .response import PING_SECONDS, CallResponse
 logger = logging.getLogger("statehold.server")
 
 ATTEND_SECONDS: Final = 0.05
-"""How long a call may take before somebody watches whether its client is still there."""
+"""Seconds that a call runs before a task watches whether its client is still connected."""
 
 Taken = tuple[CallResponse, RequestContext] | AcceptedResponse | None
 Take = Callable[[bytes, Scope, Receive, Send], Taken]
@@ -41,7 +40,7 @@ Take = Callable[[bytes, Scope, Receive, Send], Taken]
 class FastPath:
     """Answers plain tool calls itself and hands the rest to `app`. Lives while run() is open.
 
-    Calls in the sessions of `manager` take the short way too, when it is given.
+    Calls in the sessions of `manager` take the fast path too, when it is given.
     """
 
     def __init__(
@@ -127,7 +126,7 @@ class FastPath:
             return error.error
 
     async def _patrol(self, tasks: TaskGroup) -> None:
-        """Attend to the calls that take longer; one that is over at once costs nothing here."""
+        """Watch the calls that run longer than ATTEND_SECONDS; shorter ones cost nothing here."""
         while True:
             await self._some.wait()
             await anyio.sleep(ATTEND_SECONDS)

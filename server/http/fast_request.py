@@ -1,4 +1,4 @@
-"""What both eras of the short way share: the head, the body and the context of a request that may take it."""
+"""The parts that both eras of the fast path share: the head, the body and the context of a request that may take it."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _READ: Final = frozenset(
 _TRACE: Final = ("traceparent", "tracestate", "baggage")
 
 Head = dict[bytes, bytes]
-"""The headers of a POST that count, each of which was there once."""
+"""The headers of a POST that the fast path reads, each of which was there once."""
 
 
 def head_of(scope: Scope) -> Head | None:
-    """Return the headers of a request that may take the short way, else None."""
+    """Return the headers of a request that may take the fast path, else None."""
     if scope["type"] != "http" or scope["method"] != "POST":
         return None
     found: Head = {}

@@ -35,7 +35,7 @@ class JoinedTransport(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self.is_closing():
-            # asyncio drops what nobody will read, where uvloop raises.
+            # asyncio drops data written to a closing transport, where uvloop raises.
             self._taken()
         elif self._head is not None:
             head = self._taken()

@@ -1,4 +1,4 @@
-"""Who has a port: another Statehold says so itself."""
+"""The owner of a port that is in use, when it is another Statehold, which says so itself."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class SessionEvents(EventStore):
         events = list(self._events)
         last = next((n for n, event in enumerate(events) if event.id == last_event_id), None)
         if last is None:
-            # Of an unknown event the stream is unknown too; what is to come is on this one.
+            # The stream of an unknown event is unknown too; later events are sent on this one.
             return GET_STREAM_KEY
         stream = events[last].stream
         ended = False

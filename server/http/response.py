@@ -36,8 +36,8 @@ _STREAM: Final = (
 class CallResponse:
     """One request and its response; the SDK's DispatchContext of it. It lives until answer().
 
-    Notifications may come from any task. What comes after the answer is dropped. `scope` is the call: a cancelled one is
-    answered with `unanswered`, with nothing when there is none.
+    Notifications may come from any task; those after the answer are dropped. `scope` is the cancel scope of the call: a
+    cancelled call is answered with `unanswered`, and not at all when that is None.
     """
 
     transport = _TRANSPORT
@@ -73,7 +73,7 @@ class CallResponse:
 
     @property
     def cancel_requested(self) -> anyio.Event:
-        # Whoever cancels the call cancels `scope`.
+        # Never set: the call is cancelled through `scope`.
         return anyio.Event()
 
     async def send_raw_request(
@@ -161,7 +161,7 @@ class CallResponse:
     def _status(self, error: ErrorData) -> int:
         return ERROR_CODE_HTTP_STATUS.get(error.code, 200)
 
-    # A call that takes its time.
+    # Long calls.
 
     async def attend(self, ping_seconds: float) -> None:
         """Keep the client's connection alive and notice when the client is gone; until end() or unattend()."""
@@ -175,7 +175,7 @@ class CallResponse:
             tasks.cancel_scope.cancel()
 
     def end(self) -> None:
-        """Release who attends. The call is over, whatever became of it."""
+        """End attend(): the call is over, answered or not."""
         self._over = True
         self.unattend()
 
@@ -189,7 +189,7 @@ class CallResponse:
         self.left()
 
     def left(self) -> None:
-        """The client is gone, which is how a 2026-07-28 client cancels."""
+        """Cancel the call, since the client is gone: a 2026-07-28 client cancels by closing the stream."""
         self.scope.cancel()
 
     async def lost(self) -> bool:
@@ -208,9 +208,9 @@ class CallResponse:
 
 
 def encode(message: JSON) -> bytes:
-    """Return a message as JSON; integers beyond 64 bits, which orjson refuses, as they are.
+    """Return a message as JSON, integers beyond 64 bits included, which orjson refuses.
 
-    What is no finite number becomes null, as orjson writes it, and half of a surrogate pair a replacement character: many
+    NaN and infinity become null, as orjson writes them. Half of a surrogate pair becomes a replacement character: many
     clients read no message with its escape.
     """
     try:

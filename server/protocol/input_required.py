@@ -66,7 +66,7 @@ class InputRequiredCalls:
         return len(self._parked)
 
     def abandon(self) -> None:
-        """Cancel every call that waits for input: nobody is left who could give it."""
+        """Cancel every call that waits for input. Called when the client that could give it is gone."""
         for call in list(self._parked.values()):
             call.scope.cancel()
 

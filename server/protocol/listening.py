@@ -18,11 +18,11 @@ from .subscriptions import Renaming, Subscriptions, Topic
 from .uris import parse_state_uri
 
 SUBSCRIPTIONS: Final = 1000
-"""Resources whose changes one subscription can be told of."""
+"""Most resources that one subscription covers."""
 
 
 class SubscriptionHandlers:
-    """The handlers of one server. `followers` tells of states, `subscriptions` of the resources of services."""
+    """The handlers of one server. `followers` notifies about states, `subscriptions` about the resources of services."""
 
     def __init__(
         self,

@@ -75,7 +75,7 @@ _STATE: JSON = {
 
 
 class Resources:
-    """The handlers of one face."""
+    """The resource handlers of one server."""
 
     def __init__(
         self,
@@ -154,10 +154,10 @@ class Resources:
         return services[0] if self.pin(ctx) is not None and len(services) == 1 else None
 
     async def address(self, ctx: RequestContext, uri: str) -> tuple[str, str, str]:
-        """Return session, service and the upstream's own URI that an address stands for.
+        """Return session, service and the upstream's own URI of an address.
 
         Raises:
-            MCPError: it is none.
+            MCPError: it is no address of a resource.
         """
         pin, own = self.pin(ctx), self.own_service(ctx)
         parsed = parse_session_uri(uri)
@@ -170,10 +170,10 @@ class Resources:
         return parsed
 
     async def topic(self, ctx: RequestContext, uri: str) -> Topic:
-        """Return the resource of a service that an address stands for.
+        """Return the resource of a service at an address.
 
         Raises:
-            MCPError: it is none, or the session cannot be used.
+            MCPError: it is no address of a resource, or the session cannot be used.
         """
         with translated():
             session, service, own = await self.address(ctx, uri)
@@ -368,7 +368,7 @@ class Resources:
     async def forward(
         self, ctx: RequestContext, session: str, service: str, method: str, params: JSON
     ) -> tuple[JSON, str]:
-        """Forward a request during which nobody with a 2026-07-28 client can be asked."""
+        """Forward a request. A 2026-07-28 client cannot be asked for input during it."""
         given = ctx.params or {}
         refuse_unsound(given)
         caller = Caller(ctx, given)
@@ -437,11 +437,11 @@ _OF_ONE_SERVICE = (
     CallTimedOut,
     UpstreamRefused,
 )
-"""What keeps one service from being listed and says nothing of the others."""
+"""Errors that keep one service out of a list; the other services are listed."""
 
 
 def _sound(resources: object, kind: type[BaseModel], service: str) -> Generator[JSON]:
-    """Yield what a client would accept: one broken resource would cost it the whole list."""
+    """Yield the resources that a client would accept: one broken resource would cost it the whole list."""
     for resource in cast("list[object]", resources) if isinstance(resources, list) else ():
         try:
             kind.model_validate(resource, by_name=False)

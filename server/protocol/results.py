@@ -1,4 +1,4 @@
-"""Results as they go on the wire: what a connection answered, what our own tools say, and errors a model can act on."""
+"""Results as JSON: answers of connections, results of our own tools, and errors that a model can act on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .uris import addressed, session_uri
 SESSION_META = "statehold/session"
 ERROR_META = "statehold/error"
 INSTANCE_META = "statehold/instance"
-"""Which process answers; see repeats.py."""
+"""The process that answers; see gateway/repeats.py."""
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 _KNOWN = frozenset({"text", "image", "audio", "resource", "resource_link"})
 

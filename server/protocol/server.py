@@ -1,7 +1,7 @@
-"""The MCP face: one lowlevel server over the gateway, in both protocol eras.
+"""The MCP server: one lowlevel server over the gateway, in both protocol eras.
 
-Above it are the SDK's transports, below it the router. Tool calls are answered in a middleware, with the JSON of the
-upstream's result: the SDK would validate it a second time and drop what it does not know.
+Above it are the SDK's transports, below it the router. A middleware answers tool calls with the JSON of the upstream's
+result: the SDK would validate it a second time and drop members that it does not know.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class StateholdServer(Server[dict[str, Any]]):
         """End the open `subscriptions/listen` streams, which would keep a server from stopping."""
         self._listen.close()
 
-    # Who, and which session.
+    # The principal and the session of a request.
 
     def principal(self, ctx: RequestContext) -> Principal:
         token = get_access_token()

@@ -19,19 +19,19 @@ from .uris import state_uri
 logger = logging.getLogger("statehold.server")
 
 LOOK_SECONDS = 1.0
-"""How often it is looked whether another process changed a state that somebody follows."""
+"""Seconds between two checks whether another process changed a state that a client subscribed to."""
 REST_SECONDS = 0.1
-"""How long after a client was told of a state it is told of the next change; what comes meanwhile is one."""
+"""Seconds between two notifications of a client about one state; the changes between them become one notification."""
 UPDATED = "notifications/resources/updated"
 
 Tell = Callable[[Connection, str, Mapping[str, Any]], Coroutine[Any, Any, None]]
 
 
 class StateSubscriptions:
-    """Who is told when the state of which session changes. It lives as long as the face.
+    """The subscriptions of clients to the states of sessions. It lives as long as the server.
 
-    A 2026-07-28 client follows for as long as its stream is open, an older one for as long as its connection is. What this
-    process changes is told at once, what another process of the same data folder changes at the next look.
+    The subscription of a 2026-07-28 client ends with its stream, that of an older client with its connection. A change by
+    this process is announced at once, a change by another process of the same data folder at the next check.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""The MCP SDK where it has no public way in."""
+"""Access to parts of the MCP SDK that have no public API."""

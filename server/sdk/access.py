@@ -1,4 +1,4 @@
-"""The few places where the MCP SDK has no public way in. Each is checked by a test for the SDK that is locked."""
+"""Access to the few parts of the MCP SDK without a public API. A test checks each with the locked version of the SDK."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def connection_of(ctx: RequestContext) -> Connection:
 
 
 def channel_of(ctx: RequestContext) -> Outbound:
-    """The channel that belongs to a request: its own response stream on HTTP."""
+    """The outbound channel of a request: its own response stream on HTTP."""
     return ctx.session._request_outbound  # pyright: ignore[reportPrivateUsage]
 
 

@@ -1,4 +1,4 @@
-"""What a connection may use of the request it serves, over the SDK's request context."""
+"""The parts of a request that the connection which serves it may use, over the SDK's request context."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Caller:
         self._closed = True
 
     def carry(self, delivery: Delivery | None) -> None:
-        """Leave the notice of the answer to whoever delivers that; only HTTP does, see direct.py."""
+        """Pass the notice of the answer on to the response that delivers it. HTTP only; see http/fast_path.py."""
         request = self._ctx.request
         if delivery is not None and request is not None:
             request.scope[DELIVERY_SCOPE] = delivery
@@ -92,7 +92,7 @@ class Caller:
 
     @property
     def run_id(self) -> str | None:
-        """What the caller groups its calls by. Raises InvalidArgument."""
+        """The id with which the caller groups its calls. Raises InvalidArgument."""
         return self._label("run_id")
 
     @property
@@ -124,7 +124,7 @@ class Caller:
 
     @property
     def instance(self) -> str | None:
-        """The process that the caller takes this for; see repeats.py. Raises InvalidArgument."""
+        """The process to which the caller addressed the call; see gateway/repeats.py. Raises InvalidArgument."""
         return self._label("operation_instance")
 
     def _label(self, name: str) -> str | None:

@@ -75,7 +75,7 @@ class DemoServer:
         """
         files = ["--config", str(self._config), "--data", str(self._data)]
         command = [sys.executable, "-m", "statehold.server", "serve", *files, "--port", "0"]
-        # What the user has set for a Statehold of his own has no place in the tour.
+        # The user's own settings do not apply to the tour.
         environ = {k: v for k, v in os.environ.items() if not k.startswith("STATEHOLD_")}
         with self._log.open("wb") as log:
             self._process = await anyio.open_process(

@@ -1,6 +1,6 @@
 """`statehold demo`: a tour of one minute over a real server, with real processes that are really killed.
 
-Everything lives in a temporary folder. Whatever happens, and on Ctrl-C too, no process and no file is left.
+Everything lives in a temporary folder. Every end of the tour, Ctrl-C included, removes all its processes and files.
 """
 
 from __future__ import annotations

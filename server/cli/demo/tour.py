@@ -26,11 +26,11 @@ from .process import DemoFailed, DemoServer, gone
 
 STEP_SECONDS = 40.0
 READING_SECONDS = 1.2
-"""Pause between two steps for somebody who watches; none when nobody does."""
+"""Pause between two steps in a terminal; without a terminal there is none."""
 
 
 class Screen:
-    """What the tour prints: plain lines, with a little weight in a terminal that wants it."""
+    """The output of the tour: plain lines, with some styling in a terminal unless NO_COLOR is set."""
 
     def __init__(self) -> None:
         self.watched = sys.stdout.isatty()

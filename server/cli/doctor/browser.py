@@ -1,4 +1,4 @@
-"""What the doctor looks at for the built-in browser: which one it would start, in which sandbox. Starts none."""
+"""The doctor's checks of the built-in browser: its executable and its sandbox. They start no browser."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def install_missing(config: Config, *, consent: bool, machine: Machine | None = 
 
 
 def _agrees(config: BrowserConfig, machine: Machine) -> bool:
-    """Ask the user at the terminal; nobody there means no."""
+    """Ask the user at the terminal; without a terminal the answer is no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     sys.stderr.write(

@@ -1,4 +1,4 @@
-"""What the doctor looks at in the data folder: permissions, the database, running processes, children left behind."""
+"""The doctor's checks of the data folder: permissions, the database, running processes, children left behind."""
 
 from __future__ import annotations
 

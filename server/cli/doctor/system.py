@@ -1,4 +1,4 @@
-"""What the doctor looks at outside of Statehold: Python, programs, the limits of the process."""
+"""The doctor's checks of the system: Python, programs, the limits of the process."""
 
 from __future__ import annotations
 
