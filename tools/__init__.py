@@ -1,1 +1,1 @@
-"""What a caller can invoke: session tools, and services that open connections."""
+"""The tools that callers invoke: Statehold's own, and those of the services that open connections."""

@@ -35,10 +35,10 @@ logger = logging.getLogger("statehold.catalog")
 
 SESSION_ARGUMENT = "session_id"
 OTHER_ARGUMENT = "statehold_session_id"
-"""What ours is called where a tool has a `session_id` of its own."""
+"""The name of our session argument where a tool has a `session_id` of its own."""
 
 SERVICE_META = "statehold/service"
-"""Where the list says of which service a tool is."""
+"""The `_meta` key with which the list names the service of a tool."""
 
 SHOWN_RENAMES = 5
 """Renamed tools that one line of a log names."""
@@ -48,7 +48,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What one service contributes: its tools, filtered and renamed as configured."""
+    """The contribution of one service to the list: its tools, filtered and renamed as configured."""
 
     service: str
     tools: Sequence[ToolSpec]
@@ -86,7 +86,7 @@ class Rename:
 
 
 def describe_renames(renames: Sequence[Rename]) -> str:
-    """Say in one line, for a log or a report, which tools of one service are renamed, why, and how to decide it."""
+    """Return one line for a log or a report: the renamed tools of one service, the reason, and the setting to change."""
     service = renames[0].service
     shown = ", ".join(f"{rename.wanted} is {rename.name}" for rename in renames[:SHOWN_RENAMES])
     more = f" and {len(renames) - SHOWN_RENAMES} more" if len(renames) > SHOWN_RENAMES else ""
@@ -104,7 +104,7 @@ def own_prefix(service: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One tool of the list: where a call of it goes and what of its arguments is ours."""
+    """One tool of the list: the service that its calls go to, and the session argument that we added."""
 
     name: str
     service: str
@@ -196,7 +196,7 @@ class Catalog:
 
 
 def _for_legacy(definition: JSON) -> JSON:
-    # Only the type is left to look at: sanitised() checked the schema, and checking one takes milliseconds.
+    # Check only the type: sanitised() checked the schema, and checking one takes milliseconds.
     output: JSON | None = definition.get("outputSchema")
     if output is None or output.get("type") == "object":
         return definition
@@ -247,7 +247,7 @@ def sanitised(definition: JSON, service: str) -> JSON | None:
 
 
 _OPTIONAL = frozenset({"annotations", "icons", "title", "description", "_meta"})
-"""What a tool can do without."""
+"""Members of a definition that are removed when they are broken; the tool works without them."""
 
 
 def _broken(definition: JSON) -> set[str]:

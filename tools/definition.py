@@ -1,4 +1,4 @@
-"""Statehold's own tools: what one is, and how its arguments and results become JSON."""
+"""Statehold's own tools: their definition, and the JSON of their arguments and results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Arguments(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_for_a_number(cls, value: object, info: ValidationInfo) -> object:
-        # Python counts with them, JSON does not. Strict mode would refuse 3.0 for 3 as well.
+        # Python takes true and false for numbers, JSON does not. Strict mode would refuse 3.0 for 3 as well.
         if isinstance(value, bool):
             kinds = _kinds(cls.model_fields[info.field_name or ""].annotation)
             if bool not in kinds and (int in kinds or float in kinds):
@@ -51,7 +51,7 @@ def _kinds(annotation: object) -> set[object]:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Who calls an own tool, and in which session when that is pinned."""
+    """The caller of an own tool, and the session when that is pinned."""
 
     principal: Principal
     namespace: str = ""
@@ -67,7 +67,7 @@ class Outcome:
     content: JSON
     session: JSON | None = None
     notice: str | None = None
-    """What has to be said first, as with any call: see Answer."""
+    """The notice that is shown before the result, as with any call: see Answer."""
     delivery: Delivery | None = None
     """The same, for Router.return_notice()."""
 
@@ -77,7 +77,7 @@ Handler = Callable[[Context, Any], Awaitable[Outcome]]
 
 @dataclass(frozen=True, slots=True)
 class OwnTool:
-    """One tool of ours: its definition as MCP JSON, and what runs it."""
+    """One tool of ours: its definition as MCP JSON, and the function that runs it."""
 
     name: str
     title: str
@@ -92,7 +92,7 @@ class OwnTool:
     pinned: bool = True
     """Whether it makes sense where the session is pinned by the URL or the command line."""
     frees_name: bool = False
-    """Whether the name of its session may be another one's afterwards."""
+    """Whether another session may get the name of its session afterwards."""
 
     @property
     def of_session(self) -> bool:
@@ -127,7 +127,7 @@ class OwnTool:
         }
 
     def shown(self, content: JSON) -> JSON:
-        """Return a result as a model reads it: without the keys that hold null because there is nothing to say."""
+        """Return a result as a model reads it, without the keys whose null means that there is no value."""
         return _without_nulls(self.output, content)
 
     async def run(self, context: Context, arguments: JSON) -> Outcome:
@@ -135,11 +135,11 @@ class OwnTool:
         return await self.handler(context, self.checked(context, arguments))
 
     def checked(self, context: Context, arguments: JSON) -> Arguments:
-        """Return the arguments as it takes them.
+        """Return the arguments as the tool's model.
 
         Raises:
             SessionNotFound: it needs a session and none is named.
-            InvalidArgument: naming the first argument that is wrong.
+            InvalidArgument: an argument is wrong; the error names the first.
         """
         if self.of_session:
             if context.pinned is not None:
@@ -256,7 +256,7 @@ def moment(text: str | None, what: str) -> float | None:
     """Read a time in ISO 8601 as seconds since 1970; one without a zone is in UTC.
 
     Raises:
-        InvalidArgument: it is none.
+        InvalidArgument: the text is no time.
     """
     if text is None:
         return None

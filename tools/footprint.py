@@ -1,4 +1,4 @@
-"""How much the files of sessions take below the data folder."""
+"""The disk space of the files of sessions below the data folder."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Final
 from .processes.workdir import plain
 
 FOLDERS: Final = ("work", "browser/files")
-"""Where services keep a folder for each session: those of `{dir}`, and downloads, videos and results of browsers."""
+"""Folders in which services keep a folder per session: for `{dir}`, and for downloads, videos and results of browsers."""
 
 
 def bytes_of_files(data: Path, session_ids: Sequence[str]) -> int:
     """Return the bytes of the files of some sessions, in time proportional to their number. It blocks.
 
-    A file that goes meanwhile counts as nothing, and no link is followed.
+    A file that is removed meanwhile counts as nothing, and no link is followed.
     """
     folders = [data / folder / plain(each) for each in session_ids for folder in FOLDERS]
     return sum(_size(path) for path in folders)

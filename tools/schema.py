@@ -1,4 +1,4 @@
-"""The JSON schemas of tools: which are valid, what of a broken one can be kept, and the arguments they name."""
+"""The JSON schemas of tools: validation, repair of broken ones, and the arguments they name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _follows(schema: object, dialect: Any) -> bool:
 
 
 def sound_object_schema(schema: object) -> tuple[JSON, bool]:
-    """Return an object schema with what is valid of this one, and whether that is all of it."""
+    """Return an object schema with the valid parts of this one, and whether all of it was valid."""
     if not isinstance(schema, dict):
         return {"type": "object"}, False
     found = cast("JSON", schema)
@@ -73,7 +73,7 @@ def _sound_parts(schema: JSON) -> JSON:
 
 
 def argument_names(root: JSON) -> set[str]:
-    """Return the names of all arguments a schema speaks of, in its root and in what the root refers to."""
+    """Return the names of all arguments of a schema, in its root and in the schemas that the root refers to."""
     names: set[str] = set()
     for schema in _in_place(root):
         properties, required = schema.get("properties"), schema.get("required")
@@ -83,7 +83,7 @@ def argument_names(root: JSON) -> set[str]:
 
 
 def admit_argument(root: JSON, name: str) -> None:
-    """Change the schemas that judge the arguments of a tool so that none refuses one more, of a name new to them.
+    """Change the schemas that apply to the arguments of a tool so that they accept one more, whose name is new to them.
 
     `patternProperties` and `not` are left as they are.
     """
@@ -136,7 +136,7 @@ def _in_place(root: JSON) -> list[JSON]:
 
 
 def _referred(root: JSON, reference: object) -> object:
-    """Return what a reference within a schema leads to, None when that is not clear."""
+    """Return the target of a reference within a schema, None when it is not clear."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
     found: Any = root

@@ -86,7 +86,7 @@ class Stats(BaseModel):
 
 
 class AdminTools:
-    """The tools over one registry and its store. `services` says how the configured services stand."""
+    """The tools over one registry and its store. `services` returns the status of the configured services."""
 
     def __init__(
         self, registry: Registry, store: Store, services: Callable[[], list[JSON]]

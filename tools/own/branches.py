@@ -1,4 +1,4 @@
-"""The toolset `branch`: children of a session, and bringing back what they changed."""
+"""The toolset `branch`: children of a session, and merging their changes back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The toolset `history`: what was done and said in a session, and a summary of it."""
+"""The toolset `history`: the calls and events of a session, and a summary of it."""
 
 from __future__ import annotations
 

@@ -317,7 +317,7 @@ class SessionTools:
                 self._rename,
                 idempotent=True,
                 frees_name=True,
-                # The name is what the URL or the command line finds the session by.
+                # The URL or the command line may find the session by its name.
                 pinned=False,
             ),
             tool(
@@ -444,7 +444,7 @@ class SessionTools:
 
 
 def summary(info: JSON) -> JSON:
-    """Return what each result says of the session it is of, out of everything there is to say."""
+    """Return the part of a session's description that every result about the session holds."""
     return {
         "id": info["session_id"],
         "name": info["name"],

@@ -1,4 +1,4 @@
-"""A child process that speaks JSON-RPC on its pipes, and the promise that nothing of it stays behind."""
+"""A child process that speaks JSON-RPC on its pipes. When it is closed, no process of it stays behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAST_OUTPUT: Final = 0.5
 """Seconds that are left for reading what a child wrote before it ended or closed its stdin."""
 
 ORDERLY_SECONDS: Final = 0.3
-"""How long what a child started may take to end after it, before that is said to be left behind."""
+"""Seconds that the processes a child started may take to end after it; then they count as left behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class ProcessLimits:
 class ChildProcess:
     """A running child in a process group of its own. It lives until aclose(), which ends the whole group.
 
-    `read` and `write` are the SDK's streams over its stdout and stdin. `fault` is what it did that ended the connection,
-    if it did anything.
+    `read` and `write` are the SDK's streams over its stdout and stdin. `fault` says how the child broke the connection, if
+    it did.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class ChildProcess:
             return f"was killed by signal {-self.returncode}"
 
     def last_words(self) -> str:
-        """Return the last of stderr, or of what it wrote to stdout that was no message."""
+        """Return the last of stderr, or the last lines of stdout that were no messages."""
         words = self.stderr.strip()
         if not words and self.read.noise:
             words = "\n".join(self.read.noise_tail)
@@ -213,8 +213,8 @@ class ChildProcess:
     async def aclose(self) -> None:
         """Close its stdin and wait, then SIGTERM, then SIGKILL to its whole group, each within its bound.
 
-        What left the group is found by its mark and killed, on Linux. May be called twice; the second call waits for the
-        first. A cancelled caller does not stop it.
+        On Linux, processes that left the group are found by their mark and killed. May be called twice; the second call
+        waits for the first. A cancelled caller does not stop it.
         """
         if self._closing is not None:
             with anyio.CancelScope(shield=True):
@@ -238,7 +238,7 @@ class ChildProcess:
         self.write.close()
         limits = self._limits
         if self._alive():
-            # One that was stopped would take the whole of every bound.
+            # A stopped process would use up all of every bound.
             procfs.signal_group(self.pid, signal.SIGCONT)
         if self.fault is None:
             await self._wait(self.exited.is_set, limits.eof_grace)
@@ -256,7 +256,7 @@ class ChildProcess:
             await anyio.to_thread.run_sync(procfs.kill_marked, [self._mark])
 
     async def _note_left(self) -> None:
-        """Say what a child that ended by itself left running; it is killed after this."""
+        """Log the processes that a child which ended by itself left running; they are killed after this."""
         left: dict[int, str] = {}
         with anyio.move_on_after(ORDERLY_SECONDS):
             while left := await self._remaining():  # noqa: ASYNC110 - nothing tells
@@ -269,13 +269,13 @@ class ChildProcess:
         logger.warning("%s left processes behind when it ended: %s", self._service, names)
 
     async def _remaining(self) -> dict[int, str]:
-        """The names of the programs that still run of an ended child, by pid."""
+        """Return the names of the programs of an ended child that still run, by pid."""
         marked = await anyio.to_thread.run_sync(procfs.marked, self._mark.__eq__)
         members = self._members if self._alive() else ()
         return {pid: procfs.program(pid) for pid in {*marked, *members} if procfs.start_time(pid)}
 
     def _alive(self) -> bool:
-        # While the leader is not reaped its group is there; reaping the group's orphans before would take its exit code.
+        # The group exists until its leader is reaped; reaping the group's orphans earlier would take the leader's exit code.
         if self.returncode is None:
             return True
         if not (procfs.LINUX and any(procfs.start_time(member) for member in self._members)):

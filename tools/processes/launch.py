@@ -65,7 +65,7 @@ def launch(
     """
     prefix, preexec = _with_death_signal()
     if prefix:
-        # What exec would have told us is now told to setpriv, so ask beforehand.
+        # With setpriv in between, a failed exec is reported to setpriv, not to us, so check beforehand.
         _check_runnable(command[0], env.get("PATH", os.defpath), cwd)
     return subprocess.Popen(
         [*prefix, *command],
@@ -109,7 +109,7 @@ def _die_with(parent: int) -> None:
     """Run in the child before its program: have the kernel kill it when we die."""
     assert _libc is not None
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # We may have died before that was set; then nobody would ever kill it.
+    # If the parent died before the call above, the kernel never kills this child.
     if os.getppid() != parent:
         os._exit(127)
 

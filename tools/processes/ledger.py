@@ -1,7 +1,7 @@
-"""The ledger of children: which processes this Statehold started, written down so that none outlives it unnoticed.
+"""The ledger of children: a record of the processes that this Statehold started, so that none outlives it unnoticed.
 
 One small file per child below `<data>/children/<node>/`. A process that dies leaves its files; the next start sweeps them:
-it kills what is left of those children, and never a process that merely got the same number.
+it kills the remaining processes of those children, and never a process that merely got the same number.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from .workdir import private_folder
 logger = logging.getLogger("statehold.upstream")
 
 FOREIGN_SECONDS: Final = 7 * 86_400.0
-"""After which a file from another container on the same folder is taken for forgotten."""
+"""Age in seconds after which a file of another container on the same folder counts as abandoned."""
 
 SWEEP_SECONDS: Final = 2.0
 NOTED: Final = 100
-"""How many times of processes left behind are remembered."""
+"""Children whose left-behind processes are remembered, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Child:
     """One line of the ledger."""
 
     pid: int
-    """Of the leader; also the number of its process group."""
+    """The pid of the leader; also the number of its process group."""
     started: str | None
     mark: str
     service: str
@@ -62,7 +62,7 @@ class SweptChild:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a child that ended by itself had left running, and we then killed: names of programs by pid."""
+    """The processes that an ended child had left running and that we killed: names of programs by pid."""
 
     service: str
     processes: Mapping[int, str]
@@ -82,7 +82,7 @@ class Ledger:
         self._numbers = itertools.count(1)
         self._children: dict[int, Child] = {}
         self.left: deque[Left] = deque(maxlen=NOTED)
-        """What ended children had left running, the last of it."""
+        """The last processes that ended children had left running."""
         self._watchdog = Watchdog(self._instance) if watchdog else None
         self._pid = os.getpid()
         self._machine = procfs.machine()
@@ -136,7 +136,7 @@ class Ledger:
         self.left.append(Left(service, processes))
 
     async def sweep(self) -> list[SweptChild]:
-        """Kill what is left of the children of dead processes and forget them. Called at the start, once."""
+        """Kill the remaining processes of the children of dead processes and forget them. Called at the start, once."""
         if self._root is None:
             return []
         return await anyio.to_thread.run_sync(self._sweep, self._root)
@@ -160,7 +160,7 @@ class Ledger:
         return swept
 
     async def aclose(self) -> None:
-        """End the watchdog, which kills what should still be there. May be called twice."""
+        """End the watchdog, which kills the children that still run. May be called twice."""
         if self._watchdog is not None:
             await self._watchdog.aclose()
         for pid in list(self._children):
@@ -218,7 +218,7 @@ def _lives(pid: int, started: str | None) -> bool:
 
 
 def _kill(child: Child) -> tuple[int, ...]:
-    """Kill the group of a child when its leader is still the one written down, and whatever carries its mark."""
+    """Kill the group of a child if its leader is still the recorded process, and every process with the child's mark."""
     killed: set[int] = set()
     if _lives(child.pid, child.started) and child.pid != os.getpgrp():
         killed.update(procfs.group_members(child.pid))

@@ -83,7 +83,7 @@ def program(pid: int) -> str:
 
 
 def command_line(pid: int) -> str:
-    """Return what a process was started with, its parts parted by spaces; Linux only, else empty."""
+    """Return the command line of a process, joined by spaces; Linux only, else empty."""
     try:
         return (PROC / str(pid) / "cmdline").read_text(errors="replace").replace("\0", " ").strip()
     except OSError:
@@ -91,7 +91,7 @@ def command_line(pid: int) -> str:
 
 
 def descriptors(pid: int) -> list[str]:
-    """Return what each open descriptor of a process leads to, kinds without numbers; Linux only, else empty."""
+    """Return the target of each open descriptor of a process, kinds without numbers; Linux only, else empty."""
     folder = PROC / str(pid) / "fd"
     found: list[str] = []
     with contextlib.suppress(OSError):

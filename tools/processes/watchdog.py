@@ -11,8 +11,8 @@ import anyio
 
 from . import procfs
 
-# Reads "+pgid" and "-pgid" lines. The end of its input means that Statehold is gone, however that happened: what is still
-# listed dies. On Linux so does what left its group but carries our mark.
+# Reads "+pgid" and "-pgid" lines. The end of its input means that Statehold is gone: it kills the groups that are still
+# listed, and on Linux the processes that left their group but carry our mark.
 _SCRIPT: Final = r"""
 groups=' '
 while read -r line; do
@@ -68,7 +68,7 @@ class Watchdog:
         self._write("".join(f"+{group}\n" for group in sorted(self._groups)).encode())
 
     def _start(self) -> None:
-        # It inherits these as blocked, from its first moment: its end is the end of its input and nothing else.
+        # The shell inherits these signals as blocked, so that only the end of its input ends it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
         try:
             self._shell = self._shell_started()
@@ -102,14 +102,14 @@ class Watchdog:
         shell, self._shell = self._shell, None
         if shell is None:
             return
-        # Killed before its input ends: at that end it would kill what it still lists.
+        # Killed before its input ends: at that end it would kill the groups that it still lists.
         shell.kill()
         shell.wait()
         if shell.stdin is not None:
             shell.stdin.close()
 
     async def aclose(self) -> None:
-        """End it, after it killed what is still listed. Bounded; may be called twice."""
+        """End it, after it killed the groups that are still listed. Bounded; may be called twice."""
         shell, self._shell = self._shell, None
         if shell is None or shell.stdin is None:
             return

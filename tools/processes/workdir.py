@@ -1,4 +1,4 @@
-"""The folder of one session and service, and what the placeholders of a configuration stand for there."""
+"""The folder of one session and service, and the values of the placeholders of a configuration there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DOUBTFUL: Final = re.compile(r"[^\w.@+-]|^[.-]+")
 
 
 def plain(name: str) -> str:
-    """Return a name without what could be a path or an option; callers choose names, so they are not trusted."""
+    """Return a name without characters of a path or an option; callers choose names, so they are not trusted."""
     return _DOUBTFUL.sub("_", name)[:120]
 
 
@@ -32,14 +32,14 @@ def distinct_name(session: SessionView) -> str:
     name = session.name or ""
     if session.owner in ("", LOCAL.key) and not session.namespace and plain(name) == name:
         return name
-    # The names are chosen by callers: a shorter digest could be searched for the folder of somebody else.
+    # Callers choose the names: with a shorter digest one could search for a name with the folder of another caller.
     whole = "\0".join((session.owner, session.namespace, name))
     return f"{plain(name)}~{hashlib.sha256(whole.encode(errors='surrogatepass')).hexdigest()[:24]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Placeholders:
-    """What `{dir}`, `{session_id}`, `{session_name}` and `{python}` stand for."""
+    """The values of `{dir}`, `{session_id}`, `{session_name}` and `{python}`."""
 
     folder: Path | None
     session_id: str
@@ -90,7 +90,7 @@ class Places:
         return self._root / plain(session_id) / self._service
 
     async def forget(self, session_id: str) -> None:
-        """Remove what is kept for a session. Nothing there is fine."""
+        """Remove the folder of a session, if there is one."""
         if self._root is None and self._temporary is None:
             return
         await anyio.to_thread.run_sync(self._remove, self._path(session_id))

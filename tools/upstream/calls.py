@@ -1,4 +1,4 @@
-"""The requests in flight on one connection: their notes to the caller, and whose question a question is.
+"""The requests in flight on one connection: their notes to the caller, and the assignment of questions to calls.
 
 A legacy upstream that asks for input does not say for which call. So calls of tools that have asked take turns, and a
 question is only put to a caller when it can belong to no other call. A call with an open question holds up no other call,
@@ -26,9 +26,9 @@ NOTES_KEPT: Final = 512
 
 FLUSH_SECONDS: Final = 5.0
 ATTRIBUTION_SECONDS: Final = 10.0
-"""How long a question may wait until it is clear whose it is."""
+"""Seconds that a question may wait until it is clear to which call it belongs."""
 LOOK_SECONDS: Final = 1.0
-"""How often a waiting question looks for callers that are gone, which no event tells."""
+"""Seconds between two checks of a waiting question for callers that are gone, which no event announces."""
 
 LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
@@ -94,7 +94,7 @@ class Call:
             self._idle.set()
 
     async def flush(self) -> None:
-        """Wait, within a bound, until the caller has what came before the answer."""
+        """Wait, within a bound, until the caller has the notes that came before the answer."""
         if self._running and self._idle is not None:
             with anyio.move_on_after(FLUSH_SECONDS):
                 await self._idle.wait()
@@ -102,7 +102,7 @@ class Call:
 
 
 def reaches(level: object, wanted: str | None) -> bool:
-    """Whether a message of a level is one that a caller who wants `wanted` and above should get."""
+    """Whether a message of a level reaches a caller who wants `wanted` and above."""
     if wanted not in LEVELS:
         return False
     return level not in LEVELS or LEVELS.index(str(level)) >= LEVELS.index(wanted)
@@ -111,9 +111,9 @@ def reaches(level: object, wanted: str | None) -> bool:
 class Calls:
     """The calls in flight on one connection, and the turn of those that may ask.
 
-    Calls of a tool that has asked once take turns, so that a question can be told to be theirs. A call gives its turn away
-    while its question is open and takes it again before the answer goes on; it waits for a turn `ATTRIBUTION_SECONDS` at
-    most. Other calls never wait. Over a `shared` connection a question is only put to a call that is alone.
+    Calls of a tool that has asked once take turns, so that a question can be assigned to one of them. A call gives its turn
+    away while its question is open and takes it again before the answer goes on; it waits for a turn `ATTRIBUTION_SECONDS`
+    at most. Other calls never wait. Over a `shared` connection a question is only put to a call that is alone.
     """
 
     def __init__(self, *, shared: bool = False) -> None:
@@ -132,7 +132,7 @@ class Calls:
         return self._active.get(number) if isinstance(number, int) else None
 
     def only(self) -> Call | None:
-        """Return the call that something without a name must belong to, None when it could be another's."""
+        """Return the call that a message without a request id belongs to, None unless exactly one is in flight."""
         return next(iter(self._active.values())) if len(self._active) == 1 else None
 
     def latest(self) -> Call | None:
@@ -217,7 +217,7 @@ class Calls:
         )
 
     def _may_clear_up(self) -> bool:
-        """Whether waiting may tell whose a question is."""
+        """Whether waiting may clear up to which call a question belongs."""
         candidates = self._candidates()
         if self._shared and any(call.questions for call in candidates):
             # That call is in flight until a person answers.

@@ -39,9 +39,9 @@ def _source(source: str) -> str:
 class Step(BaseModel):
     """One tool call of a recipe.
 
-    In `arguments` every `{name}` inside a string stands for a saved value, `{dir}` for the folder of this session and
-    service; a string that is exactly `{name}` becomes the saved JSON value itself. `keep` says what to save from the
-    result: a name for each of
+    In `arguments` every `{name}` inside a string is replaced by a saved value, `{dir}` by the folder of this session and
+    service; a string that is exactly `{name}` becomes the saved JSON value itself. `keep` selects the parts of the result
+    to save: a name for each of
     `file:PATH` (bytes of a file below `{dir}`), `text` (all text of the result), `text:REGEX` (its first group) and a JSON
     pointer into `structuredContent` (`/cookies`).
     """
@@ -54,7 +54,7 @@ class Step(BaseModel):
 
 
 class Recipe(BaseModel):
-    """How to save what an upstream holds, and how to give it back to a fresh one.
+    """The tool calls that save the state of an upstream, and those that restore it in a fresh one.
 
     `save` runs before a pause and, at most every `checkpoint` seconds, after a call that may have changed something.
     Files that `save` kept are written back below `{dir}` before `restore` runs. `restores` and `loses` are told to the
@@ -89,7 +89,7 @@ class UpstreamConfig(BaseModel):
     url: str | None = None
     headers: dict[str, str] = Field(default_factory=dict[str, str])
     type: Transport | None = None
-    """Told from `command` or `url` when absent; a URL that ends in /sse is SSE."""
+    """Derived from `command` or `url` when absent; a URL that ends in /sse is SSE."""
 
     era: Literal["auto", "legacy", "modern"] = "auto"
     """auto: initialize first, 2026-07-28 only when that is refused."""
@@ -111,7 +111,7 @@ class UpstreamConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> UpstreamConfig:
-        # What is off may be half written.
+        # A disabled entry may be incomplete.
         for field, problem in () if self.disabled else self._problems():
             raise _wrong(problem, field)
         return self

@@ -1,7 +1,7 @@
 """One live connection to an upstream, as a session sees it.
 
-Results are passed on as the JSON they are. What an upstream asks, logs and reports during a call reaches the caller of
-that call, in all four pairings of the two protocol eras.
+Results are passed on as unchanged JSON. The questions, logs and progress reports of an upstream during a call reach the
+caller of that call, in all four pairings of the two protocol eras.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROUNDS: Final = 10
 """How often one call may ask for input again, the limit of the SDKs."""
 
 STATE_ONLY_SECONDS: Final = 0.1
-"""Pause before a call is repeated that asked for nothing but to be repeated."""
+"""Pause before a call is repeated whose answer asked for a repetition only."""
 
 ACKNOWLEDGE_SECONDS: Final = 5.0
 """How long a subscription to a resource may take to be acknowledged; it goes on all the same."""
@@ -51,7 +51,7 @@ Changed = Callable[[str, JSON], None]
 
 
 class UpstreamConnection:
-    """A connection to one upstream, open when connect() returns and until aclose() or until the far side is gone.
+    """A connection to one upstream, open when connect() returns and until aclose() or until the upstream is gone.
 
     It may be called, and closed, from any task, by any number of callers at once. How long a call may take is decided by the
     caller, who cancels it.
@@ -82,7 +82,7 @@ class UpstreamConnection:
     def __repr__(self) -> str:
         return f"<UpstreamConnection {self.service!r} calls={len(self._calls)}>"
 
-    # Its life.
+    # Opening and closing.
 
     async def connect(
         self,
@@ -93,12 +93,12 @@ class UpstreamConnection:
         secrets: Secrets,
         remedy: str = "",
     ) -> None:
-        """Connect in the first era that works; an upstream that dies of the first is started again for the second.
+        """Connect in the first era that works; an upstream that dies in the first is started again for the second.
 
         `remedy` is added to the error when the time is over.
 
         Raises:
-            ServiceUnavailable: nothing worked in time; nothing is left behind.
+            ServiceUnavailable: no era worked in time; nothing is left behind.
         """
         died: Died | None = None
         with anyio.move_on_after(seconds):
@@ -108,7 +108,7 @@ class UpstreamConnection:
                     await self._wire.open(eras[number:])
                 except Died as error:
                     died = died or error
-                    # One era is left after a death: the other may have been the deadly one.
+                    # The next try offers the other era only: the first one may have ended the upstream.
                     continue
                 return
             assert died is not None
@@ -145,7 +145,7 @@ class UpstreamConnection:
         return self.wire.peer
 
     def stderr_tail(self) -> str:
-        """The last lines that the server wrote to stderr, without secrets, also after its end; empty for a remote one."""
+        """Return the server's last lines on stderr, without secrets, also after its end; empty for a remote server."""
         return "" if self._wire is None else self._wire.stderr_tail()
 
     # Requests of ours.
@@ -291,12 +291,12 @@ class UpstreamConnection:
         except UpstreamRefused:
             logger.debug("%s does not set its log level", self.service)
 
-    # What comes by itself.
+    # Messages that the upstream sends by itself.
 
     def listen(self, turn: anyio.Lock | None = None) -> None:
-        """Hear of changed lists, for as long as the connection lives, from an upstream that tells only those who ask.
+        """Subscribe to list changes while the connection lives, if the upstream announces them to subscribers only.
 
-        Connections that would hear the same share a `turn`: one of them listens at a time.
+        Connections that would receive the same notifications share a `turn`: one of them listens at a time.
         """
         filters = wanted(self.peer)
         if filters and self._listener is None:
@@ -323,7 +323,7 @@ class UpstreamConnection:
         if method not in QUESTIONS:
             raise MCPError(METHOD_NOT_FOUND, "Method not found", method)
         if method == "roots/list" and not len(self._calls):
-            # Servers ask for these as soon as they are initialized, before there is anybody to ask.
+            # Servers ask for these as soon as they are initialized, before there is a caller to ask.
             return {"roots": []}
         strip_our_meta(params)
         attribute_question(self.service, method, params)

@@ -1,4 +1,4 @@
-"""What an upstream can fail with, as errors of a session.
+"""The errors of an upstream, as errors of a session.
 
 RequestRefused
  └── UpstreamRefused            it answered the request itself with a JSON-RPC error

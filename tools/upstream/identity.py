@@ -1,4 +1,4 @@
-"""What a configuration says of an upstream before it is ever started."""
+"""Properties of an upstream that follow from its configuration alone, before it is started."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def transport_of(config: UpstreamConfig) -> Transport:
 
 
 def config_hash(config: UpstreamConfig) -> str:
-    """Return a digest of what a snapshot or a tool list depends on.
+    """Return a digest of the settings that a snapshot or a tool list depends on.
 
-    Of each secret value only 16 bits go in: enough to notice a change, nothing to find the value with.
+    It takes only 16 bits of the hash of each secret value: enough to notice a change, too few to find the value.
     """
     fields = config.model_dump(mode="json", include=set(_IDENTITY))
     fields["recipe"] = None if config.recipe is None else config.recipe.model_dump(mode="json")

@@ -1,4 +1,4 @@
-"""Hearing of changed lists from a 2026-07-28 upstream, which tells them only to those who asked (`subscriptions/listen`)."""
+"""Subscriptions to list changes of a 2026-07-28 upstream, which announces them over `subscriptions/listen` only."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LISTEN: Final = "subscriptions/listen"
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 PAUSES: Final = (1.0, 5.0, 30.0)
-"""Seconds before each new try after a stream that ended; after as many in a row it is given up."""
+"""Seconds before each new try after a stream that ended; after that many failures in a row the listener gives up."""
 
 LASTING_SECONDS: Final = 30.0
-"""A stream that was open so long was no failure: proxies end what is silent for a while."""
+"""A stream that was open so long does not count as a failure: proxies end silent streams."""
 
 _KINDS: Final[Mapping[str, str]] = {
     "tools": "toolsListChanged",
@@ -32,11 +32,11 @@ _KINDS: Final[Mapping[str, str]] = {
 _WORTH_ANOTHER_TRY: Final = (CONNECTION_CLOSED, INTERNAL_ERROR)
 
 Send = Callable[[JSON], Awaitable[None]]
-"""Sends the request of that `notifications` filter and returns when its stream was ended. Raises MCPError."""
+"""Sends a subscription with this `notifications` filter and returns when its stream has ended. Raises MCPError."""
 
 
 def wanted(peer: Peer) -> JSON:
-    """Return the filter for every change of a list that a peer declares; empty for one that tells unasked, or nothing."""
+    """Return the filter for all list changes that a peer declares; empty for a legacy peer, or one that declares none."""
     found: JSON = {}
     for kind, name in _KINDS.items():
         declared: object = peer.capabilities.get(kind)
@@ -48,7 +48,7 @@ def wanted(peer: Peer) -> JSON:
 class Listener:
     """The subscription of one connection, for as long as run() is not cancelled.
 
-    `changed` is told which lists may have changed while nothing was heard; what is heard comes as any notification.
+    `changed` gets the lists that may have changed while no stream was open. Other changes arrive as notifications.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Listener:
         self._heard_before = False
 
     async def run(self, turn: anyio.Lock | None = None) -> None:
-        """Listen, and again when a stream ends, until it is given up. Of those that share a `turn` one listens at a time."""
+        """Listen, and again when a stream ends, until it gives up. Listeners that share a `turn` listen one at a time."""
         try:
             if turn is None:
                 await self._follow()
@@ -73,7 +73,7 @@ class Listener:
             logger.exception("the changes of %s are not heard any more", self._service)
 
     def acknowledged(self, params: JSON, *, late: bool) -> None:
-        """Take the beginning of a stream: what it will tell. `late`: changes may have come before it."""
+        """Handle the first message of a stream, the filter that it will honour. `late`: changes may have come before it."""
         self._since = anyio.current_time()
         honored: object = params.get("notifications")
         granted = cast("JSON", honored) if isinstance(honored, dict) else {}

@@ -1,4 +1,4 @@
-"""Which protocol era an upstream speaks, and what each request to it carries because of that."""
+"""The negotiation of the protocol era with an upstream, and the metadata that each request carries in that era."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Ask: TypeAlias = Callable[[str, JSON, dict[str, str]], Awaitable[JSON]]
 CLIENT_INFO: Final[JSON] = {"name": "statehold", "version": importlib.metadata.version("statehold")}
 
 OFFERED: Final[JSON] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
-"""What we can pass on for a legacy upstream, which is told once, before any caller is known."""
+"""The client capabilities declared to a legacy upstream; it gets them once, before any caller is known."""
 
 NOT_RELAYED: Final = ("io.modelcontextprotocol/tasks",)
 """Extensions whose results need further requests that do not pass through us."""
@@ -62,7 +62,7 @@ class Peer:
         return "modern" if self.modern else "legacy"
 
     def meta(self, capabilities: Mapping[str, Any]) -> JSON:
-        """Return what a request's `_meta` has to hold for this peer."""
+        """Return the `_meta` members that a request to this peer needs."""
         return _envelope(self.version, relayed(capabilities)) if self.modern else {}
 
     def headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
@@ -105,7 +105,7 @@ async def negotiate(ask: Ask, eras: Sequence[Era], *, service: str) -> Peer:
 
     Raises:
         UpstreamRefused: it refused all of them; the error is the one of the first.
-        UpstreamMisbehaved: its answer makes no sense.
+        UpstreamMisbehaved: its answer is malformed.
     """
     refused: Exception | None = None
     for number, era in enumerate(eras, 1):

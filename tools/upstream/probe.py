@@ -1,4 +1,4 @@
-"""Asking an upstream what it offers."""
+"""The probe of an upstream, which lists its tools and prompts."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from .recipe import InternalContext
 logger = logging.getLogger("statehold.upstream")
 
 PAGES: Final = 1000
-"""After so many pages a list is taken to have no end."""
+"""Most pages of a list; a longer list is taken to have no end."""
 
 HeaderMap: TypeAlias = Mapping[tuple[str, ...], str]
-"""Which arguments of a tool go into which `Mcp-Param-*` header."""
+"""The `Mcp-Param-*` header of each argument of a tool that has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What an upstream said of itself when it was probed."""
+    """The result of a probe: the upstream's introduction, tools and prompts."""
 
     peer: Peer
     tools: tuple[ToolSpec, ...]
@@ -37,7 +37,7 @@ class Profile:
 
 
 async def probed(connection: UpstreamConnection) -> Profile:
-    """Return what an upstream offers.
+    """Return the profile of an upstream.
 
     Raises:
         UpstreamMisbehaved, UpstreamRefused, OutcomeUnknown, ConnectionLost: it does not list its tools.
@@ -68,7 +68,7 @@ async def listed(connection: UpstreamConnection, method: str, key: str) -> list[
 
 
 async def listed_tools(connection: UpstreamConnection) -> tuple[ToolSpec, ...]:
-    """Return the tools that a connection shows now. Raises as probed() does."""
+    """Return the tools that a connection lists now. Raises as probed() does."""
     if "tools" not in connection.peer.capabilities:
         try:
             found = await listed(connection, "tools/list", "tools")
@@ -87,7 +87,7 @@ async def listed_tools(connection: UpstreamConnection) -> tuple[ToolSpec, ...]:
 
 
 async def listed_prompts(connection: UpstreamConnection) -> tuple[JSON, ...]:
-    """Return the prompts a connection shows now; none when it refuses to list them, which must not cost it its tools."""
+    """Return the prompts a connection lists now; none when it refuses, so that its tools are listed all the same."""
     if "prompts" not in connection.peer.capabilities:
         return ()
     try:

@@ -1,4 +1,4 @@
-"""What an upstream offered when it was last asked, kept on disk for the next start."""
+"""The profile of an upstream from its last probe, kept on disk for the next start."""
 
 from __future__ import annotations
 

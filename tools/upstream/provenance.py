@@ -1,4 +1,4 @@
-"""The words of an upstream stay told from ours: our `_meta` keys, our notes, and the name behind a question."""
+"""Marks that tell an upstream's words from ours: our `_meta` keys, our notes, and the name before a question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The caller of what we do by ourselves."""
+"""The call context of calls that Statehold makes by itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...sessions.json_codec import JSON
 
 
 class InternalContext:
-    """The context of a call that no caller made: nobody to ask, nobody to tell."""
+    """The context of a call without a caller: it takes no questions, and discards progress and logs."""
 
     meta: Mapping[str, Any] = {}
     wants_progress = False

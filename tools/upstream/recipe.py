@@ -1,4 +1,4 @@
-"""Running a recipe: tool calls that save what an upstream holds, and tool calls that give it back to a fresh one."""
+"""Recipes: tool calls that save the state of an upstream, and tool calls that restore it in a fresh one."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _PLACE: Final = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 
 
 class Failed(ServiceUnavailable):
-    """Raised when a step did not do its part; the connection is still there."""
+    """Raised when a step failed; the connection is still open."""
 
 
 async def save(recipe: Recipe, connection: UpstreamConnection, folder: Path) -> Snapshot:
-    """Run the save steps and return what they keep.
+    """Run the save steps and return the snapshot.
 
     Raises:
-        ServiceUnavailable: a step failed; the earlier snapshot is worth more than half of a new one.
+        ServiceUnavailable: a step failed. No partial snapshot is returned; the earlier one is better.
     """
     saved = Snapshot()
     for step in recipe.save:
@@ -54,7 +54,7 @@ async def save(recipe: Recipe, connection: UpstreamConnection, folder: Path) -> 
 async def restore(
     recipe: Recipe, connection: UpstreamConnection, folder: Path, snapshot: Snapshot
 ) -> Restored:
-    """Write kept files back and run the restore steps. A step that fails is told, not raised.
+    """Write kept files back and run the restore steps. A step that fails is reported in the result, not raised.
 
     Raises:
         OutcomeUnknown, ConnectionLost: the connection died of it.
@@ -73,7 +73,7 @@ async def restore(
 
 
 def check_snapshot(recipe: Recipe | None, snapshot: Snapshot) -> Snapshot:
-    """Return what a recipe keeps of a snapshot that this process did not save; all other names are dropped.
+    """Return a snapshot that this process did not save, with the names that the recipe keeps; all others are dropped.
 
     Raises:
         InvalidArgument: A text is not a text, or a file is larger than a recipe may save.
@@ -95,7 +95,7 @@ def check_snapshot(recipe: Recipe | None, snapshot: Snapshot) -> Snapshot:
 
 
 def nothing(recipe: Recipe | None) -> Restored:
-    """Say what is lost when a connection is replaced without a snapshot."""
+    """Return the losses when a connection is replaced without a snapshot."""
     if recipe is None:
         return Restored("", "everything this server kept in memory")
     return Restored("", f"{recipe.restores}, {recipe.loses}")
@@ -135,9 +135,9 @@ def _as_text(value: object) -> str:
 
 
 def _values(recipe: Recipe, snapshot: Snapshot, folder: Path) -> JSON:
-    """Return what `{name}` stands for: the values that the recipe keeps, and the paths of its files.
+    """Return the values of `{name}`: those that the recipe keeps, and the paths of its files.
 
-    A snapshot may come from an imported document, so it never decides what the name of a file stands for.
+    A snapshot may come from an imported document, so it never decides the path of a file.
     """
     kept = {name for name, source in _sources(recipe) if not source.startswith("file:")}
     saved = {name: value for name, value in snapshot.data.items() if name in kept}
@@ -162,7 +162,7 @@ def _below(folder: Path, path: str) -> Path:
     try:
         found = (root / path.replace("{dir}", str(root))).resolve()
     except (OSError, ValueError, RuntimeError) as error:
-        # A loop of links, or what is no path at all.
+        # A loop of links, or a text that is no path.
         raise Failed(f"{path!r} is no file below {{dir}} ({error})") from None
     if not found.is_relative_to(root) or found == root:
         raise Failed("a kept file has to be below {dir}")

@@ -1,4 +1,4 @@
-"""What of a configuration must not be shown: in reasons, in logs, and where services are listed."""
+"""The secrets of a configuration, which must not be shown in reasons, in logs, or where services are listed."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ _SECRET_LOOK: Final = re.compile(
 )
 """How the keys of well-known providers begin, and a JSON Web Token."""
 _RANDOM: Final = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[\w~=+.-]{16,}")
-"""A part of a path of that look is as good as a password: many hosted servers are addressed by one."""
+"""A part of a path that looks so is treated as a password: many hosted servers have one in their address."""
 
 
 class Secrets:
-    """The values of a configuration that must not be shown, and how to take them out of a text."""
+    """The values of a configuration that must not be shown. It redacts them from texts."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         found = set(values)
-        # A header value is often "Bearer XYZ": the second word alone is as secret.
+        # A header value is often "Bearer XYZ": the second word alone is secret too.
         found |= {word for value in found for word in value.split()}
         kept = sorted((v for v in found if len(v) >= SHORTEST_SECRET), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, kept))) if kept else None
 
     @classmethod
     def of(cls, config: UpstreamConfig, inherited: Mapping[str, str] | None = None) -> Secrets:
-        """Return those of a service: all values of its environment and headers, and parts of its arguments and URL.
+        """Return the secrets of a service: all values of its environment and headers, and parts of its arguments and URL.
 
-        Of the variables that it inherits from us: those whose names say so, and the passwords of proxies.
+        From the variables that it inherits from us it takes those with the name of a secret, and the passwords of proxies.
         """
         return cls((*_secret_parts(config), *_of_inherited(inherited or {})))
 
@@ -59,13 +59,13 @@ class Secrets:
     def story(self, cause: str, words: str = "") -> str:
         """Return a cause and the line of the last words that explains it: one line without secrets, of bounded length."""
         cause = one_line(self.redact(cause))
-        # Secrets may have several lines, so they are looked for before one is chosen.
+        # Secrets may have several lines, so redact before a line is chosen.
         said = last_cause(self.redact(without_sequences(words)))
         return (f"{cause}; it last said: {said}" if said else cause)[:REASON_LENGTH]
 
 
 def named_secrets(config: UpstreamConfig, inherited: Mapping[str, str]) -> Generator[str]:
-    """Yield the secrets that their names, flags, places in a URL or looks tell, without the harmless values of `env`."""
+    """Yield the secrets found by name, flag, place in a URL or look, without the harmless values of `env`."""
     yield from _of_inherited({**inherited, **config.env})
     for value in config.headers.values():
         yield value.rpartition(" ")[2]
@@ -115,7 +115,7 @@ def _of_url(url: str) -> Generator[str]:
         parts = urlsplit(url)
         found = [parts.username, parts.password, parts.query, parts.fragment]
     except ValueError:
-        # No URL after all; what stands before an @ is a password all the same.
+        # No URL after all; the part before an @ is a password all the same.
         found = [url.partition("://")[2].rpartition("@")[0]]
         parts = None
     if parts is not None:

@@ -1,7 +1,7 @@
-"""Whether the result of a tool has the shape the protocol demands.
+"""Validation of tool results against the shape that the protocol demands.
 
-The SDK would turn a malformed result into an empty one for a 2026-07-28 client (sdk 2.3), so it is looked at before it is
-passed on. Only the shape: fields that are not known pass as they are.
+The SDK would turn a malformed result into an empty one for a 2026-07-28 client (sdk 2.3), so results are checked before they
+are passed on. Only the shape is checked: unknown fields pass unchanged.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ ERAS: Final[Mapping[str, tuple[Era, ...]]] = {
 }
 
 Changed = Callable[["UpstreamService", str, UpstreamConnection, JSON], None]
-"""Told of a change of a list or a resource: the service, the notification's method, its connection, and its params."""
+"""Called after a change of a list or a resource with the service, the notification's method, its connection and params."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,13 @@ class Check:
     server: JSON = field(default_factory=dict[str, Any])
     tools: int = 0
     renamed: str | None = None
-    """Which of its tools go by another name, since an earlier service has tools of their names."""
+    """A line about its tools that are renamed, since an earlier service has tools of their names."""
 
 
 class UpstreamService:
     """An upstream of the configuration. It lives as long as the process and holds nothing open of its own.
 
-    `on_changed` is told when a live connection says that one of its lists changed: refresh() then asks a fresh one again,
+    `on_changed` is called when a live connection announces a change of one of its lists: refresh() then asks a fresh one,
     learn_tools() and learn_prompts() add what only the live one has. `inherit_env` names variables of our environment that
     its process gets, besides those of the configuration.
     """
@@ -103,7 +103,7 @@ class UpstreamService:
         self.call_seconds = config.call_seconds or call_seconds
         self.checkpoint_seconds = checkpoint_of(config.recipe)
         self.profile: Profile | None = None
-        """What the last probe found; before the first, what recall() found, or None."""
+        """The result of the last probe; before the first, that of recall(), or None."""
         self._file = ProfileFile(data, name, self.config_hash)
         self.ledger = ledger
         self._base = base
@@ -120,10 +120,10 @@ class UpstreamService:
         self._followed: dict[str, set[str]] = {}
         """The resources that each session is subscribed to, for its next connection."""
         self._pages: dict[str, JSON] = {}
-        """The pages of MCP Apps that were read since the service last said something else."""
+        """The pages of MCP Apps that were read since the service last changed."""
         self._live_tools = LiveItems[ToolSpec]()
         self._live_prompts = LiveItems[JSON]()
-        # Without placeholders and without a connection of its own, every session would hear the same over HTTP.
+        # Without placeholders in its URL or headers, an HTTP server sends every session the same notifications.
         self._turn = anyio.Lock() if self.transport == "http" and not is_filled(config) else None
 
     def __repr__(self) -> str:
@@ -146,21 +146,21 @@ class UpstreamService:
             f"in [services.{self.name}]"
         )
 
-    # What it offers.
+    # Tools and prompts.
 
     @property
     def capabilities(self) -> Collection[str]:
-        """What it declared when it was probed."""
+        """The capabilities that it declared when it was probed."""
         return () if self.profile is None else self.profile.peer.capabilities.keys()
 
     @property
     def prompts(self) -> Sequence[JSON]:
-        """Its prompts: those of a fresh connection, and what learn_prompts() added."""
+        """Its prompts: those of a fresh connection, and those that learn_prompts() added."""
         fresh = () if self.profile is None else self.profile.prompts
         return (*fresh, *self._live_prompts.beyond({prompt["name"] for prompt in fresh}))
 
     async def recall(self) -> bool:
-        """Take over what an earlier process with this configuration found. Returns whether there is such a profile."""
+        """Load the profile that an earlier process with this configuration stored. Returns whether there is one."""
         if self.profile is None:
             kept = await anyio.to_thread.run_sync(self._file.read)
             if self.profile is None and kept is not None:
@@ -276,7 +276,7 @@ class UpstreamService:
 
     @asynccontextmanager
     async def _throw_away(self) -> AsyncGenerator[UpstreamConnection]:
-        """Open a connection that no session has, and leave nothing of it."""
+        """Open a connection outside of any session, and leave nothing of it."""
         view = SessionView(
             id=f"probe_{secrets.token_hex(4)}", name=None, namespace="", owner="", generation=1
         )
@@ -292,7 +292,7 @@ class UpstreamService:
     # Its connections.
 
     async def open(self, session: SessionView, snapshot: Snapshot | None) -> UpstreamConnection:
-        """Open a connection for a session and give it back what the snapshot holds.
+        """Open a connection for a session and restore the snapshot in it.
 
         Raises:
             ServiceUnavailable: with the cause and the upstream's last words; nothing is left behind.
@@ -330,7 +330,7 @@ class UpstreamService:
         return recipes.nothing(recipe) if session.generation > 1 else Restored()
 
     def check_snapshot(self, snapshot: Snapshot) -> Snapshot:
-        """Return what the recipe keeps of an imported snapshot; nothing without a recipe. May run in any thread.
+        """Return an imported snapshot with the values that the recipe keeps; empty without a recipe. May run in any thread.
 
         Raises:
             InvalidArgument: A value cannot be one that the recipe saved.
@@ -354,7 +354,7 @@ class UpstreamService:
         connection = UpstreamConnection(self.name, shared=self.scope == "shared")
         connection.on_changed = partial(self._changed, connection)
         connection.param_headers = self._param_headers
-        # A little less than the core allows, so that the cause is told instead of cut off.
+        # A little less than the core allows, so that the error names the cause.
         seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)
         await connection.connect(
             partial(self._channel, place),
@@ -365,7 +365,7 @@ class UpstreamService:
         )
         self._started = True
         if self.config.era == "auto":
-            # What worked is tried first the next time.
+            # Try the era that worked first the next time.
             worked = connection.peer.era
             self._eras = (worked, "modern" if worked == "legacy" else "legacy")
         return connection

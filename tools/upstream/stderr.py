@@ -24,7 +24,7 @@ _BANNER: Final = re.compile(
 """Lines around the cause: versions, log files, advice, brackets."""
 _NPM: Final = re.compile(r"(?i)npm (?:err!|error)\s+(?:\d{3}\s+)?")
 _FRAME: Final = re.compile(r"\s|at \S|[|>^~]")
-"""How a line of a stack trace or of quoted source begins."""
+"""The beginning of a line of a stack trace or of quoted source."""
 _TREE: Final = re.compile(r"^\s*[\u00d7│├└╰][\s\u00d7│├└╰─▶]*|\s+$")
 """The lines with which `uv` and others draw a chain of causes, the innermost last."""
 
@@ -32,7 +32,7 @@ _TREE: Final = re.compile(r"^\s*[\u00d7│├└╰][\s\u00d7│├└╰─▶]
 def last_cause(text: str) -> str:
     """Return the one line of a program's last output that says why it ended, without control characters.
 
-    Of a Python traceback it is the exception, of a Node error its `Error:` line, of npm the first line of its report. Of
+    For a Python traceback it is the exception, for a Node error its `Error:` line, for npm the first line of its report. For
     any other text it is the last line that is neither indented nor a banner.
     """
     lines = [_TREE.sub("", line) for line in without_sequences(text).splitlines() if line.strip()]

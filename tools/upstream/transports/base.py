@@ -1,4 +1,4 @@
-"""What a connection needs of its transport. Above: the wire. Below: a child process, Streamable HTTP or HTTP+SSE."""
+"""The interface between JsonRpcConnection and a transport: a child process, Streamable HTTP or HTTP+SSE."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..sdk import ReadStream, WriteStream
 
 
 class Transport(Protocol):
-    """An open transport: the SDK's two streams, and what happened to them."""
+    """An open transport: the SDK's two streams and the causes of their errors."""
 
     @property
     def read(self) -> ReadStream[SessionMessage | Exception]: ...
@@ -29,19 +29,19 @@ class Transport(Protocol):
         ...
 
     def gone(self) -> str | None:
-        """Why the far side no longer knows this connection, if it said so."""
+        """Return why the server no longer knows this connection, None unless it said so."""
         ...
 
     async def farewell(self) -> tuple[str, str]:
-        """Say why the read stream ended, and the last words of the far side. Waits a moment for both."""
+        """Return why the read stream ended, and the server's last output. Waits a moment for both."""
         ...
 
     def words(self) -> str:
-        """The last words of the far side up to now."""
+        """Return the server's last output up to now."""
         ...
 
     def hint(self) -> str:
-        """Add what the transport saw to the story of a request that was refused; empty for nothing."""
+        """Return a detail, such as the HTTP status, for the error of a refused request; empty without one."""
         ...
 
 

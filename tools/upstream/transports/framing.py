@@ -33,7 +33,7 @@ from mcp_types import (
 from ..sdk import ReadStream
 
 QUEUED_BYTES: Final = 4 * 2**20
-"""How much may wait to be consumed before the pipe is left alone."""
+"""Bytes that may wait to be consumed; while there are more, the pipe is not read."""
 
 NOISE_KEPT: Final = 8
 NOISE_LENGTH: Final = 200
@@ -101,7 +101,7 @@ def _repaired(line: bytes) -> JSONRPCMessage | None:
 
 
 class Incoming(asyncio.Protocol):
-    """What the child writes, as the SDK's read stream. It ends when the pipe does, or when a line is too long."""
+    """The stdout of a child as the SDK's read stream. It ends when the pipe does, or when a line is too long."""
 
     def __init__(self, line_bytes: int, on_fault: Callable[[str], None]) -> None:
         self._line_bytes = line_bytes
@@ -117,10 +117,10 @@ class Incoming(asyncio.Protocol):
         self._discarding = False
         self.ended = False
         self.noise = 0
-        """How many lines were no JSON-RPC."""
+        """The number of lines that were no JSON-RPC."""
         self.noise_tail: deque[str] = deque(maxlen=NOISE_KEPT)
 
-    # The side of the pipe.
+    # For the pipe.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.ReadTransport, transport)
@@ -180,7 +180,7 @@ class Incoming(asyncio.Protocol):
             self._waiter.set_result(None)
 
     def discard(self) -> None:
-        """Throw away what still comes, so that a child that is blocked on writing can leave."""
+        """Discard further output, so that a child that is blocked on writing can exit."""
         self._discarding = True
         self._partial, self._partial_size = [], 0
         self._queue.clear()
@@ -199,7 +199,7 @@ class Incoming(asyncio.Protocol):
             self._transport.close()
         self._end()
 
-    # The side of the SDK: one consumer.
+    # For the SDK: one consumer.
 
     async def receive(self) -> SessionMessage | Exception:
         while True:
@@ -252,7 +252,7 @@ class Incoming(asyncio.Protocol):
 
 
 class Outgoing(asyncio.BaseProtocol):
-    """What the child reads, as the SDK's write stream. Closing it is the end of the child's stdin."""
+    """The stdin of a child as the SDK's write stream. Closing it is the end of the child's stdin."""
 
     def __init__(self, on_end: Callable[[], None]) -> None:
         self._on_end = on_end
@@ -289,7 +289,7 @@ class Outgoing(asyncio.BaseProtocol):
         self._transport.write(encode(item.message))
 
     def close(self) -> None:
-        """Close the pipe once what was accepted is written."""
+        """Close the pipe once all accepted messages are written."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 

@@ -1,4 +1,4 @@
-"""Streamable HTTP as a channel, through the SDK's client."""
+"""Streamable HTTP as a transport, through the SDK's client."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def ssl_context() -> ssl.SSLContext:
 
 
 class Client(httpx2.AsyncClient):
-    """The HTTP client of one connection. It remembers what its requests met, and takes no message that is too long."""
+    """The HTTP client of one connection. It notes the failures of its requests and refuses messages that are too long."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         # Reading has no limit here: a call may be silent for as long as its caller lets it.
@@ -94,7 +94,7 @@ class Client(httpx2.AsyncClient):
 
 
 def _unreachable(request: httpx2.Request) -> httpx2.Response:
-    """The answer to a subscription that met a network error, which would end the whole channel as an exception."""
+    """Return an answer to a subscription that met a network error; as an exception it would end the whole transport."""
     return httpx2.Response(503, request=request)
 
 
@@ -175,7 +175,7 @@ class HttpTransport:
 async def http_channel(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Transport]:
     """Connect to a Streamable HTTP endpoint; leaving ends its session.
 
-    A request that meets a network error ends the whole channel, in the task that entered it.
+    A request that meets a network error ends the whole transport, in the task that entered it.
     """
     async with (
         Client(headers) as client,

@@ -1,7 +1,7 @@
 """One open transport with the SDK's dispatcher on it, and the task that owns both.
 
-Above: the connection, which knows MCP. Below: a channel. Requests go out and come back as the JSON they are: nothing is
-parsed into models, so unknown fields and large numbers survive.
+Above: the connection, which knows MCP. Below: a transport. Requests and results pass as unchanged JSON: nothing is parsed
+into models, so unknown fields and large numbers survive.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ STDERR_TAIL: Final = 8192
 """Characters of stderr that an operator is shown of one connection."""
 
 LEAVE_SECONDS: Final = 2.0
-"""How long a polite end over the network may take; a child process has bounds of its own."""
+"""Seconds that an orderly close over the network may take; a child process has bounds of its own."""
 
 CLOSE_SECONDS: Final = 8.0
 
@@ -52,7 +52,7 @@ _STREAM: Final = "SSE stream"
 
 
 class Handler(Protocol):
-    """What comes from the upstream without being an answer."""
+    """Receives the messages of the upstream that are no answers."""
 
     async def on_request(self, method: str, params: JSON) -> JSON:
         """Answer a request of the upstream. Raises MCPError to refuse it."""
@@ -63,19 +63,19 @@ class Handler(Protocol):
         ...
 
     def on_lost(self, reason: str) -> None:
-        """Learn that the far side is gone, and why. Not called when it was closed by us."""
+        """Handle the loss of the connection; `reason` says why. Not called when we closed it."""
         ...
 
 
 class Died(ServiceUnavailable):
-    """Raised when the upstream was gone before it had introduced itself."""
+    """Raised when the connection ended before the handshake."""
 
 
 class JsonRpcConnection:
-    """A live transport to one upstream. It lives from open() until aclose() or until the far side is gone.
+    """A JSON-RPC connection to one upstream. It lives from open() until aclose() or until the upstream is gone.
 
     All its scopes are entered and left in one task of its own, so that open() and aclose() may be called in any task and
-    inside any scope, and a transport that fails cancels nobody but itself.
+    inside any scope, and a transport that fails cancels only that task.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class JsonRpcConnection:
         self._ended = False
         self._lost = False
         self.brief = "the connection ended"
-        """Why it ended, without the far side's own words: fit for a caller."""
+        """Why it ended, without the upstream's own output, so that a caller may see it."""
 
     @property
     def peer(self) -> Peer:
@@ -125,24 +125,24 @@ class JsonRpcConnection:
         return self._peer is not None and not self._ended and not self._stopping
 
     def words(self) -> str:
-        """The last words of the far side, without secrets, bounded."""
+        """Return the upstream's last output, without secrets, bounded."""
         words = self._channel.words() if self._channel is not None else ""
         return self._secrets.story("", words).removeprefix("; ")
 
-    # Its life.
+    # Opening and closing.
 
     def stderr_tail(self) -> str:
-        """The last lines that the far side wrote beside the protocol, without secrets; control characters are escaped."""
+        """Return the last lines of the upstream's stderr, without secrets; control characters are escaped."""
         words = self._channel.words() if self._channel is not None else ""
         lines = self._secrets.redact(words).splitlines()
         return "\n".join(map(escaped, lines))[-STDERR_TAIL:]
 
     async def open(self, eras: Sequence[Era]) -> None:
-        """Connect and introduce ourselves. When it fails or is cancelled, nothing is left behind.
+        """Connect and do the handshake. When it fails or is cancelled, nothing is left behind.
 
         Raises:
-            Died: the far side ended before it had answered.
-            ServiceUnavailable: any other failure, with the far side's last words where it has any.
+            Died: the upstream ended before it had answered.
+            ServiceUnavailable: any other failure, with the upstream's last output where there is some.
         """
         # A task of its own instead of a task group: a scope entered here would be left open inside the caller's scopes.
         # The context is empty, so that the opener's token and trace do not live as long as the connection.
@@ -168,7 +168,7 @@ class JsonRpcConnection:
         )
 
     async def aclose(self) -> None:
-        """End it within a bound, whatever the far side does. May be called twice, and while requests are in flight."""
+        """End it within a bound, even if the upstream hangs. May be called twice, and while requests are in flight."""
         self._stopping = True
         self._over.set()
         if self._task is None:
@@ -234,23 +234,23 @@ class JsonRpcConnection:
         )
 
     async def _hang_up(self, channel: Transport) -> None:
-        """End the streams of HTTP, which would report as a fault what comes once nobody reads it. A pipe just ends."""
+        """End the open HTTP streams: they would report messages that arrive after their reader left as faults."""
         for scope, ended in list(self._streams.items()) if channel.http else ():
             scope.cancel()
             await ended.wait()
-            # The transport was told; it lets go of the stream in its next steps.
+            # The cancelled transport closes the stream in its next steps.
             for _ in range(3):
                 await anyio.lowlevel.checkpoint()
 
     async def _first_words(self, channel: Transport, error: SessionError) -> SessionError:
-        """Turn the end of a connection that was not open yet into the story of its end."""
+        """Return Died with the cause for a connection that ended before it was open; other errors as they are."""
         if not isinstance(error, ConnectionLost | OutcomeUnknown):
             return error
         cause, words = self._cause or await channel.farewell()
         told = self._secrets.story(cause, words)
         return Died(f"{self._service} ended before it was ready: {told}.")
 
-    # Its end.
+    # Loss of the connection.
 
     def _at_end(self) -> None:
         self._ended = True
@@ -268,7 +268,7 @@ class JsonRpcConnection:
             self._tell(cause, words)
 
     def _conclude(self) -> None:
-        """A transport that failed by itself took the task with it; its failure is the reason."""
+        """Report the loss when the transport failed and ended the task; its failure is the reason."""
         if self._peer is not None and not self._stopping and not self._lost:
             self._tell(*(self._cause or (_described(self._failure), "")))
 
@@ -282,7 +282,7 @@ class JsonRpcConnection:
     # Traffic.
 
     def spawn(self, context: contextvars.Context, run: Callable[[], Any]) -> bool:
-        """Run something in the background for as long as the wire lives, with a caller's context. False: too late."""
+        """Run a task with a caller's context until the connection ends. Returns False if it has ended already."""
         if self._tasks is None or self._ended:
             return False
         context.run(self._tasks.start_soon, run)
@@ -318,7 +318,7 @@ class JsonRpcConnection:
             raise await self._explained(error, number) from error
 
     async def _explained(self, error: MCPError, number: int) -> SessionError:
-        """Tell an answer of the server from the end of the connection, and wait a moment for the reason of that."""
+        """Return an error answer of the server, or the end of the connection with its reason, which may take a moment."""
         refused = UpstreamRefused(error.code, error.message, error.error.data)
         channel = self._channel
         if channel is None:
@@ -353,13 +353,13 @@ class JsonRpcConnection:
     async def listen(
         self, method: str, params: JSON, *, number: int, headers: dict[str, str] | None
     ) -> None:
-        """Send a request that lasts until its stream ends. Its end says nothing of the connection.
+        """Send a request that lasts until its stream ends. The end of the stream is not the end of the connection.
 
         Raises:
             MCPError: it was refused, or the stream broke.
         """
         assert self._dispatcher is not None
-        # Abandoned only together with the connection: over a pipe a word more would only delay the end.
+        # Abandoned only together with the connection: over a pipe a cancellation would only delay the end.
         options: CallOptions = {"request_id": number, "cancel_on_abandon": self.http}
         if headers:
             options["headers"] = headers
@@ -394,13 +394,13 @@ class JsonRpcConnection:
 async def _unexpected(
     context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
 ) -> None:
-    """Every notification is taken before this, in the order of arrival."""
+    """Do nothing: every notification is handled before this, in the order of arrival."""
 
 
 class _Watched:
-    """A read stream that tells at once when it ends, before anybody who waits for an answer learns of it.
+    """A read stream that calls `on_end` when it ends, before the requests that wait for an answer fail.
 
-    What a lane waits for goes there, in its turn.
+    Answers to requests of PipeRequests go there, in the order of arrival.
     """
 
     def __init__(

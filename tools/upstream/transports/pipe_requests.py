@@ -1,7 +1,7 @@
 """Requests over a pipe without the SDK's dispatcher, which spends more on a request than the pipe does.
 
-The dispatcher still reads the pipe and keeps everything else: the answers to requests made here are taken out of what it
-reads, in the order of arrival, so that a notification never comes after the answer it belongs before.
+The dispatcher still reads the pipe and handles everything else. The answers to requests made here are taken out of its
+stream in the order of arrival, so that a notification never comes after the answer that followed it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ....sessions.json_codec import JSON
 from ..sdk import WriteStream
 
 CANCEL_SECONDS: Final = 5.0
-"""How long telling the far side that its answer is not wanted any more may take, as in the SDK."""
+"""Seconds that sending a cancellation may take, as in the SDK."""
 
 
 class PipeRequests:
-    """The requests in flight over one pipe. It lives as long as the wire; close() ends those that wait."""
+    """The requests in flight over one pipe. It lives as long as its JsonRpcConnection; close() fails waiting requests."""
 
     def __init__(self, write: WriteStream[SessionMessage]) -> None:
         self._write = write
@@ -41,11 +41,11 @@ class PipeRequests:
 
     @staticmethod
     def usable() -> bool:
-        """Whether nobody collects traces; the dispatcher makes the spans for whoever does."""
+        """Whether no tracing is set up. With tracing, the dispatcher has to make the spans."""
         return isinstance(get_tracer_provider(), ProxyTracerProvider)
 
     async def request(self, method: str, params: JSON, number: int) -> JSON:
-        """Send a request and return its result. Cancelling it cancels it at the far side.
+        """Send a request and return its result. Cancelling it cancels it upstream.
 
         Raises:
             MCPError: it was answered with an error, or the connection is closed.
@@ -66,7 +66,7 @@ class PipeRequests:
         finally:
             self._waiting.pop(number, None)
             if answer.done() and not answer.cancelled():
-                # Looked at here, or a failure that nobody waits for any more would be reported by the loop.
+                # Retrieve the exception, or the loop would report it as never retrieved.
                 answer.exception()
 
     async def _send(self, message: JSONRPCRequest | JSONRPCNotification) -> None:
@@ -87,7 +87,7 @@ class PipeRequests:
                 return
 
     def take(self, item: SessionMessage | Exception) -> bool:
-        """Take an answer to a request of ours. False: it is somebody else's."""
+        """Take an answer to a request of ours. Returns False for any other message."""
         if isinstance(item, Exception):
             return False
         message = item.message
@@ -104,7 +104,7 @@ class PipeRequests:
         return True
 
     def close(self) -> None:
-        """Fail what waits: nothing can be answered any more."""
+        """Fail all waiting requests, since no answers can come any more."""
         self._closed = True
         for answer in self._waiting.values():
             if not answer.done():

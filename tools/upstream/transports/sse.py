@@ -1,4 +1,4 @@
-"""HTTP+SSE as a channel.
+"""HTTP+SSE as a transport.
 
 Not the SDK's sse_client (2.3): there an event above 1 MiB ends the connection, and a message that the server refuses leaves
 its caller waiting for ever.
@@ -68,7 +68,7 @@ class SseTransport:
             self._give_up(self._gone)
             raise anyio.BrokenResourceError
         if isinstance(message, JSONRPCRequest):
-            # Refused, so it did not run: its caller learns that, and nobody else is disturbed.
+            # A refused request did not run: fail its caller and no other call.
             refusal = ErrorData(
                 code=INVALID_REQUEST,
                 message=f"The server refused the message (HTTP {response.status_code})",
@@ -112,7 +112,7 @@ class SseTransport:
 
 @asynccontextmanager
 async def sse_channel(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Transport]:
-    """Connect to an HTTP+SSE endpoint. A failure after that ends the read stream and cancels nobody.
+    """Connect to an HTTP+SSE endpoint. A failure after that ends the read stream and cancels no task.
 
     Raises:
         httpx2.HTTPError: there is no event stream at that address.
@@ -161,7 +161,7 @@ async def _relay(
     except (httpx2.HTTPError, httpx2.StreamError) as error:
         channel.end = f"the event stream failed ({type(error).__name__}: {error})"
     except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-        pass  # The channel was given up, or nobody reads any more.
+        pass  # The transport was given up, or its reader left.
     finally:
         sending.close()
 

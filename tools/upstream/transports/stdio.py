@@ -1,4 +1,4 @@
-"""A child process as a channel."""
+"""A child process as a transport."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...processes.ledger import Ledger
 from .base import Transport
 
 EXIT_CODE_SECONDS: Final = 0.3
-"""How long the exit code may come after the end of stdout, before a caller is told without it."""
+"""Seconds to wait for the exit code after the end of stdout, before the end is reported without it."""
 
 
 class StdioTransport:
