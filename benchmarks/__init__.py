@@ -1,1 +1,1 @@
-"""What Statehold costs, measured against real programs: `uv run python -m benchmarks`; see docs/benchmarks.md."""
+"""Measurements of the cost of Statehold, with real programs: `uv run python -m benchmarks`; see docs/benchmarks.md."""

@@ -38,7 +38,7 @@ PARTS = {
     "soak": "benchmarks.soak",
 }
 ONLY_BY_NAME = {"soak"}
-"""Parts that are no measurement: they pass or fail, and so does the command."""
+"""Parts that are tests instead of measurements: the command fails when they do."""
 ON_UVLOOP = {"store", "state", "layer"}
 """Parts that run Statehold's own code in this process, on the loop that Statehold uses."""
 
@@ -80,7 +80,7 @@ def planned(given: argparse.Namespace, folder: Path) -> Plan:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = parser().parse_args(arguments)
-    # So that a run that is stopped stops what it started.
+    # A run that is stopped then stops the processes that it started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     parts: list[str] = given.parts or [part for part in PARTS if part not in ONLY_BY_NAME]
     began, load = time.monotonic(), machine.load()

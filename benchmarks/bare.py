@@ -1,4 +1,4 @@
-"""Playwright alone, and behind the SDK's own server over stdio: what a server in Python takes at least.
+"""Playwright alone, and behind the SDK's own server over stdio: the least time that a server in Python takes.
 
 `python -m benchmarks.bare` is that server.
 """
@@ -33,7 +33,7 @@ def shell() -> str | None:
 
 
 class Bare:
-    """Playwright itself doing what a tool of that name does, with the snapshot that ours answers with."""
+    """The actions of our tools in Playwright itself, by the tool's name, with the snapshot that our tools return."""
 
     name = "playwright"
     ref = ""
@@ -58,7 +58,7 @@ class Bare:
 
 @asynccontextmanager
 async def opened() -> AsyncGenerator[Bare]:
-    """Start a browser with one page; both are gone when the block ends."""
+    """Start a browser with one page; the end of the block closes both."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=shell(), chromium_sandbox=False)
         page = await (await browser.new_context()).new_page()

@@ -1,4 +1,4 @@
-"""The ways to a browser that are compared: ours, @playwright/mcp, and Playwright alone or behind the SDK's own server."""
+"""The browser servers that are compared: ours, @playwright/mcp, and Playwright alone or behind the SDK's own server."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Browser(Protocol):
 
 
 def whole() -> str | None:
-    """A whole Chromium, such as the peer starts unless told otherwise."""
+    """Return the path of a whole Chromium, which the peer starts by default."""
     names = ("google-chrome", "chromium", "chromium-browser")
     return next(filter(None, map(shutil.which, names)), None)
 
 
 def possible(name: str, *, small: bool = False) -> str | None:
-    """Say why a way cannot be measured, None when it can; `small`: all of them in the headless shell."""
+    """Return why a server cannot be measured, None when it can; `small`: all of them in the headless shell."""
     if shell() is None:
         return "chromium-headless-shell is not installed"
     if not small and name in ("peer http", "statehold http whole") and whole() is None:
@@ -73,7 +73,7 @@ class Remote:
 
 @asynccontextmanager
 async def opened(name: str, folder: Path) -> AsyncGenerator[Browser]:
-    """Start one and connect to it in the era that the peer speaks; everything is gone when the block ends."""
+    """Start one and connect to it in the era that the peer speaks; the end of the block stops all of it."""
     if name == "playwright":
         async with bare.opened() as browser:
             yield browser
@@ -118,7 +118,7 @@ async def _connected(
 
 
 def statehold_command(folder: Path, port: int | None, browser: str | None = None) -> list[str]:
-    """Return the command that serves our browser, over stdio without a port; the headless shell unless told otherwise."""
+    """Return the command that serves our browser, over stdio without a port; the headless shell by default."""
     config = folder / "statehold.toml"
     config.write_text(CONFIG.format(shell=browser or shell()), encoding="utf-8")
     serve = () if port is None else ("serve", "--port", str(port))
@@ -126,7 +126,7 @@ def statehold_command(folder: Path, port: int | None, browser: str | None = None
 
 
 def peer_command(settle: str | None, port: int | None, browser: str | None = None) -> list[str]:
-    """Return the command that serves the peer's browser, with its own pause after an action unless told otherwise."""
+    """Return the command that serves the peer's browser, by default with its own pause after an action."""
     node = shutil.which("node") or "node"
     command = [node, str(PEER), "--headless", "--isolated", "--no-sandbox"]
     command += ["--executable-path", browser or shell() or ""]

@@ -30,7 +30,7 @@ SMALL, LISTED, MEDIUM = "/counter", "/many?refs=15", "/many?refs=533"
 """Pages of 9, 46 and 1,600 elements with a ref."""
 
 OPEN, FIRST = "open", "first navigate"
-"""From the start of the server to a session, and the first page of that, for which most of them start the browser."""
+"""The time from the start of the server to a session, and that of its first page, for which most start the browser."""
 
 Step = Callable[[Browser, str], Awaitable[object]]
 
@@ -45,7 +45,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One thing a caller does, on a page that was opened before; how often in a round."""
+    """One action of a caller on a page that was opened before, and its number per round."""
 
     name: str
     page: str
@@ -181,11 +181,11 @@ def _row(scenario: str, name: str, result: Result, results: dict[tuple[str, str]
 
 FASTER = {"click": 8.0, "evaluate": 50.0}
 EVALUATE = {"stdio": (2.5, 3.8), "http": (5.0, 5.6)}
-"""By way, ms that it may take, and what the peer took without a pause on the machine that this was said of."""
+"""By transport: the ms that a call may take, and the ms of the peer without a pause on the machine of that target."""
 CLICK_MS = 60.0
-"""What a click may take with the snapshot in its result, when nothing loads."""
+"""The ms that a click may take with the snapshot in its result, when nothing loads."""
 MORE_MS = 1.5
-"""What a call over stdio may take beyond what Playwright takes for it."""
+"""The ms that a call over stdio may take more than Playwright."""
 
 ALONE = {
     "playwright": "Playwright",

@@ -1,4 +1,4 @@
-"""(i) What a state costs: a copy of one, and reads and durable updates per second of sessions that a process holds."""
+"""(i) The cost of a state: a copy of one, and reads and durable updates per second of sessions that a process holds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Step = Callable[[Registry, str, int], Awaitable[object]]
 
 
 def sample(size: int) -> dict[str, Any]:
-    """Return a state of about so many bytes: what an agent has found so far."""
+    """Return a state of about so many bytes, such as the findings of an agent."""
     items: list[Any] = []
     state: dict[str, Any] = {"task": "compare prices", "step": 7, "items": items}
     while len(json.dumps(state)) < size:
@@ -91,7 +91,7 @@ async def measure(plan: Plan) -> Table:
 
 
 def _copy_us(state: dict[str, Any]) -> float:
-    """Return how long a copy takes at best, by the clock of this thread: other processes do not count."""
+    """Return the shortest time of a copy in microseconds, by the clock of this thread, without that of other processes."""
     clock, times = time.thread_time, 200
     found: list[float] = []
     with undisturbed():
@@ -104,7 +104,7 @@ def _copy_us(state: dict[str, Any]) -> float:
 
 
 async def _rate(registry: Registry, step: Step, sessions: list[str], seconds: float) -> int:
-    """Return how often per second a step is done, by one caller for each of the sessions."""
+    """Return the steps per second, with one caller per session."""
     done = 0
     clock = time.perf_counter
 

@@ -1,4 +1,4 @@
-"""(k) What the Python client costs over the SDK's own: the same tool of the same gateway, called by both in turns."""
+"""(k) The cost of the Python client beyond the SDK's own: both call the same tool of the same gateway in turns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .report import Row, Table, Target
 from .samples import quantile, undisturbed
 
 ADDED: float = 1.05
-"""What a call may take as a multiple of the same call by the SDK's client."""
+"""The longest allowed time of a call, as a multiple of the same call by the SDK's client."""
 EMBEDDED: float = 3.0
 
 Call: TypeAlias = Callable[[], Awaitable[Any]]

@@ -1,4 +1,4 @@
-"""(g) crowd: what one more session with a browser costs, and what many of them do at once."""
+"""(g) crowd: the memory of one more session with a browser, and the call rate of many at once."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ SETTLE_SECONDS = 2.0
 MIB_PER_SESSION, MIB_PER_WHOLE = 20.0, 30.0
 PER_GIB, WHOLE_PER_GIB = 50.0, 33.0
 MIB_PER_PAUSED = 1.0
-"""Nothing is held for a paused session, but processes do not give back all that they had."""
+"""A paused session holds no memory, but processes do not give all freed memory back."""
 TOGETHER = ("statehold http", "playwright")
-"""The ways of which many sessions are called at once."""
+"""The servers whose sessions are called all at once."""
 AT_ONCE = {"evaluate": (2000.0, 2805.0), "navigate": (40.0, 54.0)}
-"""Calls per second of all open sessions, and what Playwright alone did on the machine that this was said of."""
+"""Calls per second of all open sessions, and those of Playwright alone on the machine of that target."""
 
 Step = Callable[[int], Awaitable[object]]
 """Does something in the session of a number."""
 
 
 class Each(NamedTuple):
-    """What one more session costs, in MiB: a moment after its last call, when it has been idle for a while, and paused."""
+    """The memory of one more session in MiB: a moment after its last call, after some idle time, and paused."""
 
     in_use: float
     idle: float
     paused: float | None
     rates: dict[str, float]
-    """How many calls per second many sessions make at once, by what they do; empty where that was not measured."""
+    """Calls per second of many sessions at once, by action; empty where that was not measured."""
 
 
 class Crowd(NamedTuple):
-    """The process to measure with all its children, what opens sessions up to a number, and what is done in one."""
+    """The process to measure with its children, the function that opens sessions up to a number, and the actions in one."""
 
     pid: int
     grow: Callable[[int], Awaitable[None]]
@@ -68,7 +68,7 @@ async def measure(plan: Plan) -> Table:
     with served() as site:
         ours = await _grown(table, "statehold http", plan, site, plan.browsers)
         found = {"statehold http": ours}
-        # More of them say nothing new and do not fit every machine.
+        # More sessions add no information and do not fit every machine.
         few = tuple(n for n in plan.browsers if n <= 10)
         for name in ("statehold http whole", "peer http", "peer http settle 0"):
             if (reason := possible(name)) is not None:
@@ -104,7 +104,7 @@ def _targets(found: dict[str, Each]) -> Generator[Target]:
 
 
 async def _grown(table: Table, name: str, plan: Plan, site: str, counts: tuple[int, ...]) -> Each:
-    """Open more and more sessions of one way to a browser. Returns what each costs besides the first."""
+    """Open more and more sessions of one server. Returns the cost of each besides the first."""
     first, each = 0.0, [0.0]
     paused: float | None = None
     rates: dict[str, float] = {}
@@ -203,7 +203,7 @@ async def _ours(plan: Plan, site: str, browser: str | None = None) -> AsyncGener
 
 @asynccontextmanager
 async def serving(folder: Path, browser: str | None = None) -> AsyncGenerator[tuple[int, Asking]]:
-    """Serve our browser from a folder: the pid, and what calls it once it answers."""
+    """Serve our browser from a folder; yield the pid and a client, once the server answers."""
     await anyio.Path(folder).mkdir(exist_ok=True)
     port = free_port()
     with http_server(statehold_command(folder, port, browser), folder) as process:
@@ -255,7 +255,7 @@ async def _bare(plan: Plan, site: str) -> AsyncGenerator[Crowd]:
 
         async def navigate(number: int) -> None:
             await pages[number].goto(site + PAGE)
-            # Ours answers with it.
+            # Our server returns the snapshot too.
             await pages[number].aria_snapshot(mode="ai")
 
         yield Crowd(driver, grow, evaluate, navigate)

@@ -1,4 +1,4 @@
-"""(c) What a session costs while it is live, and while it is paused: the memory of the Statehold process."""
+"""(c) The memory that the Statehold process needs for a live and for a paused session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KIB_PER_PAUSED = 4.0
 AT_ONCE = 8
 SETTLE_SECONDS = 1.0
 WARM_UP = 200
-"""Sessions that come and go first, so that caches which do not grow with the number of sessions are full."""
+"""Sessions that are opened and closed first, to fill caches that do not grow with the number of sessions."""
 
 
 async def measure(plan: Plan) -> Table:

@@ -1,4 +1,4 @@
-"""Puts sessions into a data folder, as a Statehold that ended well or badly leaves them.
+"""Puts sessions into a data folder, as a Statehold leaves them after an orderly end or a crash.
 
 `python -m benchmarks.filling FOLDER COUNT paused|crashed` is a process of its own, because only the end of a process
 makes a node dead.

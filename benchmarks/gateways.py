@@ -1,4 +1,4 @@
-"""The gateways that are compared: how each is started in front of the same counting server."""
+"""The gateways that are compared, and the commands that start each in front of the same counting server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROXY_ENVIRONMENT = ROOT / ".venv-mcp-proxy"
 STATEHOLD = ("-m", "statehold.server")
 
 HEADS = {"statehold": "", "journal off": 'journal = "off"'}
-"""What the configuration of each Statehold begins with, by the name of its route."""
+"""The first lines of the configuration of each Statehold, by the name of its route."""
 
 CONFIG = """\
 {head}
@@ -38,7 +38,7 @@ args = {args}
 def statehold_config(
     folder: Path, upstream: Path = COUNTER, *, more: str = "", head: str = ""
 ) -> Path:
-    """Write the configuration of a Statehold with one service and return where it is."""
+    """Write the configuration of a Statehold with one service and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "statehold.toml"
     command, args = json.dumps(sys.executable), json.dumps([str(upstream)])
@@ -100,7 +100,7 @@ def _client_config(folder: Path) -> Path:
 
 
 def install_mcp_proxy() -> str | None:
-    """Make the environment of mcp-proxy, if there is uv; return what is wrong otherwise."""
+    """Create the environment of mcp-proxy with uv; return the problem when that fails."""
     if _mcp_proxy() is not None:
         return None
     uv = shutil.which("uv")
@@ -123,7 +123,7 @@ def _environment() -> dict[str, str]:
 
 
 def log_file(folder: Path) -> TextIO:
-    """Return a file for what a program says on stderr."""
+    """Return a file for the stderr of a program."""
     folder.mkdir(parents=True, exist_ok=True)
     return (folder / "output.log").open("a", encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""(a) What a gateway in the way costs: the same counter called directly and through each gateway, in turns."""
+"""(a) The cost of a gateway in between: the same counter called directly and through each gateway, in turns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .samples import median, quantile, undisturbed
 
 LARGE_KIB = 300
 SETTLE_SECONDS = 0.06
-"""What a gateway does behind a call, such as writing a journal, belongs to the call."""
+"""Wait before the processor time is read: work after the answers, such as writing a journal, counts for the calls."""
 
 ADDED_MS = 0.9
 SHARE_OF_FASTMCP = 0.5
@@ -35,7 +35,7 @@ class Scenario:
 
 @dataclass(slots=True)
 class Result:
-    """What was measured of one route in one scenario: seconds per call, and processor seconds per call of each round."""
+    """The measurements of one route in one scenario: seconds per call, and processor seconds per call of each round."""
 
     latencies: list[float] = field(default_factory=list[float])
     gateway: list[float] = field(default_factory=list[float])
@@ -87,7 +87,7 @@ def scenarios(plan: Plan) -> list[Scenario]:
 async def in_turns(
     routes: Sequence[Route], scenario: Scenario, plan: Plan, shuffled: random.Random
 ) -> dict[str, Result]:
-    """Measure every route once per round, each round in another order, so that a busy moment hits all alike."""
+    """Measure every route once per round, each round in another order, so that a busy moment affects all alike."""
     results = {route.name: Result() for route in routes}
     for route in routes:
         await _block(route, scenario, Result())

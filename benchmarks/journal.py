@@ -1,4 +1,4 @@
-"""(g) What the journal costs a call, and how long reading a long one takes."""
+"""(g) The cost of the journal per call, and the time to read a long one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LATENCY, CPU = 1.05, 1.10
 LONG = 100_000
 LAST_MS = 5.0
 ROUNDS, CALLS = 3, 4
-"""How many times more than elsewhere: what is looked for is a few hundredths."""
+"""Factors over the numbers of other parts: the difference to measure is a few hundredths."""
 READS = 200
 
 

@@ -1,4 +1,4 @@
-"""(h) keep: how long a session with a browser takes to pause and to come back, after a pause, a crash and a restart."""
+"""(h) keep: the time that a session with a browser takes to pause, and to resume after a pause, a crash and a restart."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ PAGE = "/counter"
 HOSTS = ("127.0.0.1", "127.0.0.2", "localhost")
 """Each is a site of its own, with storage of its own."""
 BOUNDS = {"pause": 150.0, "resume": 250.0, "browser killed": 1000.0, "server started again": 1500.0}
-"""In ms, at the median, with up to three tabs."""
+"""Upper bounds of the median in ms, with up to three tabs."""
 RARELY = {"pause": 500.0, "resume": 1000.0}
-"""In ms, of 95 of 100."""
+"""Upper bounds of the 95th percentile in ms."""
 KILOBYTES = 64.0
 
 
@@ -36,7 +36,7 @@ async def measure(plan: Plan) -> Table:
     folder = plan.folder / "kept"
     with served() as site:
         async with serving(folder) as (pid, asking):
-            # Keeps the browser, as on any server that is in use.
+            # Another session keeps the browser process running, as on any server in use.
             other = _Kept(asking, await _created(asking))
             await other.open(site, 1)
             sessions: dict[int, str] = {}
@@ -63,7 +63,7 @@ def _bytes(database: sqlite3.Connection, session: str) -> int:
 
 
 class _Kept:
-    """A session that is opened, paused and brought back."""
+    """A session that is opened, paused and resumed."""
 
     def __init__(self, asking: Asking, session: str) -> None:
         self.session = session

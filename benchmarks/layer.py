@@ -1,4 +1,4 @@
-"""(l) What the session layer takes of a call: the lookup, the lock and the journal, around a tool that does nothing."""
+"""(l) The time of the session layer in a call: the lookup, the lock and the journal, around a tool that does nothing."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from .report import Row, Table, Target
 from .samples import quantile, undisturbed
 
 OWN_MS = {50: 0.3, 99: 1.0}
-"""What of a call may be the session layer's, by percentile."""
+"""The ms of a call that the session layer may take, by percentile."""
 CALLS = 25
-"""Times as many as of a call that goes to another process."""
+"""Factor over the number of calls to another process in other parts."""
 TOOL = "nothing"
 
 
@@ -93,7 +93,7 @@ class _Connection:
     unsaved: bool = False
 
     async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
-        # Any other tool waits for something, and lets the journal be written meanwhile.
+        # A real tool waits, and the journal is written meanwhile.
         await anyio.lowlevel.checkpoint()
         return CallResult({"content": [{"type": "text", "text": "done"}]})
 

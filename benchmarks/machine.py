@@ -1,4 +1,4 @@
-"""Where and with what a run was made."""
+"""The machine and the software versions of a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PACKAGES = (
 
 
 def described() -> dict[str, Any]:
-    """Return the machine and the versions of what was measured."""
+    """Return the machine and the versions of the measured programs."""
     return {
         "taken_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",

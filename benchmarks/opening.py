@@ -1,4 +1,4 @@
-"""(b) What it takes to open a session: session_create and the first call, against starting the same server alone."""
+"""(b) The time to open a session, session_create and the first call, compared with starting the same server alone."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def _warm(upstream: Path, folder: Path, times: int) -> tuple[list[float], 
 
 
 async def _opened(client: Client) -> float:
-    """Return how long it takes to open a session and call a tool in it, in ms; it is closed afterwards."""
+    """Return the ms to open a session and call a tool in it; it is closed afterwards."""
     with undisturbed():
         began = time.perf_counter()
         created = await client.call_tool("session_create", {})
@@ -79,7 +79,7 @@ async def _opened(client: Client) -> float:
 
 
 async def _started(command: list[str], folder: Path) -> float:
-    """Return how long it takes to start a server by itself, introduce a client and call a tool, in ms."""
+    """Return the ms to start a server by itself, connect a client and call a tool."""
     parameters = StdioServerParameters(command=command[0], args=command[1:], cwd=str(ROOT))
     with log_file(folder) as errors, undisturbed():
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""How much of everything a run measures."""
+"""The sizes of a run: calls, rounds, sessions and seconds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Plan:
     calls: int = 40
     """Sequential small calls per round; large ones are a fifth of it, concurrent ones twice as many."""
     scenario_seconds: float = 6.0
-    """When a scenario takes longer, its later rounds are left out."""
+    """Seconds of a scenario after which its later rounds are left out."""
     opens: int = 12
     live: int = 100
     paused: int = 1000
@@ -39,25 +39,25 @@ class Plan:
     starts: int = 2
     idle_seconds: float = 5.0
     browsers: tuple[int, ...] = (1, 10, 50)
-    """How many sessions with a browser there are at a time."""
+    """Numbers of sessions with a browser that are open at a time."""
     browsers_at_once: int = 100
-    """How many of them call and navigate at the same time."""
+    """Number of them that call and navigate at the same time."""
     browsers_seconds: float = 3.0
-    """How long their calls per second are counted."""
+    """Seconds for which their calls are counted."""
     browser_starts: int = 5
     browsers_idle_seconds: float = 70.0
-    """Longer than the minute after which pages of ours collect their garbage."""
+    """Idle seconds, longer than the minute after which our pages collect their garbage."""
     minutes: float = 18.0
-    """How long the soak takes."""
+    """Duration of the soak in minutes."""
     seed: int = 1
-    """What the soak draws its calls and faults from."""
+    """The random seed of the soak's calls and faults."""
     store_seconds: float = 1.5
     store_rounds: int = 3
     databases: tuple[str, ...] = ("sqlite", "postgresql", "mariadb")
 
 
 def quick(folder: Path) -> Plan:
-    """Everything once, in under a minute: to see that it runs, not to quote."""
+    """Return a plan that runs everything once in under a minute. Its numbers are no measurements."""
     return Plan(
         folder,
         eras=("modern",),

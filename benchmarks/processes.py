@@ -1,4 +1,4 @@
-"""The processes of a measurement: started here, stopped by pid, and what they have used so far."""
+"""The processes of a measurement: start, stop by pid, and their use of processor and memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STOP_SECONDS = 10.0
 def started(
     command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None
 ) -> Generator[subprocess.Popen[bytes]]:
-    """Run a program while the block runs; its output goes to a file. Whatever it started is gone afterwards too."""
+    """Run a program while the block runs; its output goes to a file. Its child processes are stopped afterwards too."""
     with log.open("ab") as output:
         process = subprocess.Popen(
             command,
@@ -41,7 +41,7 @@ def started(
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a program of ours, politely first, and what it left behind."""
+    """End a program of ours, with SIGTERM first, and the processes that it left behind."""
     left = descendants(process.pid)
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
@@ -51,7 +51,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         process.kill()
         process.wait()
     for child in left:
-        # psutil compares start times, so a pid that was given to somebody else is left alone.
+        # psutil compares start times, so another process that got the same pid is left alone.
         if child.is_running():
             child.kill()
 
@@ -87,7 +87,7 @@ def memory(pid: int) -> tuple[int, int]:
 
 
 def proportional(pid: int) -> int:
-    """Return the memory in bytes of a process and all below it, what they share counted once (PSS; not on Linux: RSS)."""
+    """Return the memory in bytes of a process and its descendants, shared memory counted once (PSS; not on Linux: RSS)."""
     total = 0
     for process in (psutil.Process(pid), *descendants(pid)):
         with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""The result of a run: tables for a reader, the same rows as JSON, and how they stand against the targets."""
+"""The result of a run: tables for a reader, the same rows as JSON, and the comparison with the targets."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Row: TypeAlias = dict[str, Cell]
 
 @dataclass(slots=True)
 class Target:
-    """One number that has to hold. `ceiling`: the value must not be more, else not less.
+    """One target number. `ceiling`: the value must not be more, else not less.
 
-    With `between`, which is where it lies with 95 % certainty, it is only missed when all of that does.
+    `between` is the 95 % confidence interval of the value; the target is missed only when all of the interval misses it.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""(d) How long a start takes with many stored sessions, and what they cost while nobody uses them."""
+"""(d) The time of a start with many stored sessions, and their cost while they are not used."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def _start(plan: Plan, folder: Path, count: int, left: str) -> dict[str, f
 
 
 async def _idle(pid: int, seconds: float) -> float:
-    """Return the share of one core, in percent, that a process uses while nobody asks it anything."""
+    """Return the share of one core, in percent, that a process uses while it gets no requests."""
     await anyio.sleep(SETTLE_SECONDS)
     before = cpu_seconds([pid])
     await anyio.sleep(seconds)

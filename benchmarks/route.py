@@ -1,4 +1,4 @@
-"""One way to the counter: a client of the SDK, what it is connected to, and which processes that costs."""
+"""One route to the counter: a client of the SDK, its connection, and the processes that belong to it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Route:
 
 
 def possible(name: str, north: North, era: Era, folder: Path) -> str | None:
-    """Say why a route cannot be measured, None when it can."""
+    """Return why a route cannot be measured, None when it can."""
     if name == "mcp-proxy" and north == "stdio":
         return "mcp-proxy serves over stdio only what is served over HTTP already"
     if name == "mcp-proxy" and era == "modern":
@@ -78,7 +78,7 @@ async def _over_stdio(name: str, era: Era, folder: Path) -> AsyncGenerator[tuple
         parameters = StdioServerParameters(command=command[0], args=command[1:], cwd=str(ROOT))
         transport = stdio_client(parameters, errlog=errors)
         async with Client(transport, mode=MODE[era]) as client:
-            # The SDK does not tell the pid of what it starts; nothing else is started here meanwhile.
+            # The SDK does not tell the pid of its child; no other process is started here meanwhile.
             (pid,) = own_children() - before
             yield client, pid
 

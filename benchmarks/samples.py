@@ -1,4 +1,4 @@
-"""Measured values and what is said of them."""
+"""Statistics of measured values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESAMPLED = 1000
 
 
 def ratio(values: Sequence[float], others: Sequence[float]) -> tuple[float, float, float]:
-    """Return the ratio of two medians, and between what it lies with 95 % certainty, by drawing from the values anew."""
+    """Return the ratio of two medians, and its 95 % confidence interval, by bootstrapping."""
     drawn = random.Random(1)
     ratios = [
         median(drawn.choices(values, k=len(values))) / median(drawn.choices(others, k=len(others)))
@@ -35,7 +35,7 @@ def ratio(values: Sequence[float], others: Sequence[float]) -> tuple[float, floa
 
 @contextmanager
 def undisturbed() -> Generator[None]:
-    """Keep this process's garbage collector out of what is measured in the block."""
+    """Turn this process's garbage collector off for the measurements of the block."""
     gc.collect()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""The servers of databases that the tests use, here with every write on the disk before it is acknowledged."""
+"""The database servers of the tests, here with every write on the disk before it is acknowledged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .plan import DATABASES
 
 @contextmanager
 def running(kind: str) -> Generator[str | None]:
-    """The URL of a new database on a server that runs as long as the block, None where it is not installed."""
+    """Yield the URL of a new database on a server that runs as long as the block, None where it is not installed."""
     spec = spec_from_file_location("databases", DATABASES)
     assert spec is not None
     assert spec.loader is not None

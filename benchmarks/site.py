@@ -15,7 +15,7 @@ LAB = ROOT / "tests" / "site" / "lab.py"
 
 @contextmanager
 def served() -> Generator[str]:
-    """Serve it while the block runs; yields its address."""
+    """Serve the site while the block runs; yield its address."""
     process = subprocess.Popen(
         python(LAB, "--port", "0"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
     )

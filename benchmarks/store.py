@@ -23,13 +23,13 @@ from .servers import running
 NODE = "bench"
 WRITERS = (1, 10, 100)
 TEXT = "x" * 900
-"""With it a state, and a journal entry, takes about 1 KB."""
+"""A text with which a state, and a journal entry, takes about 1 KB."""
 APPENDS = 50
 """Entries that a writer adds before it waits until they are durable."""
 WRITES_PER_SECOND = {"sqlite": 10_000.0, "postgresql": 5_000.0}
 
 Make = Callable[[str], SQLStore]
-"""Makes a store; each name is of one that is empty."""
+"""Makes a store; each new name gives an empty one."""
 Work = Callable[[SQLStore, int], Awaitable[int]]
 """One step of one writer: returns how many writes it made durable."""
 

@@ -6,7 +6,7 @@
             await s.state.update({"step": 2})
 
 `statehold.client.sync` is the same without `await`. Importing this imports neither the MCP SDK nor the server; connect()
-imports what its way in needs.
+imports only the modules of the transport that it uses.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AutoSession:
-    """One session for one hub, made by the first call that needs it and made anew when it was closed meanwhile.
+    """One session for one hub. The first call that needs it creates it; when it was closed meanwhile, a new one is created.
 
     It is in force from auto_session() until end(), the end of its block, or the end of the hub.
     """
@@ -31,7 +31,7 @@ class AutoSession:
         self._session: Session | None = None
         self._ended = False
         self.asked: object = None
-        """What it was asked for with."""
+        """The name and options that auto_session() was called with."""
 
     async def session(self) -> Session:
         """Return the session, making it when there is none."""
@@ -46,7 +46,7 @@ class AutoSession:
         """Go back to calls that need a block; `close` closes the session when it was made here. May be called twice."""
         self._forget(self)
         self._ended = True
-        async with self._lock:  # after one that is being made
+        async with self._lock:  # waits for a session that is being made
             session, self._session = self._session, None
         if session is not None and close:
             await _undone(session)

@@ -20,16 +20,16 @@ T = TypeVar("T")
 logger = logging.getLogger("statehold.client")
 
 CLOSE_SECONDS: Final = 15.0
-"""How long the end of a block waits for its session to be closed. One that is not reached ends when its times run out."""
+"""Seconds that the end of a block waits for its session to close. A session it cannot reach ends when its times run out."""
 LEAVE_SECONDS: Final = 3.0
-"""How long whoever is cancelled while something is made waits for it, to undo it."""
+"""Seconds that a cancelled caller waits for the object that it was creating, so that it can undo it."""
 
 
 class SessionBlock:
-    """`async with` it: the session is opened, or attached to, and is the current one of this task inside of the block.
+    """`async with` it: it opens a session, or attaches to one, and makes it the current one of this task in the block.
 
-    At the end, however it comes, a session that the block made is closed, and with it the children it forked; one that it
-    attached to is left. What the block raises is raised as it is.
+    The end of the block, by an error too, closes a session that the block made, and the children it forked; a session that
+    it attached to is left. Exceptions of the block pass unchanged.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class SessionBlock:
 
 
 async def abandoned(block: SessionBlock) -> None:
-    """Undo what was entered, for somebody who was interrupted before they knew."""
+    """Undo an entered block whose caller was interrupted before it knew that the block was entered."""
     if block._session is not None:  # pyright: ignore[reportPrivateUsage]
         await block._undo(block._session)  # pyright: ignore[reportPrivateUsage]
 
 
 async def made(make: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitable[None]]) -> T:
-    """Return what is made. When the caller is cancelled meanwhile it is undone, since nobody else would know of it."""
+    """Return the result of `make`. When the caller is cancelled meanwhile, undo it, since no other code knows of it."""
     found: list[T] = []
     failed: list[Exception] = []
     over, scope = anyio.Event(), anyio.CancelScope(shield=True)
@@ -114,7 +114,7 @@ async def made(make: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitable[N
 async def ended(session: Session) -> None:
     """Close a session and the children it forked, within a bound, also when the caller is cancelled.
 
-    It must not take the place of what the block raised, so it raises nothing.
+    It raises nothing, so that it does not hide an exception of the block.
     """
     children, session.children = session.children or [], None
     with anyio.move_on_after(CLOSE_SECONDS, shield=True):
@@ -144,7 +144,7 @@ async def _closed(session: Session) -> None:
     except SessionNotFound:
         pass
     except Exception as error:
-        # Nor may an answer that makes no sense take its place.
+        # A malformed answer must not hide an exception of the block either.
         logger.warning("session %s was not closed: %s", session.id, error)
     session.mark_closed()
 

@@ -1,4 +1,4 @@
-"""The connection to one Statehold, and everything that begins there."""
+"""The connection to one Statehold: its sessions, calls, services and statistics."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from .transport.base import Transport
 
 TRIES = 3
-"""How often a name that is taken, but by nobody that can be found, is tried again."""
+"""Tries to open a session by a name that is taken, while no session of that name is found."""
 LOOK_SECONDS = 0.05
-"""How often wait_service() looks."""
+"""Seconds between two checks of wait_service()."""
 
 _current: Current[Session] = Current("statehold.client.session")
 
 
 @dataclass(slots=True)
 class Shared:
-    """What the views of one connection have in common."""
+    """The objects that all views of one connection share."""
 
     channel: Transport
     calls: Calls
@@ -55,8 +55,8 @@ class Shared:
 class Hub:
     """A connection to one Statehold: `async with connect(...) as hub`. Any task may use it while it is open.
 
-    Leaving it ends the connection, not the sessions on a server: blocks close theirs, others stay for whoever knows their
-    name. An embedded Statehold, and one that was started over stdio, end with it.
+    Leaving it ends the connection, not the sessions on a server: blocks close theirs, others stay and can be found by name.
+    An embedded Statehold, and one that was started over stdio, end with it.
     """
 
     current = _current
@@ -73,7 +73,7 @@ class Hub:
         """Connect.
 
         Raises:
-            ServerUnreachable: nobody answers there, or it is no Statehold.
+            ServerUnreachable: no server answers there, or it is no Statehold.
         """
         shared = self._shared
         if shared.is_open or shared.closed:
@@ -115,7 +115,7 @@ class Hub:
 
     @property
     def key(self) -> object:
-        """What the current sessions of this connection and namespace are known by."""
+        """The key under which the current sessions of this connection and namespace are kept."""
         return (id(self._shared), self.scope)
 
     @property
@@ -127,7 +127,7 @@ class Hub:
         return self._shared.calls
 
     def forget(self, session_id: str) -> None:
-        """Remember nothing more of a session that is over. Sends nothing."""
+        """Drop all data kept here of a closed session. Sends nothing."""
         self._shared.calls.forget(session_id)
 
     def namespace(self, name: str) -> Hub:
@@ -156,10 +156,10 @@ class Hub:
         paused_seconds: float | None = None,
         lifetime_seconds: float | None = None,
     ) -> SessionBlock:
-        """Return a block with a session: a new one, or the open one of that name, which stays as it is.
+        """Return a block with a session: a new one, or the open one of that name, unchanged.
 
-        At its end a session that it made is closed, one that it attached to is left. `keep=True` leaves it in any case,
-        `keep=False` closes it in any case.
+        At its end the block closes a session that it made and leaves one that it attached to. `keep=True` always leaves it,
+        `keep=False` always closes it.
         """
         wish = present(
             name=name,
@@ -193,7 +193,7 @@ class Hub:
         paused_seconds: float | None = None,
         lifetime_seconds: float | None = None,
     ) -> Session:
-        """Make a session that stays until somebody closes it, or its times run out.
+        """Create a session that stays until it is closed or its times run out.
 
         Raises:
             NameTaken: an open session has that name.
@@ -270,7 +270,7 @@ class Hub:
         updated_since: str | None = None,
         query: str | None = None,
     ) -> list[SessionInfo]:
-        """Return all sessions that fit, those of the namespace when this is a view of one. `name` is how names begin."""
+        """Return all matching sessions, in a view of a namespace only its own. `name` is a prefix of names."""
         given = present(
             name=name,
             namespace=self.scope or None,
@@ -295,7 +295,7 @@ class Hub:
     async def import_session(
         self, document: Mapping[str, Any], *, name: str | None = None, strict: bool = True
     ) -> Session:
-        """Make a session of what Session.export() returned. Needs the toolset `admin`."""
+        """Create a session from the document of Session.export(). Needs the toolset `admin`."""
         given = present(document=document, name=name)
         if not strict:
             given["strict"] = False
@@ -304,10 +304,10 @@ class Hub:
     # The modules of an agent.
 
     async def save_session_state(self, session: Session | str, /, **modules: StateModule) -> None:
-        """Keep the states of modules in a session, in one write. One that is named and not there is made, and stays.
+        """Save the states of modules in a session, in one write. If no session has the name, one is created, and stays.
 
         Raises:
-            TypeError: something in a state is not JSON; nothing was kept.
+            TypeError: a value in a state is not JSON; nothing was saved.
         """
         given = keeping.as_modules(modules)
         found = session if isinstance(session, Session) else await self._named(session)
@@ -325,14 +325,14 @@ class Hub:
         strict: bool = True,
         **modules: StateModule,
     ) -> Loaded | None:
-        """Bring the states of modules back from a session: all that is right is taken over, or nothing.
+        """Load the states of modules from a session: all of them, or none when there is an error.
 
-        `allow_not_exist`: modules of which nothing is kept stay as they are; None is returned when there is none at all.
-        `strict=False`: so does an attribute that is missing in what is kept.
+        `allow_not_exist`: modules without a saved state stay as they are; returns None when none has one.
+        `strict=False`: attributes that are missing in the saved state stay as they are.
 
         Raises:
-            SessionNotFound: nothing is kept of a module; no module was changed.
-            KeyError: something is missing in what is kept; no module was changed.
+            SessionNotFound: a module has no saved state; no module was changed.
+            KeyError: the saved state lacks an attribute; no module was changed.
         """
         given = keeping.as_modules(modules)
         found: Session | None = None
@@ -398,13 +398,13 @@ class Hub:
         return self.current.find(self.key)
 
     def auto_session(self, name: str | None = None, **options: Any) -> AutoSession:
-        """From now on, let calls outside of every block share one session, made by the first of them.
+        """From now on, let calls outside of every block share one session, which the first of them creates.
 
-        `async with` what this returns to end that at the end of a block; manual_session() ends it anywhere, and the end of
-        the hub does. The options are those of session().
+        `async with` the result to end that with a block. Otherwise manual_session() or the end of the hub ends it. The
+        options are those of session().
 
         Raises:
-            InvalidArgument: another one is in force, of another name or with other options.
+            InvalidArgument: an automatic session of another name or with other options is in force.
         """
         found = self._shared.autos.get(self.scope)
         asked = (name, options)
@@ -424,7 +424,7 @@ class Hub:
             del self._shared.autos[self.scope]
 
     async def manual_session(self, *, close: bool = True) -> None:
-        """End what auto_session() began; `close=False` leaves its session."""
+        """End the automatic session of auto_session(); `close=False` leaves the session open."""
         auto = self._shared.autos.get(self.scope)
         if auto is not None:
             await auto.end(close=close)
@@ -436,19 +436,19 @@ class Hub:
         return [Tool.of(found) for found in await self.calls.line.tools()]
 
     async def services(self) -> list[ServiceStatus]:
-        """Return the configured services and how each stands. Needs the toolset `admin`."""
+        """Return the configured services and their statuses. Needs the toolset `admin`."""
         found = await self._admin("service_list", {})
         return [taken(ServiceStatus, each) for each in found["services"]]
 
     async def stats(self) -> Stats:
-        """Return what the server counts. Needs the toolset `admin`."""
+        """Return the statistics of the server. Needs the toolset `admin`."""
         return taken(Stats, await self._admin("server_stats", {}))
 
     async def wait_service(self, name: str, timeout_seconds: float = 30.0) -> ServiceStatus:
         """Wait until a service is available. Needs the toolset `admin`.
 
         Raises:
-            ServiceUnavailable: it is not, in time, and why; at once when there is no such service.
+            ServiceUnavailable: it is not available in time; the error says why. At once when there is no such service.
         """
         ends = anyio.current_time() + timeout_seconds
         while True:

@@ -1,4 +1,4 @@
-"""connect(): the three ways in."""
+"""connect() and its three transports: HTTP, stdio and embedded."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def connect(
 ) -> Hub:
     """Return a hub; `async with` it to connect.
 
-    With a `url` it is the Statehold that serves there. With `stdio` it is the one that this command starts; it ends with
-    the hub. With neither it is a whole Statehold in this process, without a port or a process of its own: of `config`
-    (a Config or a TOML file) and `services` (a client's `mcpServers` table or file), and kept in the folder `data`, or
-    nowhere on disk without one.
+    `url` connects to the Statehold that serves there. `stdio` is a command that starts one; it ends with the hub. With
+    neither, a whole Statehold runs in this process, without a port or a process of its own: with `config` (a Config or a
+    TOML file) and `services` (a client's `mcpServers` table or file). It stores its data in the folder `data`, or in memory
+    only without one.
 
     `headers` and a bearer `token` go with every request to a `url`; `env` and `cwd` are those of the `stdio` process.
-    `elicitation` answers what tools ask. A server that is gone is looked for again for `retry_seconds`.
+    `elicitation` answers questions of tools. The client tries to reach a lost server again for `retry_seconds`.
 
     Raises:
-        ConfigError: `config` or `services` are wrong. That two services have a tool of one name is seen when they have
-            started: the first call after that raises it.
-        TypeError: something was given that does not go with this way in.
+        ConfigError: `config` or `services` are wrong. The first call after the services started raises it when two
+            services have a tool of the same name.
+        TypeError: an argument does not apply to this transport.
     """
     _together(
         ("url", url is not None, {"headers": headers, "token": token}),
@@ -93,7 +93,7 @@ def _together(*ways: tuple[str, bool, Mapping[str, object]]) -> None:
 
 
 def _is_plain(callback: Callable[..., object]) -> bool:
-    """Return whether a function is surely not async. A lambda may well return what is to be awaited."""
+    """Return whether a function is certainly not async. A lambda may return an awaitable."""
     while isinstance(callback, partial):
         callback = callback.func
     found = inspect.unwrap(callback)

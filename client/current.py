@@ -1,4 +1,4 @@
-"""Which session is the current one: of this task or thread, never of the process."""
+"""The current session of this task or thread; there is none of the process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ S = TypeVar("S")
 
 @dataclass(slots=True, eq=False)
 class Entry(Generic[S]):
-    """One block that was entered. What was left is left wherever it is still found."""
+    """One block that was entered. `left` marks a block that was left, in every context that still holds the entry."""
 
     scope: object
     session: S
@@ -29,14 +29,14 @@ class Current(Generic[S]):
         self._inside: ContextVar[tuple[Entry[S], ...]] = ContextVar(name, default=())
 
     def enter(self, scope: object, session: S) -> Entry[S]:
-        """Make it the current session of `scope`; return what leave() needs."""
+        """Make it the current session of `scope`; return the entry for leave()."""
         entry = Entry(scope, session)
         self._inside.set((*self._inside.get(), entry))
         return entry
 
     def leave(self, entry: Entry[S]) -> None:
-        """End what was entered, also in another context, or before a block that was entered later."""
-        # Not by a token, which could be used in the very same context only: fixtures and exit stacks leave elsewhere.
+        """End an entry, also in another context, or before the end of a block that was entered later."""
+        # Not with a token, which works in the context of enter() only: fixtures and exit stacks leave in other contexts.
         entry.left = True
         self._inside.set(tuple(each for each in self._inside.get() if not each.left))
 

@@ -1,4 +1,4 @@
-"""Everything a call can fail with: one tree, in which the server's codes are the same classes as on its own side.
+"""The errors of calls, as one tree. An error code of the server has the same class here and on the server.
 
 SessionError                    code, message, retryable, recovery, session_id, retry_after
  ├── SessionNotFound, SessionExpired, SessionClosed, SessionPaused, SessionFailed, SessionBusy, SessionLimit
@@ -10,9 +10,9 @@ SessionError                    code, message, retryable, recovery, session_id, 
  ├── StateConflict, StateInvalid, NameTaken
  ├── InvalidArgument
  │    └── RequestRefused        a JSON-RPC error: rpc_code, data
- │         └── UnknownTool      with the names that are nearest
+ │         └── UnknownTool      with the most similar names
  ├── NotAllowed
- ├── ToolFailed                 the tool itself answered with an error: `result` is what it said
+ ├── ToolFailed                 the tool itself answered with an error: `result` is its answer
  └── NoCurrentSession           a call that names no session, outside of every block
 
 ConfigError                     of connect(), add_service() and calls, beside the tree: a setting or a service is wrong
@@ -59,7 +59,7 @@ class ServerUnreachable(ConnectionLost):
 
 
 class UnknownTool(RequestRefused):
-    """Raised when there is no tool of that name; says which names are near."""
+    """Raised when there is no tool of that name; the message lists similar names."""
 
     recovery = "Call one of the tools that there are: `tools()` of the hub lists them."
 
@@ -106,7 +106,7 @@ CODES: Final[Mapping[str, type[SessionError]]] = {
 
 
 def of_wire(details: Mapping[str, Any], text: str) -> SessionError:
-    """Return the error that a result stands for: `details` are its `_meta`, `text` begins with `code: message`."""
+    """Return the error of a failed result: `details` are its `_meta`, `text` begins with `code: message`."""
     code = str(details.get("code"))
     message = text.partition("\n")[0].removeprefix(f"{code}: ")
     error = made(CODES.get(code, SessionError), message)
@@ -121,7 +121,7 @@ def of_wire(details: Mapping[str, Any], text: str) -> SessionError:
 
 
 def of_refusal(refused: RequestRefused) -> SessionError:
-    """Return the error of ours that a JSON-RPC error stands for, else what was given."""
+    """Return the session error that a JSON-RPC error carries, else the argument."""
     details: object = refused.data
     if not isinstance(details, dict) or cast("JSON", details).get("code") not in CODES:
         return refused
@@ -131,14 +131,14 @@ def of_refusal(refused: RequestRefused) -> SessionError:
 
 
 def made(kind: type[ErrorT], message: str) -> ErrorT:
-    """Return an error of a kind with this message, whatever its constructor asks for."""
+    """Return an error of a class with this message, without its constructor's other arguments."""
     error = kind.__new__(kind)
     SessionError.__init__(error, message)
     return error
 
 
 def __getattr__(name: str) -> object:
-    # It brings pydantic with it.
+    # Imported on first use: it imports pydantic.
     if name == "ConfigError":
         from ..server.config.model import ConfigError
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("statehold.client")
 
 PLACE: Final = "/modules"
-"""Where in the state of a session the modules are."""
+"""The path of the modules in the state of a session."""
 
 OPTIONS: Final = frozenset({"allow_not_exist", "strict"})
-"""What load_session_state() takes as its own, so that no module of that name could be brought back."""
+"""Options of load_session_state(): a module of such a name could not be loaded."""
 
 
 async def save(state: State, modules: Mapping[str, StateModule]) -> None:
-    """Put the states of modules beside those that are kept already, all in one write."""
+    """Add the states of modules to the saved ones, all in one write."""
     given = dumped(modules)
     while True:
         kept = await state.read(PLACE)
@@ -32,7 +32,7 @@ async def save(state: State, modules: Mapping[str, StateModule]) -> None:
             values: JSON = {**table(kept.value), **given}
             await state.replace(values, path=PLACE, if_version=kept.version)
         except StateConflict:
-            # Somebody else wrote meanwhile; theirs must not be lost.
+            # Another client wrote meanwhile: merge with its version instead of overwriting it.
             continue
         return
 
@@ -44,7 +44,7 @@ async def load(
     allow_not_exist: bool,
     strict: bool,
 ) -> Loaded | None:
-    """Bring the states of modules back, all or none; None when nothing was kept and that is allowed."""
+    """Load the states of modules, all or none; return None when none was saved and that is allowed."""
     found: JSON = {} if session is None else table(await session.state.get(PLACE))
     missing = [name for name in modules if name not in found]
     if missing and not allow_not_exist:

@@ -31,7 +31,7 @@ _STATES: Final = "_statehold_states"
 
 @dataclass(slots=True)
 class Loaded:
-    """What a state had too little and too much of, as paths such as `memory.pages`."""
+    """The missing and the unknown parts of a loaded state, as paths such as `memory.pages`."""
 
     missing: list[str] = field(default_factory=list[str])
     unknown: list[str] = field(default_factory=list[str])
@@ -39,7 +39,7 @@ class Loaded:
 
 @dataclass(slots=True)
 class _Plan:
-    """What is to be set, once all of it is known to be right."""
+    """The values to set, once all of them have been checked."""
 
     loaded: Loaded
     values: list[tuple[StateModule, str, Any]] = field(
@@ -60,11 +60,11 @@ class _Plan:
 
 
 class StateModule:
-    """Base of what has a state: the attributes it registers, and the modules among its attributes, at any depth.
+    """Base of objects with a state: the attributes they register, and the modules among their attributes, at any depth.
 
     Those in a list or a dict are not found.
 
-    A subclass need not call `super().__init__()`. What goes out and what comes in are copies.
+    A subclass need not call `super().__init__()`. Saved and loaded values are copies.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -88,16 +88,16 @@ class StateModule:
     def _registered(
         self,
     ) -> tuple[dict[str, StateModule], dict[str, tuple[Dump | None, Load | None]]]:
-        # Not in __init__, which a subclass may forget to call. What is returned is only ever replaced, not changed:
-        # a `copy.copy()` of this module has the same dicts.
+        # Not in __init__, which a subclass may forget to call. The dicts are replaced, never changed: a `copy.copy()` of
+        # this module shares them.
         return self.__dict__.setdefault(_MODULES, {}), self.__dict__.setdefault(_STATES, {})
 
     def register_state(self, attr: str, dump: Dump | None = None, load: Load | None = None) -> None:
-        """Make an attribute part of the state. What is not JSON by itself needs `dump`, and `load` to come back.
+        """Make an attribute part of the state. A value that is not JSON needs `dump` to be saved, and `load` to be loaded.
 
         Raises:
             AttributeError: there is no such attribute yet.
-            ValueError: it is a module, and is part of the state anyway.
+            ValueError: it is a module, which is part of the state anyway.
             TypeError: its value is not JSON, and there is no `dump`, or `dump` makes none.
         """
         modules, states = self._registered()
@@ -111,7 +111,7 @@ class StateModule:
         """Return the state as JSON: modules first, then attributes.
 
         Raises:
-            TypeError: an attribute is not JSON by now; it is named.
+            TypeError: an attribute is no longer JSON; the error names it.
         """
         return self._dumped("")
 
@@ -124,11 +124,11 @@ class StateModule:
         return found
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Loaded:
-        """Take over a state. All of it is checked, and made ready, before the first attribute is changed.
+        """Load a state. All of it is checked and converted before the first attribute is changed.
 
         Raises:
-            KeyError: something is missing; with `strict=False` it stays as it is.
-            TypeError: what should be the state of a module is no object.
+            KeyError: an attribute is missing; with `strict=False` it stays as it is.
+            TypeError: the state of a module is no object.
         """
         plan = _Plan(Loaded())
         self._plan(state, plan, "")
@@ -170,7 +170,7 @@ def dumped(modules: Mapping[str, StateModule]) -> JSON:
 
 
 def loaded(modules: Mapping[str, StateModule], state: Mapping[str, Any], strict: bool) -> Loaded:
-    """Take over the states of several modules: of all, or of none. Those that have none are left as they are."""
+    """Load the states of several modules: of all, or of none. Modules without a state are left as they are."""
     plan = _Plan(Loaded())
     for name, module in modules.items():
         if name in state:

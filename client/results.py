@@ -1,4 +1,4 @@
-"""What the client returns: values, made of the JSON of an answer."""
+"""The values that the client returns, made from the JSON of an answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INSTANCE_META: Final = "statehold/instance"
 
 
 def taken(kind: type[T], found: Mapping[str, Any]) -> T:
-    """Return a value of a dataclass with what an answer has of its fields."""
+    """Return a dataclass with the fields that an answer holds."""
     names = (each.name for each in fields(kind))  # pyright: ignore[reportArgumentType]
     return kind(**{name: found[name] for name in names if name in found})
 
@@ -34,7 +34,7 @@ def table(value: object) -> JSON:
 
 @dataclass(frozen=True, slots=True)
 class SessionBrief:
-    """What each result says of its session."""
+    """The session fields that every result holds."""
 
     id: str
     name: str | None = None
@@ -52,7 +52,7 @@ class Image:
 
 
 class CallResult:
-    """What a tool answered. `payload` is all of it as it came: the JSON of an MCP `CallToolResult`."""
+    """The answer of a tool. `payload` is the unchanged JSON of the MCP `CallToolResult`."""
 
     def __init__(self, payload: JSON) -> None:
         self.payload = payload
@@ -62,7 +62,7 @@ class CallResult:
 
     @property
     def is_error(self) -> bool:
-        """Whether the tool says that it failed. A call raises then, unless it was asked not to."""
+        """Whether the tool reports a failure. A call raises it, unless it was made with `check=False`."""
         return self.payload.get("isError") is True
 
     @property
@@ -77,13 +77,13 @@ class CallResult:
 
     @property
     def notice(self) -> str | None:
-        """What was restored or lost when a connection was replaced before this call; None when none was."""
+        """The notice of what was restored or lost when a connection was replaced before this call; None when none was."""
         found = self.meta.get(NOTICE_META)
         return found if isinstance(found, str) else None
 
     @property
     def blocks(self) -> list[JSON]:
-        """The content blocks as they came, without the notice."""
+        """The unchanged content blocks, without the notice."""
         found: list[JSON] = self.payload.get("content") or []
         return found[1:] if self.notice is not None else found
 
@@ -123,7 +123,7 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as the list shows it. `arguments` is the schema of what its caller gives: without the session."""
+    """A tool of the list. `arguments` is the schema of the arguments that its caller gives, without the session."""
 
     name: str
     description: str
@@ -176,7 +176,7 @@ def _without(schema: JSON, argument: str | None) -> JSON:
 
 @dataclass(frozen=True, slots=True)
 class ServiceInfo:
-    """How a session stands with one service."""
+    """The state of a session's use of one service."""
 
     service: str
     status: str
@@ -188,9 +188,9 @@ class ServiceInfo:
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """All there is to say of a session. Times are ISO 8601 in UTC.
+    """The full description of a session. Times are ISO 8601 in UTC.
 
-    In a list, what is not known without opening it is left at its default.
+    In a list, fields that are only known of an open session keep their defaults.
     """
 
     session_id: str
@@ -216,7 +216,7 @@ class SessionInfo:
     state_version: int = 0
     services: list[ServiceInfo] = field(default_factory=list[ServiceInfo])
     notice: str | None = None
-    """What was restored or lost, where this answers a call of the session: said once, as with any call."""
+    """The notice of what was restored or lost, if this answers a call of the session: given once, as with any call."""
 
     @classmethod
     def of(cls, found: JSON) -> SessionInfo:
@@ -226,7 +226,7 @@ class SessionInfo:
 
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
-    """How a configured service stands."""
+    """The status of a configured service."""
 
     service: str
     status: str
@@ -238,19 +238,19 @@ class ServiceStatus:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What the server counts: sessions of everybody by status, and what is live in its process."""
+    """The statistics of the server: all callers' sessions by status, and the live objects of its process."""
 
     started_at: str
     sessions: dict[str, int]
     here: dict[str, int]
     journal_dropped: int
     stored: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What the caller's sessions take: `bytes`, `limit` (0: none), and `measured_at`, absent before that."""
+    """The storage of the caller's sessions: `bytes`, `limit` (0: none), and `measured_at`, absent before the measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateValue:
-    """What a state held when it was read."""
+    """The value and version of a state when it was read."""
 
     found: bool
     value: Any
@@ -277,7 +277,7 @@ class Entry:
     generation: int | None = None
     content: str | None = None
     more: JSON = field(default_factory=dict[str, Any])
-    """What else the entry says, such as the statuses of a transition."""
+    """Further fields of the entry, such as the statuses of a transition."""
 
     @classmethod
     def of(cls, found: JSON) -> Entry:
@@ -296,7 +296,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What sums up a session: the digest made of its history, and what a client wrote last."""
+    """The summary of a session: the digest made from its history, and the last summary that a client wrote."""
 
     digest: JSON
     written: JSON | None
@@ -312,7 +312,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A place where a merge had to choose."""
+    """A path where a merge had to choose between two values."""
 
     path: str
     source: str
@@ -330,7 +330,7 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class ResourceContent:
-    """One part of what was read: text, or bytes."""
+    """One part of a resource: text, or bytes."""
 
     uri: str
     mime_type: str | None

@@ -1,4 +1,4 @@
-"""One session, as its user holds it."""
+"""The handle to one session."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ Words: TypeAlias = str | Sequence[str]
 class Session:
     """A handle to a session. Any task may use it, and several handles may lead to the same session.
 
-    `status`, `generation` and `expires_at` are what the server said last; info() asks. Letting go of a handle does
-    nothing to the session: close() ends it, or the block that made it.
+    `status`, `generation` and `expires_at` are from the server's last answer; info() asks again. Dropping a handle does
+    not end the session: close() does, or the end of the block that made it.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Session:
         self.hub = hub
         self.id = brief.id
         self.attached = attached
-        """Whether it was there before: found by its name or id, not made by this handle."""
+        """Whether the session existed before: found by its name or id, not created by this handle."""
         self.namespace = namespace
         self.state = State(self)
         self.last_error: SessionError | None = None
-        """What the last call that failed failed with."""
+        """The error of the last failed call."""
         self.children: list[Session] | None = None
         """Children that end together with the block around; None outside of one."""
         self._brief = brief
@@ -78,7 +78,7 @@ class Session:
 
     @property
     def generation(self) -> int:
-        """Rises whenever one of its live connections was replaced."""
+        """A counter that rises whenever one of its live connections was replaced."""
         return self._brief.generation
 
     @property
@@ -107,7 +107,7 @@ class Session:
 
         Raises:
             ToolFailed: the tool answered with an error.
-            OutcomeUnknown: the connection broke, and nobody knows whether it ran.
+            OutcomeUnknown: the connection broke, and it is unknown whether the call ran.
             SessionError: everything else, see statehold.client.errors.
         """
         return await self.call_tool(tool, {**given, **arguments} if given else arguments)
@@ -123,11 +123,11 @@ class Session:
         run_id: str | None = None,
         check: bool = True,
     ) -> CallResult:
-        """Call a tool, with more to say about the call.
+        """Call a tool, with options for the call.
 
-        `operation_id`: the server runs at most one call of an id in a session, whoever asks, and returns to every other what
-        the first one got; without one each call gets a new one. `run_id` groups calls in the history. With `check=False` an
-        error of the tool is returned, not raised.
+        `operation_id`: the server runs at most one call of an id in a session, and returns its result to all others, of any
+        caller. Without one each call gets a new id. `run_id` groups calls in the history. With `check=False` an error of the
+        tool is returned, not raised.
         """
         try:
             result = await self.hub.calls.run(
@@ -159,21 +159,21 @@ class Session:
     def _failed(self, error: SessionError, tool: str = "") -> None:
         self.last_error = error
         if isinstance(error, SessionClosed | SessionExpired | SessionNotFound):
-            # The sources of a merge may be over, too.
+            # The closed session may be a source of a merge, too.
             if tool != "session_merge" or error.session_id == self.id:
                 self.mark_closed()
         elif getattr(error, "result", None) is not None:
             self._seen(getattr(error, "result"))  # noqa: B009 only ToolFailed has one
 
     def mark_closed(self) -> None:
-        """Remember that it is over. Sends nothing."""
+        """Mark the session as closed. Sends nothing."""
         self.hub.forget(self.id)
         brief = self._brief
         self._brief = SessionBrief(
             self.id, brief.name, "closed", brief.generation, brief.expires_at
         )
 
-    # What it is.
+    # Information.
 
     async def info(self) -> SessionInfo:
         """Ask the server for everything about it. Looking does not count as use."""
@@ -207,7 +207,7 @@ class Session:
         )
 
     async def read(self, uri: str, *, service: str | None = None) -> list[ResourceContent]:
-        """Read a resource: `session://...` as a result shows it, or a service's own address of one and that service."""
+        """Read a resource: `session://...` as in a result, or the URI that a service has for it, with `service`."""
         if service is not None:
             safe = "" if ":" in uri else "/"
             uri = f"session://{self.id}/{quote(service, safe='')}/{quote(uri, safe=safe)}"
@@ -226,21 +226,21 @@ class Session:
         result = await self.call_tool(tool, given)
         return SessionInfo.of({**(result.structured or {}), "notice": result.notice})
 
-    # Its life.
+    # Lifecycle.
 
     async def pause(self) -> SessionInfo:
-        """Save what its services can save and let go of their connections. The next call resumes it."""
+        """Save its services' snapshots and close their connections. The next call resumes the session."""
         return await self._told("session_pause")
 
     async def resume(self) -> SessionInfo:
         return await self._told("session_resume")
 
     async def extend(self, seconds: float = 3600.0) -> SessionInfo:
-        """Let it live longer than its lifetime says; negative seconds: shorter."""
+        """Extend its lifetime; negative seconds shorten it."""
         return await self._told("session_extend", seconds=seconds)
 
     async def restart(self, services: Sequence[str] | None = None) -> SessionInfo:
-        """Replace its live connections, all or those of some services; what they held in memory is lost."""
+        """Replace its live connections, all or those of some services; their state in memory is lost."""
         return await self._told(
             "session_restart", services=None if services is None else list(services)
         )
@@ -248,31 +248,31 @@ class Session:
     async def rename(
         self, name: str | None = None, *, metadata: Mapping[str, Any] | None = None
     ) -> SessionInfo:
-        """Give it another name, or merge something into its metadata. With neither it loses its name."""
+        """Change its name, or merge values into its metadata. With neither it loses its name."""
         return await self._told(
             "session_rename", name=name, metadata=None if metadata is None else dict(metadata)
         )
 
     async def bind(self, service: str) -> SessionInfo:
-        """Let it use another service. Binding what is bound does nothing."""
+        """Let it use another service. Binding a bound service does nothing."""
         return await self._told("session_bind", service=service)
 
     async def unbind(self, service: str) -> SessionInfo:
-        """End its use of a service; what was saved of it is deleted."""
+        """End its use of a service; the service's snapshot is deleted."""
         return await self._told("session_unbind", service=service)
 
     async def close(self, *, force: bool = False) -> None:
-        """End it and everything it keeps open; `force` does not wait for running calls. Closing it twice does no harm."""
+        """Close it and its connections; `force` does not wait for running calls. May be called twice."""
         await self.own("session_close", {"force": True} if force else {})
         self.mark_closed()
 
     async def delete(self, *, force: bool = False) -> None:
-        """Close it and remove all that is kept of it. Needs the toolset `admin`."""
+        """Close it and delete all its stored data. Needs the toolset `admin`."""
         await self.own("session_delete", {"force": True} if force else {})
         self.mark_closed()
 
     async def export(self, *, secrets: bool = False) -> JSON:
-        """Return all that is kept of it as one document, for Hub.import_session. Needs the toolset `admin`."""
+        """Return all its stored data as one document, for Hub.import_session. Needs the toolset `admin`."""
         found = await self.own("session_export", {"secrets": True} if secrets else {})
         return found["document"]
 
@@ -294,7 +294,7 @@ class Session:
         until: str | None = None,
         cursor: str | None = None,
     ) -> History:
-        """Return its newest entries that fit: calls, messages, and changes of its status."""
+        """Return the newest matching entries: calls, messages, and changes of its status."""
         wanted = {
             "kind": kind,
             "tool": tool,
@@ -325,7 +325,7 @@ class Session:
     async def summary(
         self, text: str | None = None, *, topics: Sequence[str] | None = None
     ) -> Summary:
-        """Return what sums it up; with a text: keep that as its summary."""
+        """Return its summary; with a text, store that as its summary first."""
         given: JSON = {} if text is None else {"text": text}
         if topics is not None:
             given["topics"] = list(topics)
@@ -337,7 +337,7 @@ class Session:
     async def fork(
         self, count: int = 1, *, names: Sequence[str] | None = None, keep: bool | None = None
     ) -> list[Session]:
-        """Make children that start from a copy of its state and of what its services can save.
+        """Create children that start from a copy of its state and of its services' snapshots.
 
         Children of a session whose block is still open are closed with that block, unless `keep`.
         """
@@ -366,7 +366,7 @@ class Session:
     async def merge(
         self, sources: Sequence[Session | str], *, policy: MergePolicy = "last_wins"
     ) -> Merged:
-        """Bring what its children changed in their states into its own."""
+        """Merge the changes that its children made to their states into its own state."""
         ids = [source if isinstance(source, str) else source.id for source in sources]
         found = await self.own("session_merge", {"sources": ids, "policy": policy})
         conflicts = [taken(Conflict, each) for each in found["conflicts"]]

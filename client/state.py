@@ -12,30 +12,30 @@ if TYPE_CHECKING:
 
 
 class State:
-    """The state of one session, kept by the server. What is read is a copy: changing it changes nothing."""
+    """The state of one session, kept by the server. Values that are read are copies."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self.version: int = 0
-        """The version that was seen last. Each change makes it one more."""
+        """The last version seen here. Each change raises it by one."""
 
     def __repr__(self) -> str:
         return f"<State of {self._session.id} version={self.version}>"
 
     async def read(self, path: str = "") -> StateValue:
-        """Return what is at a place (a JSON pointer, all of it by default), and its version."""
+        """Return the value at a path (a JSON pointer; default: all of the state), and the version of the state."""
         given: JSON = {"path": path} if path else {}
         found = taken(StateValue, await self._session.own("state_get", given))
         self.version = found.version
         return found
 
     async def get(self, path: str = "", default: Any = None) -> Any:
-        """Return what is at a place, `default` when nothing is."""
+        """Return the value at a path, `default` when there is none."""
         found = await self.read(path)
         return found.value if found.found else default
 
     async def update(self, values: Any, *, if_version: int | None = None, path: str = "") -> int:
-        """Merge values into the state, or into one place of it; None deletes. Return the new version.
+        """Merge values into the state, or into the value at a path; None deletes. Return the new version.
 
         Raises:
             StateConflict: it is another version than `if_version`; nothing was changed.
@@ -44,7 +44,7 @@ class State:
         return await self._change("merge", values, if_version, path)
 
     async def replace(self, values: Any, *, if_version: int | None = None, path: str = "") -> int:
-        """Put values in the place of all that is there. Otherwise as update()."""
+        """Replace the state, or the value at a path. Otherwise as update()."""
         return await self._change("replace", values, if_version, path)
 
     async def _change(self, mode: str, values: Any, if_version: int | None, path: str) -> int:

@@ -30,7 +30,7 @@ CALLERS = (
 
 
 async def measure(plan: Plan) -> Table:
-    """Run the soak and return what was found; a kind of fault that was found is a missed target."""
+    """Run the soak and return its findings; each kind of fault that was found is a missed target."""
     adopt_orphans()
     findings, random = Findings(), Random(plan.seed)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The callers of a soak: each works in a session of its own, knows what it must see, and tells what it does not."""
+"""The callers of a soak: each works in a session of its own, checks the results, and reports wrong ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOTE: Final = "Note from Statehold"
 ANSWER_SECONDS: Final = 90.0
 """Longer than any call of the soak may take, recovery included."""
 REPEATS: Final = 3
-"""How often a call is sent again with its operation id when no answer came."""
+"""Number of times that a call without an answer is sent again with its operation id."""
 REST_SECONDS: Final = (0.02, 0.2)
 RECONNECT_SECONDS: Final = 0.2
 GONE: Final = ("session_not_found", "session_expired", "session_closed")
@@ -69,14 +69,14 @@ class Caller:
         self._random = random
         self._numbers = itertools.count(1)
         self._counts: dict[str, int] = {}
-        """The last count that each counter said."""
+        """The last count of each counter."""
         self._sent: dict[str, int] = {}
         self._logged_in = False
         self._pending: Call | None = None
         self._seen = False
         """Whether a call showed the login since it was made or lost."""
         self._told: set[str] = set()
-        """Services whose replacement a note told of since their last result."""
+        """Services whose replacement a notice reported since their last result."""
         self._recover = False
         """Whether the session failed and has to be restarted by its caller."""
         self._stopping = False

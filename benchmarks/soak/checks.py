@@ -21,7 +21,7 @@ from .findings import Findings
 from .orphans import command_of, living
 
 END_SECONDS: Final = 15.0
-"""How long the processes of a stopped node may take to end."""
+"""Seconds that the processes of a stopped node may take to end."""
 TRACEBACK: Final = "Traceback (most recent call last)"
 EVENT: Final = re.compile(r"^(?=\d\d:\d\d:\d\d )", re.MULTILINE)
 """Between two events of a log of ours; the lines of a traceback belong to the event before them."""
@@ -32,7 +32,7 @@ EVIDENCE: Final = 4000
 async def compare_states(
     deployment: Deployment, callers: Sequence[Caller], findings: Findings
 ) -> None:
-    """Ask a node for the state of every session: what was acknowledged has to be there."""
+    """Ask a node for the state of every session, which must hold all acknowledged writes."""
     async with Client(deployment.nodes[0].url) as client:
         for caller in callers:
             if not caller.session:

@@ -121,7 +121,7 @@ class Deployment:
         return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
     def log(self, name: str) -> Path:
-        """Return the file of what the processes of this name say on stderr."""
+        """Return the file with the stderr of the processes of this name."""
         return self.logs / f"{name}.log"
 
     def command(self, *arguments: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The tools of a session as LangChain has them. Needs the extra: `pip install "statehold[langchain]"`, langchain-core alone.
+"""The tools of a session as LangChain tools. Needs the extra: `pip install "statehold[langchain]"`, langchain-core alone.
 
     async with hub.session("research", services=["browser"]) as s:
         agent = create_agent(model, await s.langchain_tools())
@@ -36,7 +36,7 @@ except ModuleNotFoundError as missing:
 
 Content: TypeAlias = str | list[Any]
 Handler: TypeAlias = bool | str | Callable[[ToolException], Content]
-"""What LangChain's `handle_tool_error` takes."""
+"""The type of LangChain's `handle_tool_error`."""
 
 BEYOND: Final = (
     SessionNotFound,
@@ -45,15 +45,15 @@ BEYOND: Final = (
     NoCurrentSession,
     ServerUnreachable,
 )
-"""What no model can do anything about: it is raised as it is, to the program around the agent."""
+"""Errors that a model cannot act on: they are raised unchanged, to the program around the agent."""
 
 
 class Artifact(TypedDict):
-    """What a `ToolMessage` keeps of a result beside what the model reads. All of it is JSON."""
+    """The artifact of a `ToolMessage`: the parts of a result beside the text that the model reads. All of it is JSON."""
 
     structured_content: JSON | None
     images: list[JSON]
-    """As content blocks of LangChain: `{"type": "image", "base64": ..., "mime_type": ...}`."""
+    """Content blocks of LangChain: `{"type": "image", "base64": ..., "mime_type": ...}`."""
     content: list[JSON]
     """The content blocks as MCP has them, without the notice."""
     notice: str | None
@@ -62,16 +62,16 @@ class Artifact(TypedDict):
 
 
 class SessionToolError(ToolException):
-    """Raised when a call failed in a way that a model can act on: its text is the code, what happened and the way out."""
+    """Raised when a call failed in a way that a model can act on: its text is the code, the cause and the remedy."""
 
     def __init__(self, error: SessionError, *, images: bool = True) -> None:
-        # What a tool itself said stands for itself.
+        # The error text of a tool is shown without code and remedy.
         failed = isinstance(error, ToolFailed)
         says = error.message if failed else f"{error.code}: {error}\n{error.recovery}"
         super().__init__(says)
         self.error = error
         self.content = (_content(error.result, images=images) if failed else None) or says
-        """What a model reads of it."""
+        """The content that a model reads."""
 
     @property
     def code(self) -> str:
@@ -84,7 +84,7 @@ class SessionTool(StructuredTool):
     def _to_args_and_kwargs(
         self, tool_input: str | dict[str, Any], tool_call_id: str | None
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        # As keywords, the arguments of a tool would meet LangChain's own: `config` would be lost, `self` would raise.
+        # As keywords, the arguments of a tool would clash with LangChain's own: `config` would be lost, `self` would raise.
         return (self._parse_input(tool_input, tool_call_id),), {}
 
 
@@ -98,9 +98,9 @@ async def langchain_tools(
 ) -> list[StructuredTool]:
     """Return the tools of a session's services, each bound to it, or of all services, bound to no session.
 
-    `names` picks among them, and also Statehold's own, such as `state_get`. Without `images` a model reads of an image only
-    that there is one; the artifact has it in any case. By default a model reads what failed; `handle_tool_error` as
-    LangChain has it changes that.
+    `names` selects tools, also Statehold's own, such as `state_get`. Without `images` a model reads a placeholder instead of
+    each image; the artifact always holds the images. By default a model reads the error of a failed call; LangChain's
+    `handle_tool_error` changes that.
     """
 
     def bound(tool: Tool) -> StructuredTool:
@@ -119,7 +119,7 @@ async def langchain_tools(
 
 
 async def offered(target: Session | Hub, names: Collection[str] | None) -> list[Tool]:
-    """Return what langchain_tools() may pick from."""
+    """Return the tools that langchain_tools() selects from."""
     if isinstance(names, str):
         raise TypeError("names is a list of names of tools, such as ['state_get']")
     if isinstance(target, Hub):
@@ -162,12 +162,12 @@ def made(tool: Tool, handle_tool_error: Handler | None, **function: Any) -> Stru
 
 
 def raised(error: SessionError, *, images: bool) -> Exception:
-    """Return what a tool of LangChain raises for an error of ours."""
+    """Return the exception that a LangChain tool raises for a session error."""
     return error if isinstance(error, BEYOND) else SessionToolError(error, images=images)
 
 
 def answered(result: CallResult, *, images: bool) -> tuple[Content, Artifact]:
-    """Return what a model reads of a result, and the artifact."""
+    """Return the content of a result for a model, and the artifact."""
     artifact = Artifact(
         structured_content=result.structured,
         images=[_shown(block, True) for block in result.blocks if block.get("type") == "image"],
@@ -179,7 +179,7 @@ def answered(result: CallResult, *, images: bool) -> tuple[Content, Artifact]:
 
 
 def _content(result: CallResult, *, images: bool) -> Content:
-    """What a model reads: the notice too, since it tells what was lost. Text alone is one string."""
+    """Return the content for a model, with the notice, since it says what was lost. Text alone is one string."""
     blocks = [_shown(block, images) for block in result.payload.get("content") or ()]
     if all(block["type"] == "text" for block in blocks):
         return "\n".join(block["text"] for block in blocks)

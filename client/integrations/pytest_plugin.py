@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures for tests of MCP servers and of what uses Statehold. pytest loads it by itself.
+"""The pytest plugin: fixtures for tests of MCP servers and of programs that use Statehold. pytest loads it by itself.
 
     def test_the_count_is_kept(stdio_session):
         s = stdio_session([sys.executable, "server.py"])
@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _name(f, "anyio"): pytest.fixture(f, name=_name(f, "anyio")) for f in _ASYNC
     }
     if config.pluginmanager.hasplugin("asyncio"):
-        # In its strict mode it runs the fixtures that it made itself, and no others.
+        # In strict mode pytest-asyncio runs only fixtures that it made itself.
         fixture: Callable[..., Any] = getattr(__import__("pytest_asyncio"), "fixture")  # noqa: B009 it may be missing
         made |= {_name(f, "asyncio"): fixture(f, name=_name(f, "asyncio")) for f in _ASYNC}
     plugin = ModuleType("statehold-async")
@@ -73,7 +73,7 @@ def _report(whose: str, problems: list[str]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """End what is shown of an error of Statehold's at the line of the test, unless it is asked for all or for a debugger."""
+    """Cut the traceback of a Statehold error at the line of the test, unless a full traceback or a debugger is requested."""
     errors = sys.modules.get("statehold.sessions.errors")
     found, used = call.excinfo, getattr(item, "fixturenames", ())
     if errors is None or found is None or call.when != "call" or FIXTURES.isdisjoint(used):

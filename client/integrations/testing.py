@@ -1,4 +1,4 @@
-"""What the fixtures of the pytest plugin hold: a `statehold serve`, and the server under test behind an embedded one."""
+"""The objects behind the fixtures of the pytest plugin: a `statehold serve`, and a server under test in an embedded one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LISTENS: Final = "Statehold listens on "
 
 
 class ServerProcess:
-    """A `statehold serve` on a free port of this machine, with all that it keeps in one folder. It runs until stop()."""
+    """A `statehold serve` on a free port of this machine, with all its data in one folder. It runs until stop()."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         given = ["serve", "--port", "0", "--data", str(folder / "data"), *options]
@@ -56,7 +56,7 @@ class ServerProcess:
         self.data = folder / "data"
         self.pid = self._process.pid
         self.url: str = ""
-        """Where it listens, as connect() takes it; `url + "/mcp"` is for any other client."""
+        """Its address for connect(); `url + "/mcp"` is for any other client."""
         self._lines: list[str] = []
         self._listens = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -72,7 +72,7 @@ class ServerProcess:
 
     @property
     def log(self) -> str:
-        """What it has written to its log."""
+        """The text of its log."""
         return "".join(self._lines)
 
     def _read(self) -> None:
@@ -86,7 +86,7 @@ class ServerProcess:
         self._listens.set()
 
     def stop(self) -> list[str]:
-        """End it and return what it left behind: nothing, when all is well."""
+        """End it and return descriptions of what it left behind; empty when all is well."""
         family = _family(self.pid)
         self._process.terminate()
         try:
@@ -207,7 +207,7 @@ def _verbatim(value: Any) -> Any:
 
 
 class ProcessWatch:
-    """What a server held when it began, to compare with what it holds before it is ended and leaves after that."""
+    """The descriptors of a server at its start, to compare with those before its end; and the processes left after it."""
 
     def __init__(self, hub: Hub, fds: int) -> None:
         self._fds = fds

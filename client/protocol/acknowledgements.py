@@ -1,4 +1,4 @@
-"""What a server need not keep any more: the results of operations that arrived."""
+"""Acknowledgements: they tell a server which results of operations have arrived, so that it can delete them."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Final
 from ..results import JSON
 
 MOST: Final = 200
-"""Results after which the server is told that they arrived."""
+"""Results after which an acknowledgement is sent."""
 LARGE: Final = 2 << 20
-"""Characters of results after which it is told sooner."""
+"""Characters of results after which it is sent sooner."""
 
 
 class Acknowledgements:
-    """The operations of one session whose results are here, until the server was told.
+    """The operations of one session whose results have arrived and are not acknowledged yet.
 
-    A server keeps the result of each operation, since it may be asked for it again, and has room for so many of a session.
+    A server keeps the result of each operation, since a client may ask for it again, and limits their number per session.
     """
 
     def __init__(self) -> None:
         self.epoch = 0
-        """How often the session has changed hands, as far as is known here: an id that is sent again after the next time may
-        have been run by somebody who is gone."""
+        """The last known epoch of the session, which rises when a process claims it. A call that is repeated in a later
+        epoch may have been run by a process that is gone."""
         self._operations: dict[str, int] = {}
         self._size = 0
 
     def add(self, operation: str, payload: JSON) -> None:
-        """Note that the result of an operation is here."""
+        """Add an operation whose result has arrived."""
         size = sum(
             len(block.get("text") or block.get("data") or "")
             for block in payload.get("content") or ()
@@ -35,13 +35,13 @@ class Acknowledgements:
         self._size += size
 
     def due(self) -> list[str]:
-        """Return what the next call has to tell; empty, most of the time."""
+        """Return the operations that the next call has to acknowledge; empty, most of the time."""
         if len(self._operations) < MOST and self._size < LARGE:
             return []
         return list(self._operations)[:MOST]
 
     def told(self, operations: list[str]) -> None:
-        """Forget what the server knows by now."""
+        """Remove operations that the server has acknowledged."""
         for operation in operations:
             self._size -= self._operations.pop(operation, 0)
 

@@ -1,4 +1,4 @@
-"""How a tool is called: with which session, and what becomes of its answer."""
+"""Tool calls: the session argument, the operation id, and the evaluation of the answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SESSION: Final = "session_id"
 _OTHER: Final = "statehold_session_id"
 TRIES: Final = 3
 NEAR: Final = 5
-"""Names that an unknown tool is told of."""
+"""Most similar names that the error of an unknown tool lists."""
 
 _HARMLESS: Final = frozenset(
     (
@@ -33,14 +33,14 @@ _HARMLESS: Final = frozenset(
         *("service_list", "server_stats"),
     )
 )
-"""Statehold's own tools that may be asked again: doing them twice is doing them once."""
+"""Statehold's own tools that are idempotent and may always be called again."""
 _ONCE: Final = frozenset(
     (
         *("session_create", "session_extend", "session_restart", "session_note"),
         *("session_fork", "session_delete", "session_import", "state_update"),
     )
 )
-"""Those that may be asked again only where they are remembered by their operation id."""
+"""Own tools that may be called again only if the server remembers them by their operation id."""
 OWN: Final = _HARMLESS | _ONCE
 TOOLSETS: Final = (
     "Add its toolset to `toolsets` of the server: core, lifecycle, state, history, branch, admin."
@@ -64,7 +64,7 @@ def _plain(value: object) -> object:
 
 
 class Calls:
-    """Calls tools over one line. It knows which argument of a tool names the session, where that is not the usual one."""
+    """Calls tools of one server. It remembers the session argument of tools where that has not the usual name."""
 
     def __init__(self, line: RetryingRequests) -> None:
         self.line = line
@@ -89,7 +89,7 @@ class Calls:
         Raises:
             SessionError: the tree of errors.py; ToolFailed only with `check`.
         """
-        # An id of the caller's own is kept with the session; one of ours is of the process, where that can be named.
+        # The session remembers ids of the caller; the process remembers ours, if it has a name.
         instance = self.line.instance if tool in _ONCE and operation_id is None else None
         remembered = tool not in OWN or instance is not None
         operation = operation_id or (self.line.operation() if remembered else None)
@@ -119,7 +119,7 @@ class Calls:
                     patient=patient,
                 )
             except BaseException as error:
-                # Whatever became of it, nobody will ask for it again.
+                # The id is ours and is not sent again, so the server need not keep its outcome.
                 if settled is not None and operation is not None and operation_id is None:
                     settled.add(operation, {})
                 if isinstance(error, RequestRefused):
@@ -139,7 +139,7 @@ class Calls:
                     raise ToolFailed(tool, result)
                 return result
             if self.line.instance != meta.get("statehold/operation_instance", self.line.instance):
-                # It was not run: another process answers than the one that was named. Where many do, none is named.
+                # Not run: another process answered than the named one. After the second time name none.
                 if attempt:
                     del meta["statehold/operation_instance"], meta["statehold/operation_id"]
                     again = "never"
@@ -159,7 +159,7 @@ class Calls:
             self._settled.setdefault(said["id"], Acknowledgements()).epoch = said["epoch"]
 
     def forget(self, session_id: str) -> None:
-        """Remember nothing more of a session that is over."""
+        """Drop all data kept here of a closed session."""
         self._settled.pop(session_id, None)
 
     async def _given(self, session_id: str | None, tool: str, arguments: Mapping[str, Any]) -> JSON:

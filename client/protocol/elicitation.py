@@ -1,4 +1,4 @@
-"""What a server asks the caller during a call, and who answers."""
+"""Elicitation: the questions of a server during a call, and the callback that answers them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ..results import JSON, table
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Something a tool wants to know before it goes on."""
+    """A question of a tool, which it needs answered to go on."""
 
     message: str
     schema: JSON | None = None
-    """What the answer has to look like; None where there is a page to open instead."""
+    """The JSON Schema of the answer; None where there is a page to open instead."""
     url: str | None = None
     """The page on which the answer is to be given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a question, where a mapping (given) or None (declined) does not say it."""
+    """The answer to a question, for cases other than a mapping (accepted) or None (declined)."""
 
     action: Literal["accept", "decline", "cancel"]
     content: Mapping[str, Any] | None = None
@@ -37,7 +37,7 @@ class Asked:
     """The questions of one call, put to a callback one after the other.
 
     When the callback fails, this and every later question is answered with `cancel`, so that the call ends at the server;
-    `failure` is to be raised then.
+    the caller raises `failure` then.
     """
 
     def __init__(self, answer: Elicitation) -> None:
@@ -45,7 +45,7 @@ class Asked:
         self.failure: Exception | None = None
 
     async def answered(self, asked: Mapping[str, Any]) -> JSON:
-        """Return the answers to what was asked, by the keys of the questions."""
+        """Return the answers by the keys of the questions."""
         return {key: await self._one_or_cancel(request) for key, request in asked.items()}
 
     async def _one_or_cancel(self, request: JSON) -> JSON:
@@ -58,7 +58,7 @@ class Asked:
 
     async def _one(self, request: JSON) -> JSON:
         if request.get("method") != "elicitation/create":
-            # Not declared, so it is not asked for either.
+            # Other requests are not declared as supported.
             return {"action": "decline"}
         params = table(request.get("params"))
         question = Question(

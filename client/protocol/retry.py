@@ -1,8 +1,8 @@
-"""What is between the hub and its channel: each request until it has an answer, or an error that says why it has none.
+"""Requests over a transport, with retries and backoff, until an answer or an error.
 
-A request whose connection broke is asked again, with growing pauses, when that cannot run anything twice: it was never
-sent, it only reads, doing it twice is doing it once, or it carries an operation id, under which the server runs a call once
-and returns what it recorded to whoever asks again.
+A request whose connection broke is sent again only if that cannot run a call twice: it was never sent, it only reads, it is
+idempotent, or it carries an operation id. The server runs a call with an operation id once and answers repetitions with the
+recorded result.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
 
 Again: TypeAlias = Literal["always", "operation", "never"]
-"""Whether a request that may have been sent is asked again: it does no harm, it has an operation id, or not at all."""
+"""Whether a request that may have been sent is sent again: always (it is harmless), with its operation id, or never."""
 
 REPEATED: Final = "statehold/operation_repeated"
 _AGAIN_LATER: Final = frozenset({"session_busy", "service_unavailable", "connection_lost"})
@@ -55,12 +55,12 @@ _SAYS_NOTHING: Final = frozenset(
         *("session_failed", "session_limit", "service_not_bound", "not_allowed"),
     }
 )
-"""Answers to a repeated call that came before anybody looked whether it had run."""
+"""Errors of a repeated call that the server raises before it checks whether the call had run."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """For how long, in seconds, a server that is gone is looked for, and how much of each pause is left to chance."""
+    """The time limit of retries in seconds, and the largest random part taken off each pause."""
 
     seconds: float = 60.0
     spread: float = 0.3
@@ -71,7 +71,7 @@ class RetryPolicy:
 
 
 class RetryingRequests:
-    """Asks one server. It lives as long as the hub; any task may ask."""
+    """Sends requests to one server. It lives as long as the hub; any task may use it."""
 
     def __init__(
         self, channel: Transport, *, patience: RetryPolicy, elicitation: Elicitation | None
@@ -82,7 +82,7 @@ class RetryingRequests:
         self._headers: dict[str, Mapping[tuple[str, ...], str]] = {}
         self._closed = anyio.Event()
         self.instance: str | None = None
-        """Which process answered last, as far as it said so. It knows what it was sent, and the next one does not."""
+        """The process that answered last, if it gave its name. It remembers the ids sent to it; another process does not."""
         capabilities: JSON = {} if elicitation is None else {"elicitation": {"form": {}, "url": {}}}
         self._known: JSON = {
             f"{META}protocolVersion": VERSION,
@@ -91,18 +91,18 @@ class RetryingRequests:
         }
 
     def operation(self) -> str | None:
-        """Return a new operation id; None where no answer can be lost on the way."""
+        """Return a new operation id; None if the transport cannot lose answers."""
         return secrets.token_hex(16) if self.channel.breaks else None
 
     def close(self) -> None:
-        """Ask for nothing again: who waits for the server to come back waits no longer."""
+        """Stop all retries; requests that wait for the server to come back fail."""
         self._closed.set()
 
     async def greet(self) -> None:
-        """Make sure that a Statehold is there: another server would run a repeated call twice.
+        """Check that the server is a Statehold: another server would run a repeated call twice.
 
         Raises:
-            ServerUnreachable: nobody is there, or it is another server.
+            ServerUnreachable: no server answers, or it is no Statehold.
         """
         try:
             found = await self.request("server/discover", {}, patient=False)
@@ -118,14 +118,14 @@ class RetryingRequests:
             )
 
     def note(self, result: JSON) -> None:
-        """Note which process answered."""
+        """Note the name of the process that answered."""
         self.instance = table(result.get("_meta")).get(INSTANCE_META, self.instance)
 
     async def request(self, method: str, params: JSON, *, patient: bool = True) -> JSON:
-        """Ask something that only reads.
+        """Send a request that only reads.
 
         Raises:
-            ServerUnreachable: for as long as the patience lasts.
+            ServerUnreachable: no answer came within the time limit of retries.
             RequestRefused: it was answered with a JSON-RPC error.
         """
         return await self._asked(method, params, {}, "always", None, patient)
@@ -144,7 +144,7 @@ class RetryingRequests:
         """Call a tool and return its result, an error of the tool too.
 
         Raises:
-            OutcomeUnknown: the connection broke, and nobody knows whether the call ran.
+            OutcomeUnknown: the connection broke, and it is unknown whether the call ran.
             ServerUnreachable: it was not sent.
             CallTimedOut: after `timeout_seconds`; it was cancelled.
         """
@@ -224,7 +224,7 @@ class RetryingRequests:
     async def _answered(
         self, method: str, params: JSON, meta: Mapping[str, Any], progress: Progress | None
     ) -> JSON:
-        """Ask once, answering what is asked in between."""
+        """Send a request once, and answer the questions that the server asks meanwhile."""
         given: JSON = {**params, "_meta": {**self._known, **meta}}
         result = await self._sent(method, given, progress)
         if result.get("resultType") != "input_required" or self._elicitation is None:
@@ -264,7 +264,7 @@ class RetryingRequests:
             raise NotAllowed(str(denied)) from None
 
     def _mirrored(self, tool: str, params: JSON) -> dict[str, str] | None:
-        """Return the headers that say again what some arguments say; a proxy may route by them."""
+        """Return the headers that repeat some arguments; a proxy may route by them."""
         found = self._headers.get(tool)
         if not found:
             return None
@@ -297,7 +297,7 @@ class RetryingRequests:
 
 
 def _may_be_tried_again(error: SessionError) -> bool:
-    # A conflict is what became of the call, whichever time it was looked at.
+    # A conflict is an outcome of the call, whichever try got it.
     return error.retryable and not isinstance(error, StateConflict)
 
 
@@ -306,7 +306,7 @@ def _error_of(result: JSON) -> SessionError | None:
 
 
 def failure(result: JSON) -> SessionError | None:
-    """Return the error of ours that a result stands for, None when it is the tool's own."""
+    """Return the session error that a result carries, None when the tool itself failed."""
     details: object = table(result.get("_meta")).get(ERROR_META)
     if not isinstance(details, dict):
         return None

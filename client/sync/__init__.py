@@ -4,7 +4,7 @@
         with hub.session("checkout", services=["browser"]) as s:
             s.call("browser_navigate", url="http://shop.test/")
 
-One background thread runs the event loop of all open hubs; hubs and sessions may be used in any thread.
+One background thread runs the event loop of all open hubs; hubs and sessions may be used from any thread.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class SessionBlock:
-    """`with` it: the session is opened, or attached to, and is the current one of this thread inside of the block.
+    """`with` it: it opens a session, or attaches to one, and makes it the current one of this thread in the block.
 
-    At the end, however it comes, a session that the block made is closed, and with it the children it forked; one that it
-    attached to is left.
+    The end of the block, by an error too, closes a session that the block made, and the children it forked; a session that
+    it attached to is left.
     """
 
     def __init__(self, hub: Hub, inner: block.SessionBlock) -> None:
@@ -28,7 +28,7 @@ class SessionBlock:
         try:
             session = Session(self._hub, self._hub.run(self._inner.__aenter__))
         except BaseException:
-            # Interrupted between its end there and here.
+            # Interrupted after the session was entered in the loop's thread and before this thread knew.
             self._hub.run(block.abandoned, self._inner)
             raise
         self._outer = self._hub.current.enter(self._hub.key, session)

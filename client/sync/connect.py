@@ -37,7 +37,7 @@ def connect(
 
     Raises:
         ConfigError: `config` or `services` are wrong.
-        TypeError: something was given that does not go with this way in.
+        TypeError: an argument does not apply to this transport.
     """
     inner = connect_async(
         url,

@@ -23,9 +23,9 @@ _current: Current[Session] = Current("statehold.client.sync.session")
 class Hub:
     """A connection to one Statehold: `with connect(...) as hub`. Any thread may use it while it is open.
 
-    Leaving it ends the connection, not the sessions on a server: blocks close theirs, others stay for whoever knows their
-    name. An embedded Statehold, and one that was started over stdio, end with it. What is still open when the program ends
-    is closed then.
+    Leaving it ends the connection, not the sessions on a server: blocks close theirs, others stay and can be found by name.
+    An embedded Statehold, and one that was started over stdio, end with it. The end of the program closes a hub that is
+    still open.
     """
 
     current = _current
@@ -42,7 +42,7 @@ class Hub:
         """Connect.
 
         Raises:
-            ServerUnreachable: nobody answers there, or it is no Statehold.
+            ServerUnreachable: no server answers there, or it is no Statehold.
         """
         if self._portal.is_started:
             raise RuntimeError("a hub is entered once; connect() makes another one")
@@ -71,7 +71,7 @@ class Hub:
                 self._portal.stop(self)
 
     def run(self, function: Callable[..., Awaitable[T]], /, *args: Any, **options: Any) -> T:
-        """Run something of the async client, in its thread, and return what it returns."""
+        """Run a function of the async client in its thread and return its result."""
         return self._portal.run(function, *args, **options)
 
     async def wait(self, function: Callable[..., Awaitable[T]], /, *args: Any, **options: Any) -> T:
@@ -84,7 +84,7 @@ class Hub:
 
     @property
     def key(self) -> object:
-        """What the current sessions of this connection and namespace are known by."""
+        """The key under which the current sessions of this connection and namespace are kept."""
         return self.inner.key
 
     @property
@@ -115,10 +115,10 @@ class Hub:
         paused_seconds: float | None = None,
         lifetime_seconds: float | None = None,
     ) -> SessionBlock:
-        """Return a block with a session: a new one, or the open one of that name, which stays as it is.
+        """Return a block with a session: a new one, or the open one of that name, unchanged.
 
-        At its end a session that it made is closed, one that it attached to is left. `keep=True` leaves it in any case,
-        `keep=False` closes it in any case.
+        At its end the block closes a session that it made and leaves one that it attached to. `keep=True` always leaves it,
+        `keep=False` always closes it.
         """
         block = self.inner.session(
             name,
@@ -153,7 +153,7 @@ class Hub:
         paused_seconds: float | None = None,
         lifetime_seconds: float | None = None,
     ) -> Session:
-        """Make a session that stays until somebody closes it, or its times run out.
+        """Create a session that stays until it is closed or its times run out.
 
         Raises:
             NameTaken: an open session has that name.
@@ -196,7 +196,7 @@ class Hub:
         updated_since: str | None = None,
         query: str | None = None,
     ) -> list[SessionInfo]:
-        """Return all sessions that fit, those of the namespace when this is a view of one. `name` is how names begin."""
+        """Return all matching sessions, in a view of a namespace only its own. `name` is a prefix of names."""
         return self.run(
             self.inner.sessions,
             name=name,
@@ -213,7 +213,7 @@ class Hub:
     def import_session(
         self, document: Mapping[str, Any], *, name: str | None = None, strict: bool = True
     ) -> Session:
-        """Make a session of what Session.export() returned. Needs the toolset `admin`."""
+        """Create a session from the document of Session.export(). Needs the toolset `admin`."""
         return Session(
             self, self.run(self.inner.import_session, document, name=name, strict=strict)
         )
@@ -221,10 +221,10 @@ class Hub:
     # The modules of an agent.
 
     def save_session_state(self, session: Session | str, /, **modules: StateModule) -> None:
-        """Keep the states of modules in a session, in one write. One that is named and not there is made, and stays.
+        """Save the states of modules in a session, in one write. If no session has the name, one is created, and stays.
 
         Raises:
-            TypeError: something in a state is not JSON; nothing was kept.
+            TypeError: a value in a state is not JSON; nothing was saved.
         """
         ref = session if isinstance(session, str) else session.inner
         self.run(self.inner.save_session_state, ref, **modules)
@@ -238,14 +238,14 @@ class Hub:
         strict: bool = True,
         **modules: StateModule,
     ) -> Loaded | None:
-        """Bring the states of modules back from a session: all that is right is taken over, or nothing.
+        """Load the states of modules from a session: all of them, or none when there is an error.
 
-        `allow_not_exist`: modules of which nothing is kept stay as they are; None is returned when there is none at all.
-        `strict=False`: so does an attribute that is missing in what is kept.
+        `allow_not_exist`: modules without a saved state stay as they are; returns None when none has one.
+        `strict=False`: attributes that are missing in the saved state stay as they are.
 
         Raises:
-            SessionNotFound: nothing is kept of a module; no module was changed.
-            KeyError: something is missing in what is kept; no module was changed.
+            SessionNotFound: a module has no saved state; no module was changed.
+            KeyError: the saved state lacks an attribute; no module was changed.
         """
         ref = session if isinstance(session, str) else session.inner
         return self.run(
@@ -301,16 +301,16 @@ class Hub:
         return self.current.find(self.key)
 
     def auto_session(self, name: str | None = None, **options: Any) -> AutoSession:
-        """From now on, let calls outside of every block share one session, made by the first of them.
+        """From now on, let calls outside of every block share one session, which the first of them creates.
 
-        `with` what this returns to end that at the end of a block; manual_session() ends it anywhere, and the end of the
-        hub does. The options are those of session().
+        `with` the result to end that with a block. Otherwise manual_session() or the end of the hub ends it. The options are
+        those of session().
         """
         auto: automatic.AutoSession = self.inner.auto_session(name, **options)
         return AutoSession(self, auto)
 
     def manual_session(self, *, close: bool = True) -> None:
-        """End what auto_session() began; `close=False` leaves its session."""
+        """End the automatic session of auto_session(); `close=False` leaves the session open."""
         self.run(self.inner.manual_session, close=close)
 
     # The server.
@@ -320,18 +320,18 @@ class Hub:
         return self.run(self.inner.tools)
 
     def services(self) -> list[ServiceStatus]:
-        """Return the configured services and how each stands. Needs the toolset `admin`."""
+        """Return the configured services and their statuses. Needs the toolset `admin`."""
         return self.run(self.inner.services)
 
     def stats(self) -> Stats:
-        """Return what the server counts. Needs the toolset `admin`."""
+        """Return the statistics of the server. Needs the toolset `admin`."""
         return self.run(self.inner.stats)
 
     def wait_service(self, name: str, timeout_seconds: float = 30.0) -> ServiceStatus:
         """Wait until a service is available. Needs the toolset `admin`.
 
         Raises:
-            ServiceUnavailable: it is not, in time, and why; at once when there is no such service.
+            ServiceUnavailable: it is not available in time; the error says why. At once when there is no such service.
         """
         return self.run(self.inner.wait_service, name, timeout_seconds)
 

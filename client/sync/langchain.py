@@ -1,4 +1,4 @@
-"""The tools of a session as LangChain has them, for programs that block.
+"""The tools of a session as LangChain tools, for programs that block.
 
 Otherwise as statehold.client.integrations.langchain."""
 

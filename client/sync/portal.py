@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Closing(Protocol):
-    """Something that uses the thread and can be closed."""
+    """A user of the thread that can be closed."""
 
     def close(self) -> None: ...
 
@@ -35,13 +35,13 @@ _options: Final = {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
 _open: Final[list[Closing]] = []
 _leases: Final[WeakSet[Portal]] = WeakSet()
 LEAVE_SECONDS: Final = 20.0
-"""How long a call that is interrupted (Ctrl-C) waits for its own end there."""
+"""Seconds that an interrupted call (Ctrl-C) waits for its end in the loop's thread."""
 
 
 class _Loop:
     """The event loop and its thread, from the first lease to the end of the last.
 
-    Not anyio's provider: that waits for its thread wherever it is collected, and after a fork there is none.
+    Not anyio's provider: that waits for its thread when it is collected, and after a fork the thread does not exist.
     """
 
     def __init__(self) -> None:
@@ -100,13 +100,13 @@ class Portal:
         self._forked = False
 
     def start(self, user: Closing) -> None:
-        """Take the lease; `user` is closed when the program ends before it was."""
+        """Take the lease; `user` is closed at the end of the program, if it is still open."""
         self._portal = _loop.acquire()
         _open.append(user)
         _leases.add(self)
 
     def stop(self, user: Closing) -> None:
-        """Give it back; the thread ends with the last one. May be called twice."""
+        """Give the lease back; the thread ends with the last lease. May be called twice."""
         portal, self._portal = self._portal, None
         if portal is not None:
             _open.remove(user)
@@ -118,7 +118,7 @@ class Portal:
         self._portal, self._forked = None, True
 
     def run(self, function: Callable[..., Awaitable[T]], /, *args: Any, **options: Any) -> T:
-        """Run something there and return what it returns. Being interrupted (Ctrl-C) cancels it.
+        """Run a function in the thread and return its result. An interrupt (Ctrl-C) cancels it.
 
         Raises:
             RuntimeError: the lease was given back.
@@ -136,7 +136,7 @@ class Portal:
             return future.result()
         except BaseException:
             if future.cancel():
-                # What is undone there is undone before anybody goes on here.
+                # Wait until the cancelled call has cleaned up in the thread.
                 over.wait(LEAVE_SECONDS)
             raise
 
@@ -166,13 +166,13 @@ def in_thread(function: Callable[..., T], what: str = "a callback") -> Callable[
     Cancelling the call that it belongs to leaves it to end by itself.
 
     Raises:
-        TypeError: it is an async one; `what` says what it was given as.
+        TypeError: the function is async; `what` names it in the error.
     """
-    # An object that is called has it in the class.
+    # A callable object has `__call__` in its class.
     called_as = getattr(function, "__call__", None)  # noqa: B004 it is asked whether it is async
     if any(map(inspect.iscoroutinefunction, (function, called_as))):
         raise TypeError(f"{what} needs a plain function; `async def` ones are for statehold.client")
-    # Of its own: callbacks that wait for one another must not wait for a place as well.
+    # A limiter of its own, without limit: callbacks that wait for one another must not wait for a thread as well.
     limiter = CapacityLimiter(math.inf)
 
     async def called(*args: Any) -> T:
@@ -200,7 +200,7 @@ def _close_all() -> None:
 importlib.import_module(
     "concurrent.futures.thread"
 )  # It registers its own end when it is imported.
-# Before the pools of threads that the loop needs are shut down, which is before what `atexit` runs.
+# Runs before the thread pools that the loop needs are shut down, which is before the `atexit` functions.
 _at_end: Callable[[Callable[[], None]], object] = getattr(
     threading, "_register_atexit", atexit.register
 )

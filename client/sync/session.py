@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from .hub import Hub
 
 Progress: TypeAlias = Callable[[float, float | None, str | None], None]
-"""Told how far a call is, in a thread of its own: how much is done, of how much, and what is being done."""
+"""Receives the progress of a call, in a thread of its own: the amount done, the total, and a message."""
 
 
 class Session:
     """A handle to a session. Any thread may use it, and several handles may lead to the same session.
 
-    `status`, `generation` and `expires_at` are what the server said last; info() asks. Letting go of a handle does
-    nothing to the session: close() ends it, or the block that made it.
+    `status`, `generation` and `expires_at` are from the server's last answer; info() asks again. Dropping a handle does
+    not end the session: close() does, or the end of the block that made it.
     """
 
     def __init__(self, hub: Hub, inner: session.Session) -> None:
@@ -63,7 +63,7 @@ class Session:
 
     @property
     def attached(self) -> bool:
-        """Whether it was there before: found by its name or id, not made by this handle."""
+        """Whether the session existed before: found by its name or id, not created by this handle."""
         return self.inner.attached
 
     @property
@@ -72,7 +72,7 @@ class Session:
 
     @property
     def generation(self) -> int:
-        """Rises whenever one of its live connections was replaced."""
+        """A counter that rises whenever one of its live connections was replaced."""
         return self.inner.generation
 
     @property
@@ -85,7 +85,7 @@ class Session:
 
     @property
     def last_error(self) -> SessionError | None:
-        """What the last call that failed failed with."""
+        """The error of the last failed call."""
         return self.inner.last_error
 
     @contextmanager
@@ -106,7 +106,7 @@ class Session:
 
         Raises:
             ToolFailed: the tool answered with an error.
-            OutcomeUnknown: the connection broke, and nobody knows whether it ran.
+            OutcomeUnknown: the connection broke, and it is unknown whether the call ran.
             SessionError: everything else, see statehold.client.errors.
         """
         return self.call_tool(tool, {**given, **arguments} if given else arguments)
@@ -122,11 +122,11 @@ class Session:
         run_id: str | None = None,
         check: bool = True,
     ) -> CallResult:
-        """Call a tool, with more to say about the call.
+        """Call a tool, with options for the call.
 
-        `operation_id`: the server runs at most one call of an id in a session, whoever asks, and returns to every other what
-        the first one got; without one each call gets a new one. `run_id` groups calls in the history. With `check=False` an
-        error of the tool is returned, not raised.
+        `operation_id`: the server runs at most one call of an id in a session, and returns its result to all others, of any
+        caller. Without one each call gets a new id. `run_id` groups calls in the history. With `check=False` an error of the
+        tool is returned, not raised.
         """
         return self.hub.run(
             self.inner.call_tool,
@@ -139,7 +139,7 @@ class Session:
             check=check,
         )
 
-    # What it is.
+    # Information.
 
     def info(self) -> SessionInfo:
         """Ask the server for everything about it. Looking does not count as use."""
@@ -172,50 +172,50 @@ class Session:
         )
 
     def read(self, uri: str, *, service: str | None = None) -> list[ResourceContent]:
-        """Read a resource: `session://...` as a result shows it, or a service's own address of one and that service."""
+        """Read a resource: `session://...` as in a result, or the URI that a service has for it, with `service`."""
         return self.hub.run(self.inner.read, uri, service=service)
 
-    # Its life.
+    # Lifecycle.
 
     def pause(self) -> SessionInfo:
-        """Save what its services can save and let go of their connections. The next call resumes it."""
+        """Save its services' snapshots and close their connections. The next call resumes the session."""
         return self.hub.run(self.inner.pause)
 
     def resume(self) -> SessionInfo:
         return self.hub.run(self.inner.resume)
 
     def extend(self, seconds: float = 3600.0) -> SessionInfo:
-        """Let it live longer than its lifetime says; negative seconds: shorter."""
+        """Extend its lifetime; negative seconds shorten it."""
         return self.hub.run(self.inner.extend, seconds)
 
     def restart(self, services: Sequence[str] | None = None) -> SessionInfo:
-        """Replace its live connections, all or those of some services; what they held in memory is lost."""
+        """Replace its live connections, all or those of some services; their state in memory is lost."""
         return self.hub.run(self.inner.restart, services)
 
     def rename(
         self, name: str | None = None, *, metadata: Mapping[str, Any] | None = None
     ) -> SessionInfo:
-        """Give it another name, or merge something into its metadata. With neither it loses its name."""
+        """Change its name, or merge values into its metadata. With neither it loses its name."""
         return self.hub.run(self.inner.rename, name, metadata=metadata)
 
     def bind(self, service: str) -> SessionInfo:
-        """Let it use another service. Binding what is bound does nothing."""
+        """Let it use another service. Binding a bound service does nothing."""
         return self.hub.run(self.inner.bind, service)
 
     def unbind(self, service: str) -> SessionInfo:
-        """End its use of a service; what was saved of it is deleted."""
+        """End its use of a service; the service's snapshot is deleted."""
         return self.hub.run(self.inner.unbind, service)
 
     def close(self, *, force: bool = False) -> None:
-        """End it and everything it keeps open; `force` does not wait for running calls. Closing it twice does no harm."""
+        """Close it and its connections; `force` does not wait for running calls. May be called twice."""
         self.hub.run(self.inner.close, force=force)
 
     def delete(self, *, force: bool = False) -> None:
-        """Close it and remove all that is kept of it. Needs the toolset `admin`."""
+        """Close it and delete all its stored data. Needs the toolset `admin`."""
         self.hub.run(self.inner.delete, force=force)
 
     def export(self, *, secrets: bool = False) -> JSON:
-        """Return all that is kept of it as one document, for Hub.import_session. Needs the toolset `admin`."""
+        """Return all its stored data as one document, for Hub.import_session. Needs the toolset `admin`."""
         return self.hub.run(self.inner.export, secrets=secrets)
 
     # Its history.
@@ -236,7 +236,7 @@ class Session:
         until: str | None = None,
         cursor: str | None = None,
     ) -> History:
-        """Return its newest entries that fit: calls, messages, and changes of its status."""
+        """Return the newest matching entries: calls, messages, and changes of its status."""
         return self.hub.run(
             self.inner.history,
             last,
@@ -258,7 +258,7 @@ class Session:
         return self.hub.run(self.inner.note, role, content, run_id=run_id)
 
     def summary(self, text: str | None = None, *, topics: Sequence[str] | None = None) -> Summary:
-        """Return what sums it up; with a text: keep that as its summary."""
+        """Return its summary; with a text, store that as its summary first."""
         return self.hub.run(self.inner.summary, text, topics=topics)
 
     # Its children.
@@ -266,7 +266,7 @@ class Session:
     def fork(
         self, count: int = 1, *, names: Sequence[str] | None = None, keep: bool | None = None
     ) -> list[Session]:
-        """Make children that start from a copy of its state and of what its services can save.
+        """Create children that start from a copy of its state and of its services' snapshots.
 
         Children of a session whose block is still open are closed with that block, unless `keep`.
         """
@@ -276,7 +276,7 @@ class Session:
     def merge(
         self, sources: Sequence[Session | str], *, policy: MergePolicy = "last_wins"
     ) -> Merged:
-        """Bring what its children changed in their states into its own."""
+        """Merge the changes that its children made to their states into its own state."""
         ids = [source if isinstance(source, str) else source.id for source in sources]
         return self.hub.run(self.inner.merge, ids, policy=policy)
 

@@ -10,7 +10,7 @@ from ..results import StateValue
 
 
 class State:
-    """The state of one session, kept by the server. What is read is a copy: changing it changes nothing."""
+    """The state of one session, kept by the server. Values that are read are copies."""
 
     def __init__(self, inner: state.State, run: Callable[..., Any]) -> None:
         self._inner = inner
@@ -21,19 +21,19 @@ class State:
 
     @property
     def version(self) -> int:
-        """The version that was seen last. Each change makes it one more."""
+        """The last version seen here. Each change raises it by one."""
         return self._inner.version
 
     def read(self, path: str = "") -> StateValue:
-        """Return what is at a place (a JSON pointer, all of it by default), and its version."""
+        """Return the value at a path (a JSON pointer; default: all of the state), and the version of the state."""
         return self._run(self._inner.read, path)
 
     def get(self, path: str = "", default: Any = None) -> Any:
-        """Return what is at a place, `default` when nothing is."""
+        """Return the value at a path, `default` when there is none."""
         return self._run(self._inner.get, path, default)
 
     def update(self, values: Any, *, if_version: int | None = None, path: str = "") -> int:
-        """Merge values into the state, or into one place of it; None deletes. Return the new version.
+        """Merge values into the state, or into the value at a path; None deletes. Return the new version.
 
         Raises:
             StateConflict: it is another version than `if_version`; nothing was changed.
@@ -42,7 +42,7 @@ class State:
         return self._run(self._inner.update, values, if_version=if_version, path=path)
 
     def replace(self, values: Any, *, if_version: int | None = None, path: str = "") -> int:
-        """Put values in the place of all that is there. Otherwise as update()."""
+        """Replace the state, or the value at a path. Otherwise as update()."""
         return self._run(self._inner.replace, values, if_version=if_version, path=path)
 
 

@@ -1,6 +1,6 @@
-"""What carries requests to a Statehold: the seam between the client and its three ways in.
+"""The interface of the client's three transports to a Statehold.
 
-A channel speaks revision 2026-07-28 only, in which each request stands for itself.
+A transport speaks revision 2026-07-28 only, in which requests are independent of each other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NAMED_BY: Final[Mapping[str, str]] = {"tools/call": "name", "resources/read": "u
 """The parameter that goes into the header `Mcp-Name`."""
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
-"""Told how far a call is: how much is done, of how much, and what is being done."""
+"""Receives the progress of a call: the amount done, the total, and a message."""
 
 
 class TransportBroken(Exception):
@@ -41,20 +41,20 @@ class Refused(Exception):
 
 
 class Denied(Exception):
-    """Raised when the way to the server is closed: a token that is missing, wrong or not enough."""
+    """Raised when the server denies access: the token is missing, wrong or not sufficient."""
 
 
 class Transport(Protocol):
-    """A way in. open() and aclose() may be called in any task, and requests from any number of them."""
+    """A transport to a Statehold. open() and aclose() may be called in any task, request() in many tasks at once."""
 
     breaks: bool
     """Whether a request can be left without an answer while both sides go on."""
 
     async def open(self) -> None:
-        """Get ready. Opening what is open does nothing.
+        """Open it. Opening an open transport does nothing.
 
         Raises:
-            Broken: the server cannot be reached.
+            TransportBroken: the server cannot be reached.
         """
         ...
 
@@ -69,9 +69,9 @@ class Transport(Protocol):
         """Send a request and return its result. Cancelling it cancels it at the server.
 
         Raises:
-            Broken: no answer came. The next request finds out whether there is a server again.
+            TransportBroken: no answer came. The next request connects again.
             Refused: it was answered with a JSON-RPC error.
-            Denied: the caller is not let in.
+            Denied: the server denies access.
         """
         ...
 
@@ -81,7 +81,7 @@ class Transport(Protocol):
 
 
 def token_of(params: JSON) -> Any:
-    """Return what the progress of a request is marked with."""
+    """Return the progress token of a request."""
     return params.get("_meta", {}).get("progressToken")
 
 

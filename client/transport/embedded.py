@@ -1,4 +1,4 @@
-"""A whole Statehold inside this process, as a channel: no child of ours, no port, and nothing on the wire."""
+"""A whole Statehold inside this process as a transport: without a child process, a port or network traffic."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 
 
 class EmbeddedServer(StateholdServer):
-    """The face of a process whose only caller is the program around it."""
+    """The MCP server of a process whose only caller is the program around it."""
 
     def principal(self, ctx: RequestContext) -> Principal:
-        # That program may be serving somebody itself; whose request it is at the moment is no business of ours.
+        # The program may be handling an authenticated request of its own; that token does not concern this server.
         return LOCAL
 
 
 @dataclass
 class Exchange:
-    """One request and where its progress goes; the SDK's DispatchContext of it."""
+    """One request and its progress callback; the SDK's DispatchContext of it."""
 
     request_id: int
     to: Progress | None
@@ -78,7 +78,7 @@ class Exchange:
 
 
 class EmbeddedTransport:
-    """The way in to a Statehold that lives from open() to aclose()."""
+    """The transport to an embedded Statehold, which lives from open() to aclose()."""
 
     breaks = False
 
@@ -109,7 +109,7 @@ class EmbeddedTransport:
                 await self._owner.stop()
 
     async def add_service(self, name: str, spec: Mapping[str, Any]) -> JSON:
-        """Offer one more service from now on, and return how it stands; see Gateway.add_service."""
+        """Offer one more service from now on, and return its status; see Gateway.add_service."""
         await self.open()
         assert self.gateway is not None
         found = load(flags={"services": {name: dict(spec)}}, environ=_environment())
@@ -133,12 +133,12 @@ class EmbeddedTransport:
         exchange = Exchange(next(self._numbers), progress)
         if progress is not None:
             params["_meta"]["progressToken"] = exchange.request_id
-        # What the caller does with its arguments later must not reach what is kept of them here.
+        # A copy: the caller may change its arguments later, and they may be kept here.
         given = plain(params)
         try:
             if method == "tools/call":
                 found = await self._face.call(_context(exchange, given))
-                # What our own tools show is partly what is kept; what others answer came over a pipe.
+                # A copy: results of own tools share objects that are kept here. Results of services came over a pipe.
                 return plain(found) if given["name"] in self._face.catalog.own else found
             return await self._handle(cast("Any", exchange), method, given)
         except MCPError as error:
@@ -160,7 +160,7 @@ def _context(exchange: Exchange, params: JSON) -> RequestContext:
 
 
 def plain(params: JSON) -> JSON:
-    """Return a copy, made the way it would be on the wire: what is not JSON raises TypeError."""
+    """Return a copy, made by encoding and decoding it as for HTTP. Raises InvalidArgument for a value that is not JSON."""
     return json.loads(encode(params))
 
 
@@ -176,10 +176,10 @@ def configured(
     services: Mapping[str, Any] | str | os.PathLike[str] | None,
     data: str | os.PathLike[str] | None,
 ) -> Config:
-    """Return the settings of an embedded Statehold. Its environment says nothing: it belongs to the program around it.
+    """Return the settings of an embedded Statehold. Environment variables are ignored: they belong to the program around it.
 
     Raises:
-        ConfigError: for the first thing that is wrong.
+        ConfigError: a setting is wrong; the error names the first.
     """
     kept: JSON = {"ephemeral": True} if data is None else {"ephemeral": False}
     if data is not None:
@@ -201,7 +201,7 @@ def configured(
     )
     if "toolsets" in found.model_fields_set:
         return found
-    # Who starts it owns it.
+    # The program owns the server, so it gets all toolsets.
     return found.model_copy(update={"toolsets": list(TOOLSETS)})
 
 

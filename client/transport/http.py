@@ -1,4 +1,4 @@
-"""Streamable HTTP as a channel: each request is one POST, so there is no connection that could be lost between them."""
+"""Streamable HTTP as a transport: each request is one POST, so there is no connection that could be lost between them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ logger = logging.getLogger("statehold.client")
 
 CONNECT_SECONDS: Final = 10.0
 READ_SECONDS: Final = 60.0
-"""Silence after which a server is given up. One that works says so every 15 seconds."""
+"""Seconds of silence after which a request fails. A server that works on it sends a ping every 15 seconds."""
 DRAIN_SECONDS: Final = 1.0
 """How long a stream may take to end after the answer."""
 NO_ANSWER: Final = -32000
-"""The code of a refusal that was made before anybody read the request."""
+"""The code of an HTTP error without a JSON-RPC answer: the request was refused before it was read."""
 KEEP_SECONDS: Final = 30.0
-"""How long an unused connection is kept: less than the server keeps it, which must not close it under a request."""
+"""Seconds that an unused connection is kept: fewer than on the server, which must not close it during a request."""
 
 _PLAIN: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 _NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 _BROKEN: Final = (httpx2.RequestError, httpx2.StreamError)
 _MAY_PASS: Final = frozenset({408, 425, 429})
-"""Refusals that another time may not meet; of all others below 500 it is known already that they will."""
+"""HTTP statuses below 500 that a retry may avoid; all others below 500 are final."""
 _BASE: Final = {
     "content-type": "application/json",
     "accept": "application/json, text/event-stream",
@@ -43,7 +43,7 @@ _BASE: Final = {
 
 
 class HttpTransport:
-    """A way in over HTTP. `headers` go with every request."""
+    """The transport over HTTP. `headers` go with every request."""
 
     breaks = True
 
@@ -58,7 +58,7 @@ class HttpTransport:
         )
 
     async def open(self) -> None:
-        """Nothing is to be done: the first request connects."""
+        """Do nothing: the first request connects."""
 
     async def aclose(self) -> None:
         self._closed = True
@@ -110,7 +110,7 @@ class HttpTransport:
             return result_of(message)
         if 300 <= status < 500 and status not in _MAY_PASS:
             raise Refused(NO_ANSWER, _refusal(response, message))
-        # A proxy in between speaks so, and nobody knows how far the request came.
+        # Such an answer comes from a proxy, and the request may have reached the server.
         raise TransportBroken(f"status {status} instead of an answer", sent=True)
 
     async def _streamed(
@@ -119,7 +119,7 @@ class HttpTransport:
         messages = _messages(response)
         async for message in messages:
             if _answers(message, number):
-                # To its end, although this is the last message: the connection is used again then.
+                # Read the stream to its end, so that the connection can be used again.
                 with suppress(*_BROKEN), anyio.move_on_after(DRAIN_SECONDS):
                     async for _ in messages:
                         pass
@@ -130,7 +130,7 @@ class HttpTransport:
 
 
 def _answers(message: JSON, number: int) -> bool:
-    """Whether this is what we asked for, and not what somebody in between says in JSON."""
+    """Whether this is the answer to our request, and not JSON of a proxy."""
     if "method" in message or message.get("jsonrpc") != "2.0":
         return False
     error = message.get("error")
@@ -153,7 +153,7 @@ async def _messages(response: httpx2.Response) -> AsyncGenerator[JSON]:
 
 
 async def _lines(response: httpx2.Response) -> AsyncGenerator[bytes]:
-    """The lines of an event stream. Those of httpx2 end at every character that ends a line of text, also inside of JSON."""
+    """Yield the lines of an event stream. httpx2 would split at every Unicode line separator, also inside of JSON."""
     parts: list[bytes] = []
     async for data in response.aiter_bytes():
         *lines, rest = data.split(b"\n")
@@ -173,7 +173,7 @@ def result_of(message: JSON) -> JSON:
 
 
 async def told(progress: Progress, params: object) -> None:
-    """Tell a caller of progress; what goes wrong there is not the call's fault."""
+    """Report progress to a caller; an error of its callback does not fail the call."""
     if not isinstance(params, dict):
         return
     found = cast("JSON", params)
@@ -187,7 +187,7 @@ def encode(message: JSON) -> bytes:
     """Return a message as JSON.
 
     Raises:
-        InvalidArgument: something in it is not JSON.
+        InvalidArgument: a value in it is not JSON.
     """
     try:
         try:

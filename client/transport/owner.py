@@ -16,8 +16,8 @@ class ContextOwner(Generic[T]):
     """Holds a context manager open from start() to stop(), which may be called in different tasks, inside any scope.
 
     A task group that is entered in the caller's block would cancel the caller when it fails, and turn what the caller
-    raises into a group of exceptions. This one does neither. The context of the task is empty, so that nothing of the
-    caller's lives as long as what is opened.
+    raises into a group of exceptions. This one does neither. The context of the task is empty, so that the
+    caller's context variables do not live as long as the context manager.
     """
 
     def __init__(self, manager: AbstractAsyncContextManager[T]) -> None:
@@ -31,11 +31,11 @@ class ContextOwner(Generic[T]):
 
     @property
     def ended(self) -> bool:
-        """Whether it was left, or has failed."""
+        """Whether the context manager was left, or has failed."""
         return self._ended.is_set()
 
     async def start(self) -> T:
-        """Enter it and return what it gives. When that fails or is cancelled, nothing is left behind."""
+        """Enter it and return its value. When that fails or is cancelled, nothing is left behind."""
         loop = running_loop()
         self._task = contextvars.Context().run(loop.create_task, self._own())
         try:
@@ -76,7 +76,7 @@ def running_loop() -> asyncio.AbstractEventLoop:
     """Return the event loop of this task.
 
     Raises:
-        RuntimeError: it is none of asyncio.
+        RuntimeError: the event loop is not asyncio's.
     """
     try:
         return asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""A Statehold of our own on a pipe, as a channel. When it dies it is started again, by the next request."""
+"""A Statehold in a child process, over its stdin and stdout. If it dies, the next request starts it again."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from .http import encode, told
 from .owner import running_loop
 
 START_SECONDS: Final = 60.0
-"""How long a server may take until it answers for the first time."""
+"""Seconds that a server may take until its first answer."""
 
 
 class StdioTransport:
-    """A way in over the stdin and stdout of a process, which ends with it."""
+    """The transport over the stdin and stdout of a process, which ends with the transport."""
 
     breaks = True
 
@@ -83,7 +83,7 @@ class StdioTransport:
         headers: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> JSON:
-        encode(params)  # what is no JSON is refused as over HTTP
+        encode(params)  # raises for a value that is not JSON, as over HTTP
         await self.open()
         wire = self._wire
         assert wire is not None
@@ -113,10 +113,10 @@ class StdioTransport:
                 if self._wire is not None:
                     await self._wire.aclose()
 
-    # What comes without being an answer.
+    # Messages that are no answers.
 
     async def on_request(self, method: str, params: JSON) -> JSON:
-        """A server of this revision asks nothing by itself."""
+        """Refuse the request: a server of this revision sends none."""
         from mcp.shared.exceptions import MCPError
 
         raise MCPError(code=-32601, message="Method not found")
@@ -129,7 +129,7 @@ class StdioTransport:
             self._wire.spawn(contextvars.copy_context(), partial(told, progress, params))
 
     def on_lost(self, reason: str) -> None:
-        """The requests in flight learn it; the next one starts another process."""
+        """Do nothing: the requests in flight fail by themselves, and the next request starts another process."""
 
 
 __all__ = ["StdioTransport"]

@@ -1,4 +1,4 @@
-"""MCPStore's API for sessions, over Statehold: what was written for MCPStore runs with one changed import.
+"""MCPStore's API for sessions, over Statehold: a program for MCPStore runs with one changed import.
 
     from statehold.client.integrations.mcpstore import MCPStore
 
@@ -7,7 +7,7 @@
     with store.for_store().with_session("browser_task") as s:
         s.use_tool("browser_navigate", {"url": "http://shop.test/"})
 
-Each method has a twin that ends in `_async`, for any event loop of asyncio. docs/from-mcpstore.md says what differs and why.
+Each method has a twin that ends in `_async`, for any event loop of asyncio. docs/from-mcpstore.md lists the differences.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What with_session() returns: a block, with or without `async`, in which a session is the current one."""
+"""The block of with_session(), with or without `async`, in which a session is the current one."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ current: Current[Session] = Current("statehold.client.integrations.mcpstore.sess
 
 
 class SessionBlock:
-    """`with` or `async with` it: the session is opened, or attached to, and is the current one inside of the block.
+    """`with` or `async with` it: it opens a session, or attaches to one, and makes it the current one in the block.
 
-    At the end, however it comes, a session that the block made is closed, with what it forked; one that it attached to is
-    left. Awaiting the block changes nothing: what was written `async with await ...` for MCPStore works too.
+    The end of the block, by an error too, closes a session that the block made, with its forks; a session that it attached
+    to is left. Awaiting the block returns it, so that `async with await ...`, as for MCPStore, works too.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class SessionBlock:
         self._outer = current.enter(self._context.key, session)
         return session
 
-    # In the hub's loop.
+    # These run in the hub's event loop.
 
     async def _open(self) -> Session:
-        """Open the session. When the caller is cancelled meanwhile, it is closed as soon as it is there."""
+        """Open the session. When the caller is cancelled meanwhile, it is closed as soon as it is open."""
         with anyio.CancelScope(shield=True):
             self._opened = await self._context.space.open(self._session_id, **self._options)
             if self._abandoned:
@@ -107,7 +107,7 @@ class SessionBlock:
         return Session(self._context.hub, self._context.space, opened, self._session_id)
 
     def _abandon(self) -> bool:
-        """Give up a session that is being opened; return whether it was there by then, for nobody."""
+        """Give up a session that is being opened; return whether it is open already and has to be closed."""
         self._abandoned = True
         return self._opened is not None
 

@@ -1,4 +1,4 @@
-"""A space as a program has it: what for_store() and for_agent() return."""
+"""The result of for_store() and for_agent(): the interface of a program to a space."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Context:
 
     @property
     def key(self) -> object:
-        """What the current sessions of this space are known by."""
+        """The key under which the current sessions of this space are kept."""
         return self.space.hub.key
 
     # Services.
@@ -47,8 +47,8 @@ class Context:
         Raises:
             NameTaken: there is another service of that name.
             ServiceUnavailable: it does not start, or does not list its tools; it is not added then.
-            ConfigError: it is not described as a service can be.
-            NotAllowed: the store uses a server, which has its services by its own configuration.
+            ConfigError: its description is wrong.
+            NotAllowed: the store uses a server, whose own configuration defines the services.
         """
         self.hub.run(self.space.add_service, config)
         return self
@@ -58,10 +58,10 @@ class Context:
         return self
 
     def wait_service(self, name: str, timeout: float = WAIT_SECONDS) -> ServiceStatus:
-        """Wait until a service is available, and return how it stands.
+        """Wait until a service is available, and return its status.
 
         Raises:
-            ServiceUnavailable: it is not, in time, and why; at once when there is no such service.
+            ServiceUnavailable: it is not available in time; the error says why. At once when there is no such service.
         """
         return self.hub.run(self.space.wait_service, name, timeout)
 
@@ -95,7 +95,7 @@ class Context:
     ) -> CallResult:
         """Call a tool in the session of the block around it, else in that of session_auto().
 
-        Without either the call has a session of its own, that ends with it: nothing is kept for the next one.
+        Without either the call has a session of its own, which ends with the call.
         """
         within = self.current_session
         if within is not None:
@@ -121,7 +121,7 @@ class Context:
     call_tool_async = use_tool_async
 
     def for_langchain(self) -> LangChain:
-        """Return what lists the tools for LangChain and LangGraph. Needs the extra `langchain`."""
+        """Return the object that lists the tools for LangChain and LangGraph. Needs the extra `langchain`."""
         from .langchain import LangChain
 
         return LangChain(self)
@@ -146,7 +146,7 @@ class Context:
         """Return the open session of this name, or a new one, which stays until it is closed or its times run out.
 
         Raises:
-            InvalidArgument: no session can be called that.
+            InvalidArgument: a session cannot have that name.
         """
         return self._of(self.hub.run(self.space.open, session_id, **options), session_id)
 
@@ -172,7 +172,7 @@ class Context:
             return None
 
     def list_sessions(self) -> list[Session]:
-        """Return all open sessions of this space. Looking is no use."""
+        """Return all open sessions of this space. This does not count as use of them."""
         return self.hub.run(self._list_sessions)
 
     async def list_sessions_async(self) -> list[Session]:
@@ -204,7 +204,7 @@ class Context:
         return self
 
     def session_manual(self, *, close: bool = True) -> Self:
-        """End what session_auto() began, and close its session unless told not to."""
+        """End the automatic session of session_auto(), and close it unless `close=False`."""
         self.hub.run(self.space.end_auto, close=close)
         return self
 
@@ -232,7 +232,7 @@ class Context:
         return await self.hub.wait(self.space.restart_all)
 
     def cleanup_sessions(self) -> int:
-        """Remove what is kept of closed sessions of this space; return of how many."""
+        """Delete the stored data of closed sessions of this space; return how many there were."""
         return self.hub.run(self.space.delete_closed)
 
     async def cleanup_sessions_async(self) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LangChain:
-    """What for_langchain() returns. The tools run with and without `await`, in any thread and any event loop of asyncio."""
+    """The result of for_langchain(). The tools run with and without `await`, in any thread and any event loop of asyncio."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -25,7 +25,7 @@ class LangChain:
     def list_tools(self) -> list[StructuredTool]:
         """Return the tools of the session of the block around, bound to it; no model sees a session_id.
 
-        Outside of a block the tools of the space: each call finds its session when it is made, as Context.use_tool() does.
+        Outside of a block it returns the tools of the space: each call finds its session as Context.use_tool() does.
         """
         session = self._context.current_session
         return self._made(self._context.hub.run(self._named, session), session)
@@ -42,7 +42,7 @@ class LangChain:
         return [self._tool(each, session) for each in tools]
 
     def _tool(self, named: Named, bound: Session | None) -> StructuredTool:
-        # Here, because the rest of this package does without the extra.
+        # Imported here, because the rest of this package works without the extra.
         from ..langchain import answered, made, raised
 
         context, name, service = self._context, named.tool.name, named.tool.service

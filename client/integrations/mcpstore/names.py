@@ -1,4 +1,4 @@
-"""How tools are called in a space: `<service>_<tool>`, as MCPStore does, or by their own name where it is the only one."""
+"""The names of tools in a space: `<service>_<tool>`, as MCPStore does, or by their own name where it is the only one."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_.\-]{1,30}")
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """One tool of a space: what it is called there, and what it is called on the server."""
+    """One tool of a space, with its name there and its name on the server."""
 
     tool: Tool
-    """As it is shown: under `<service>_<tool>`, and with the name that the space has for its service."""
+    """The tool as it is listed: as `<service>_<tool>`, with the name that the space has for its service."""
     original: str
-    """The name that its own server has for it."""
+    """Its name on its own MCP server."""
     remote: str
 
 
 def prefix_of(agent_id: str | None, service: str) -> str:
-    """Return what the tools of a service begin with on an embedded Statehold, where all spaces have one list of tools."""
+    """Return the prefix of the tools of a service on an embedded Statehold, where all spaces share one list of tools."""
     parts = [service] if agent_id is None else [agent_id, service]
     if all(_PLAIN.fullmatch(part) for part in parts):
         return "".join(f"{part}/" for part in parts)
@@ -70,7 +70,7 @@ def found(
 
 
 def unknown(tools: Sequence[Named], name: str) -> UnknownTool:
-    """Return the error for a tool that is not there, with the names that are nearest."""
+    """Return the error for a tool that is not there, with the most similar names."""
     shown = {each.original: each.tool.name for each in tools}
     shown |= {each.tool.name: each.tool.name for each in tools}
     near = dict.fromkeys(shown[each] for each in difflib.get_close_matches(name, shown, 8, 0.4))

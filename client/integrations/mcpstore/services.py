@@ -1,4 +1,4 @@
-"""Services as MCPStore is given them: a name with an address or a command, a list of them, or any client's `mcpServers`."""
+"""Service descriptions in MCPStore's forms: a name with a URL or a command, a list of them, or any client's `mcpServers`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ...errors import InvalidArgument
 from ...results import JSON
 
 Given: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | os.PathLike[str]
-"""What add_service() takes: one service, a list of them, an `mcpServers` table, or a file with one."""
+"""The argument of add_service(): one service, a list of them, an `mcpServers` table, or a file with one."""
 
 _ADVICE = 'Give {"name": ..., "url": ...}, {"name": ..., "command": ..., "args": [...]}, or an "mcpServers" table.'
 
 
 def read(given: Given) -> dict[str, JSON]:
-    """Return the services that were meant, by name.
+    """Return the described services, by name.
 
     Raises:
         InvalidArgument: it is none of the known forms.
@@ -49,7 +49,7 @@ def _of(given: Mapping[str, Any]) -> dict[str, JSON]:
 
 
 def _entry(name: str, entry: object) -> JSON:
-    """Return an entry under our names of its keys. What is neither ours nor anybody's who runs MCP servers is left out."""
+    """Return an entry with its keys under our names. Keys that neither we nor other MCP clients use are left out."""
     from ....server.config.client_files import entry_of
     from ....tools.upstream.config import UpstreamConfig
 

@@ -20,7 +20,7 @@ HOUR: Final = 3600.0
 class Session:
     """A handle to a session of a space. Any thread may use it, and by the `_async` methods any event loop of asyncio.
 
-    What it says of itself it asks the server for, so that every handle says the same, and says what is.
+    It asks the server for each description of itself, so that all handles return the same, current values.
     """
 
     def __init__(
@@ -37,12 +37,12 @@ class Session:
 
     @property
     def session_id(self) -> str:
-        """The name that it was opened by, its handle where it has none."""
+        """The name that it was opened with, its handle where it has none."""
         return self._session_id or self.inner.name or self.inner.id
 
     @property
     def id(self) -> str:
-        """The server's handle, which no other session ever has."""
+        """The server's handle, which is unique for all time."""
         return self.inner.id
 
     @property
@@ -56,7 +56,7 @@ class Session:
 
     @property
     def generation(self) -> int:
-        """Rises whenever one of its live connections was replaced, and what that held in memory was lost."""
+        """A counter that rises whenever one of its live connections was replaced, whose state in memory was lost."""
         return self.inner.generation
 
     @property
@@ -64,7 +64,7 @@ class Session:
         """The session as the blocking client has it: its state, its history, fork() and everything else."""
         return sync.Session(self._hub, self.inner)
 
-    # What it is.
+    # Information.
 
     @property
     def is_active(self) -> bool:
@@ -98,7 +98,7 @@ class Session:
         return len(await self.list_tools_async())
 
     def session_info(self) -> JSON:
-        """Return everything about it: what MCPStore says, and what else the server knows. Looking is no use."""
+        """Return its full description: MCPStore's keys, and the server's further ones. This does not count as use of it."""
         return self._hub.run(self._info)
 
     async def session_info_async(self) -> JSON:
@@ -140,7 +140,7 @@ class Session:
         return [each.tool.name for each in await self._space.tools_of(self.inner)]
 
     def connection_status(self) -> dict[str, JSON]:
-        """Return by service whether it is connected, its generation, and what was wrong last."""
+        """Return by service whether it is connected, its generation, and its last error."""
         return self._hub.run(self._connection_status)
 
     async def connection_status_async(self) -> dict[str, JSON]:
@@ -154,10 +154,10 @@ class Session:
                 found[name] = {**asdict(each), "service": name}
         return found
 
-    # What it does.
+    # Actions.
 
     def bind_service(self, service_name: str) -> Self:
-        """Let it use a service of its space. Binding what is bound does nothing; the first call connects.
+        """Let it use a service of its space. Binding a bound service does nothing; the first call connects.
 
         Raises:
             ServiceUnavailable: there is no such service, or it is not available.
@@ -189,7 +189,7 @@ class Session:
         """Call a tool, by its own name or as `<service>_<tool>`. A failure of the tool itself is a result: `is_error`.
 
         Raises:
-            UnknownTool: there is none of that name, with the nearest names.
+            UnknownTool: there is none of that name; the error lists similar names.
             CallTimedOut: after `timeout` seconds; it was cancelled.
             SessionError: everything else, see statehold.client.errors.
         """
@@ -212,7 +212,7 @@ class Session:
         )
 
     def restart_session(self) -> Self:
-        """Replace its live connections by fresh ones; what they held in memory is lost, and `generation` is one more."""
+        """Replace its live connections by fresh ones; their state in memory is lost, and `generation` rises by one."""
         self._hub.run(self.inner.restart)
         return self
 
@@ -230,7 +230,7 @@ class Session:
         return self
 
     def clear_cache(self) -> Self:
-        """Forget which tools there are: the next look asks the server. Connections stay as they are."""
+        """Forget the list of tools, so that the next use asks the server. Connections stay as they are."""
         self._space.forget_tools()
         return self
 
@@ -238,7 +238,7 @@ class Session:
         return self.clear_cache()
 
     def close_session(self) -> None:
-        """End it and everything it keeps open. Closing it twice does no harm."""
+        """Close it and its connections. May be called twice."""
         self._hub.run(self.inner.close)
 
     async def close_session_async(self) -> None:

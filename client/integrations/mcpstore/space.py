@@ -1,4 +1,4 @@
-"""What a space has, the store's or an agent's: services, tools and sessions of its own. All of it runs in the hub's loop."""
+"""A space, of the store or of an agent: services, tools and sessions of its own. All of it runs in the hub's event loop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOOK_SECONDS: Final = 0.05
 
 
 class Options(TypedDict, total=False):
-    """What a new session may be given besides its name."""
+    """The options of a new session besides its name."""
 
     state: Mapping[str, Any] | None
     state_schema: Mapping[str, Any] | None
@@ -50,17 +50,17 @@ class Added:
 
 @dataclass(slots=True)
 class Register:
-    """Who added which service, by the name that the server has for it. All spaces of a store have the same."""
+    """The added services and their spaces, by the name of the service on the server. All spaces of a store share it."""
 
     added: dict[str, Added] = field(default_factory=dict[str, Added])
     alone: bool = True
-    """Whether the Statehold is the store's own; the services of another one are everybody's."""
+    """Whether the Statehold is the store's own. All spaces have the services of another one."""
     adding: dict[str, anyio.Lock] = field(default_factory=dict[str, anyio.Lock])
-    """One for each name, so that adding the same twice at once adds it once."""
+    """A lock per name, so that adding the same service twice at once adds it once."""
 
 
 def configured(register: Register, given: Given) -> JSON:
-    """Return services for the configuration of a store's own Statehold; they are of the space of the store."""
+    """Return services for the configuration of a store's own Statehold; they belong to the space of the store."""
     services = read(given)
     for name, spec in services.items():
         register.added[checked(name)] = Added(None, name, spec)
@@ -71,7 +71,7 @@ def checked(name: str) -> str:
     """Return the name of a service.
 
     Raises:
-        InvalidArgument: it has a slash, which stands between an agent and its services.
+        InvalidArgument: it has a slash, which separates an agent from its services.
     """
     if "/" in name:
         raise InvalidArgument(f"{name[:128]!r} is no name of a service: it has a slash.")
@@ -97,7 +97,7 @@ class Space:
     # Services.
 
     async def add_service(self, given: Given) -> None:
-        """Add services; those that are there already as they are described stay as they are.
+        """Add services; a service that exists with the same description stays unchanged.
 
         Raises:
             NameTaken: there is another service of that name.
@@ -124,18 +124,18 @@ class Space:
         return f"{self.agent_id}/{name}" if alone else name
 
     def local(self, remote: str | None) -> str | None:
-        """Return what this space calls a service of the server, None for one that it does not have."""
+        """Return the name of a service of the server in this space, None for one that it does not have."""
         added = self._register.added.get(remote or "")
         if added is not None:
             return added.name if added.agent_id == self.agent_id else None
         return remote if self.agent_id is None or not self._register.alone else None
 
     async def services(self) -> list[ServiceStatus]:
-        """Return the services of this space and how each stands."""
+        """Return the services of this space and their statuses."""
         try:
             there = await self.hub.services()
         except NotAllowed:
-            # A server without the toolset `admin`: what has tools in the list is available.
+            # A server without the toolset `admin`: services with tools in the list are available.
             there = self._told_by(await self.hub.tools())
         return [
             replace(each, service=name)
@@ -156,7 +156,7 @@ class Space:
         """Wait until a service is available.
 
         Raises:
-            ServiceUnavailable: it is not, in time, and why; at once when there is no such service.
+            ServiceUnavailable: it is not available in time; the error says why. At once when there is no such service.
         """
         ends = anyio.current_time() + timeout
         while True:
@@ -176,7 +176,7 @@ class Space:
     # Tools.
 
     async def tools(self, *, again: bool = False) -> list[Named]:
-        """Return the tools of all services of this space; `again` asks the server, whatever is remembered."""
+        """Return the tools of all services of this space; `again` asks the server instead of the cache."""
         if self._tools is None or again:
             self._tools = [
                 named(tool, name, self._prefix(tool.service or ""))
@@ -198,7 +198,7 @@ class Space:
         """Return the tool that a caller means.
 
         Raises:
-            UnknownTool: there is none, with the nearest names.
+            UnknownTool: there is none; the error lists similar names.
             InvalidArgument: several services have one of that name.
         """
         bound = () if session is None else self._bound.get(session, ())
@@ -253,7 +253,7 @@ class Space:
         return session
 
     async def bound(self, session: Session) -> list[str]:
-        """Return the services that a session is bound to, as this space calls them."""
+        """Return the services that a session is bound to, by their names in this space."""
         names = (self.local(each.service) for each in (await session.info()).services)
         services = [name for name in names if name is not None]
         self._bound[session] = set(services)
@@ -296,7 +296,7 @@ class Space:
             tool.remote, arguments, timeout_seconds=timeout, check=check
         )
         if result.notice is not None:
-            # Who reads results as MCPStore's would not look for it.
+            # Programs that read MCPStore results do not know the notice.
             logger.warning("session %s: %s", session.name or session.id, result.notice)
         return result
 
@@ -340,7 +340,7 @@ class Space:
         return len(found)
 
     async def delete_closed(self) -> int:
-        """Remove what is kept of closed sessions. Needs the toolset `admin`."""
+        """Delete the stored data of closed sessions. Needs the toolset `admin`."""
         found = await self.sessions(["closed"])
         for each in found:
             await self.hub.calls.run(each.session_id, "session_delete", {})

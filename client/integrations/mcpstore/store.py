@@ -26,7 +26,7 @@ class MCPStore:
 
     def __init__(self, hub: Hub, register: Register) -> None:
         self.hub = hub
-        """The blocking client underneath, for everything that MCPStore has no name for."""
+        """The blocking client underneath, for features that MCPStore does not have."""
         self._register = register
         self._store = Context(hub, Space(hub.inner, self._register, None))
         self._agents: dict[str, Context] = {}
@@ -44,12 +44,12 @@ class MCPStore:
     ) -> MCPStore:
         """Return a store that is ready: a Statehold of its own in this process, or the one that serves at `url`.
 
-        Its own one has no service to begin with but those of `services`, as add_service() takes them, or of `config`,
-        and keeps nothing on disk unless a folder is given, `data`. The other options are those of statehold.client.connect.
+        Its own one starts with the services of `services`, in the forms of add_service(), or of `config`, and stores nothing
+        on disk without a folder `data`. The other options are those of statehold.client.connect.
 
         Raises:
             InvalidArgument, ConfigError: `services` or `config` are wrong.
-            ServerUnreachable: nobody answers at `url`.
+            ServerUnreachable: no server answers at `url`.
         """
         register = Register(alone=url is None)
         given = None if services is None else configured(register, services)
@@ -67,7 +67,7 @@ class MCPStore:
         """Return the space of an agent, which has services, tools and sessions of its own.
 
         Raises:
-            InvalidArgument: no agent can be called that.
+            InvalidArgument: an agent cannot have that name.
         """
         found = self._agents.get(agent_id)
         if found is not None:
@@ -80,7 +80,7 @@ class MCPStore:
         return self._agents.setdefault(agent_id, context)
 
     def close(self) -> None:
-        """End the connection; a Statehold of its own ends with its sessions and all they keep open. May be called twice."""
+        """End the connection; a Statehold of its own ends with its sessions and their connections. May be called twice."""
         self.hub.close()
 
     async def close_async(self) -> None:
