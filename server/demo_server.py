@@ -1,8 +1,8 @@
-"""The MCP server of the demo and of the README: a notebook, a counter, and no idea of sessions. Stdio only.
+"""The MCP server of the demo and of the README: a notebook and a counter, without sessions. Stdio only.
 
     python -m statehold.server.demo_server
 
-Everything is in the memory of the process and gone with it. It speaks the protocol up to 2025-11-25 on the standard library
+It keeps everything in the memory of its process. It speaks the protocol up to 2025-11-25 on the standard library
 alone, so that it starts at once.
 """
 
@@ -108,7 +108,7 @@ class Notebook:
         return _told({"notes": self.notes})
 
     def _think(self, request: Any, params: JSON) -> None:
-        """Answer later. That it has begun is said at once, to a caller who wants to know."""
+        """Answer later. A caller who wants progress is notified of the start at once."""
         arguments, meta = _members(params.get("arguments")), _members(params.get("_meta"))
         try:
             seconds = max(0.0, min(float(arguments.get("seconds", 1)), threading.TIMEOUT_MAX))
@@ -142,7 +142,7 @@ def _wrong(problem: str) -> JSON:
 
 
 def _told(found: JSON) -> JSON:
-    """Return a result that also says which process answered."""
+    """Return a result with the pid of the process that answered."""
     content = {**found, "pid": os.getpid()}
     return {
         "content": [{"type": "text", "text": json.dumps(content)}],

@@ -18,13 +18,13 @@ from ..sessions.one_line import escaped
 from .config.model import LogSettings
 
 QUIET_SECONDS: Final = 1.0
-"""How long a message of a library that clients cause is left out after it was written."""
+"""Seconds for which a library message that clients cause is left out after it was written."""
 
 KEPT_MESSAGES: Final = 256
-"""The messages of libraries that are remembered at once. Some name their client, so there is no end of them."""
+"""Library messages that are remembered at once. Some name their client, so their number has no bound."""
 
 _OF_CLIENTS: Final = ("uvicorn", "mcp")
-"""The libraries that log what clients do wrong."""
+"""The libraries that log mistakes of clients."""
 _DEPARTED: Final = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
 
 
@@ -59,10 +59,10 @@ class TextLines(logging.Formatter):
 
 
 class ClientMistakes(logging.Filter):
-    """Bounds what clients can make libraries log, on the handler of the process.
+    """Bounds the messages that clients can make libraries log, on the handler of the process.
 
     A message is written once in QUIET_SECONDS, with the number of those left out. An exception that only says that a client
-    went away is no mistake, and left out.
+    disconnected is left out.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -90,7 +90,7 @@ class ClientMistakes(logging.Filter):
 
 
 def _departed(error: BaseException) -> bool:
-    """Whether an exception only says that a client went away."""
+    """Whether an exception only says that a client disconnected."""
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         return all(map(_departed, group.exceptions))

@@ -1,4 +1,4 @@
-"""How many files and connections this process may have open at once."""
+"""The limit of open files and connections of this process."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from contextlib import suppress
 from typing import Final
 
 _ENOUGH: Final = 65_536
-"""More would do harm: the servers we start inherit it, and some close every number up to it before they do anything."""
+"""The highest useful limit: servers that we start inherit it, and some close every descriptor up to it at their start."""
 
 _OF_MACOS: Final = 10_240
-"""macOS says that there is no limit, and refuses more than this."""
+"""The highest limit of macOS, which reports none and refuses more than this."""
 
 
 def allowed() -> int | None:
-    """Return how many this process may ask for, None where the system has no such limit."""
+    """Return the limit that this process may request, None where the system has no such limit."""
     try:
         import resource
     except ImportError:  # Windows
@@ -24,7 +24,7 @@ def allowed() -> int | None:
 
 
 def raise_limit() -> None:
-    """Ask for as many as are allowed. Most systems give 1024 at first, which one page can use up."""
+    """Raise the limit to the allowed one. Most systems start with 1024, which one page can use up."""
     wanted = allowed()
     if wanted is None:
         return
@@ -39,7 +39,7 @@ def raise_limit() -> None:
 
 
 def connections_allowed(wanted: int, *, reserved: int) -> int:
-    """Return how many client connections leave `reserved` files to everything else, or half of all when that is less."""
+    """Return the client connections that leave `reserved` files, or half of all if that is less, for other uses."""
     files = allowed()
     if files is None:
         return wanted

@@ -47,9 +47,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 BACKLOG = 2048
 """Connections that may wait to be accepted."""
 ACCEPTS = 64
-"""How many of them the event loop accepts at once, before any of them is counted."""
+"""Connections that the event loop accepts at once, before any of them is counted."""
 ANSWER_SECONDS = 0.1
-"""How long the answers of the last calls have to leave over HTTP before streams are ended."""
+"""Seconds that the answers of the last calls have to leave over HTTP before streams are ended."""
 
 
 @asynccontextmanager
@@ -58,9 +58,8 @@ async def opened(
 ) -> AsyncGenerator[Gateway]:
     """Open everything a process needs to serve, and close it in reverse order.
 
-    `alone` says that the only caller is the user who started the process; `port` is where it listens for callers, which no
-    page may reach. Children that an earlier process left behind are
-    gone before the first session is adopted.
+    `alone`: the only caller is the user who started the process. `port`: the port on which it listens for callers; no page
+    may reach it. Children that an earlier process left behind are ended before the first session is adopted.
 
     Raises:
         ConfigError: `store.url` names no database.
@@ -134,7 +133,7 @@ async def _serve_stdio(config: Config) -> None:
 async def _watch_client(
     gateway: Gateway, face: StateholdServer, stdio: Stdio, ending: Shutdown
 ) -> None:
-    """End when the client closed its side and has the answers to what it asked before."""
+    """End the process when the client has closed its side and has the answers to its earlier requests."""
     await stdio.left.wait()
     face.stop_listening()
     face.parking.abandon()
@@ -151,18 +150,18 @@ async def _end_stdio(
     await stdio.end()
 
 
-# Ending, the same way for both.
+# Shutdown of both.
 
 
 class Shutdown:
-    """Why a process ends does not matter: it refuses new calls, lets running ones finish, and pauses its sessions."""
+    """The orderly end of a process: it refuses new calls, lets running ones finish, and pauses its sessions."""
 
     def __init__(self) -> None:
         self.begun = anyio.Event()
         self.hurried = anyio.Event()
         """Set by a second signal."""
         self.serving = False
-        """Whether there is something to end; before, a signal cancels the start."""
+        """Whether the process serves already; before that, a signal cancels the start."""
 
     def begin(self) -> None:
         self.begun.set()
@@ -186,7 +185,7 @@ async def _watch_signals(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: the signal is ours, since sessions have to be drained first."""
+    """uvicorn without its signal handlers: we handle signals, since sessions have to be drained first."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -195,13 +194,13 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or ():
-            # The loop took the number of connections that it accepts at once for this, too.
+            # The loop also used ACCEPTS as the length of the queue.
             listener.listen(BACKLOG)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
         if self.force_exit:
-            # uvicorn leaves it to the end of the loop, which cuts it off with a traceback.
+            # uvicorn leaves the shutdown to the end of the loop, which cancels it with a traceback.
             await self.lifespan.shutdown()
 
 
@@ -230,7 +229,7 @@ async def _serve_http(config: Config, tokens: StaticTokens | None) -> None:
 
 
 async def _cancel_start(ending: Shutdown, start: anyio.CancelScope) -> None:
-    """A signal that comes before the process serves cancels its start."""
+    """Cancel the start when a signal comes before the process serves."""
     await ending.begun.wait()
     if not ending.serving:
         start.cancel()
@@ -254,7 +253,7 @@ async def _serve_on(
             server_header=False,
             ws="none",
             timeout_keep_alive=75,
-            # Calls have had their time by then; an open stream must not keep the process from ending.
+            # Running calls have ended by then; an open stream must not keep the process from ending.
             timeout_graceful_shutdown=1,
         )
         server = _Server(settings)
@@ -277,7 +276,7 @@ async def _end_http(
 ) -> None:
     await ending.begun.wait()
     await gateway.registry.drain()
-    # The answers of the last calls are on their way through the transports.
+    # The answers of the last calls are still passing through the transports.
     await anyio.sleep(ANSWER_SECONDS)
     face.stop_listening()
     streams.end()
@@ -314,7 +313,7 @@ def _http(settings: HttpSettings) -> type[asyncio.Protocol] | Literal["auto"]:
     try:
         from .http.bounded_protocol import bounded
     except ImportError:
-        # h11, which uvicorn takes instead, has bounds of its own for heads, and none for connections.
+        # uvicorn then uses h11, which has bounds of its own for heads, and none for connections.
         return "auto"
     total = connections_allowed(settings.connections, reserved=settings.reserved_files)
     return bounded(Clients(settings, total=total))

@@ -1,7 +1,7 @@
 """MCP over this process's stdin and stdout, on the event loop.
 
-The SDK's own transport hands every line to a worker thread three times, and cannot be stopped while it reads. The loop
-itself serves pipes, sockets and terminals for half the work; on Windows it cannot, and the SDK does.
+The SDK's own transport passes every line to a worker thread three times, and cannot be stopped while it reads. The event
+loop itself serves pipes, sockets and terminals with half the work. On Windows it cannot, so the SDK's transport is used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .sdk.access import create_context_streams
 LINE_LIMIT = 64 << 20
 """Bytes of one message at most; a longer one ends the connection."""
 ANSWER_SECONDS = 2.0
-"""How long the last answers may take to be written when the process ends."""
+"""Seconds that writing the last answers may take when the process ends."""
 
 
 class Stdio:
@@ -49,7 +49,7 @@ class Stdio:
         self._ended = anyio.Event()
 
     async def answered(self, within: float) -> None:
-        """Wait until every request that came was answered, at most `within` seconds."""
+        """Wait until all received requests are answered, at most `within` seconds."""
         with anyio.move_on_after(within):
             while self._waiting:
                 await self._answered.wait()
@@ -88,7 +88,7 @@ class Stdio:
 async def stdio_streams() -> AsyncGenerator[Stdio]:
     """Yield the streams of the client that started this process.
 
-    While open, descriptor 1 leads to stderr and 0 to nothing, so no stray print and no child can get between the messages.
+    While open, descriptor 1 leads to stderr and 0 to nothing, so no stray print and no child can mix with the messages.
     """
     if sys.platform == "win32":
         async with stdio_server() as (read, write), _relayed(_Given(read, write)) as stdio:
@@ -127,7 +127,7 @@ def _pipe(fd: int) -> bool:
 
 @asynccontextmanager
 async def _lines(fd: int) -> AsyncGenerator[asyncio.StreamReader]:
-    """Yield what comes from a pipe, a terminal or a file."""
+    """Yield a reader of a pipe, a terminal or a file."""
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader(limit=LINE_LIMIT)
     if _pipe(fd):
@@ -162,7 +162,7 @@ async def _lines(fd: int) -> AsyncGenerator[asyncio.StreamReader]:
 
 @asynccontextmanager
 async def _writer(fd: int) -> AsyncGenerator[Callable[[bytes], Awaitable[None]]]:
-    """Yield what writes bytes to a pipe, a terminal or a file and returns when they are out."""
+    """Yield a function that writes bytes to a pipe, a terminal or a file and returns when they are written."""
     if not _pipe(fd):
 
         async def write_file(data: bytes) -> None:
@@ -176,7 +176,7 @@ async def _writer(fd: int) -> AsyncGenerator[Callable[[bytes], Awaitable[None]]]
     sink, protocol = await loop.connect_write_pipe(
         asyncio.streams.FlowControlMixin, PipeEnd(os.dup(fd))
     )
-    # drain() returns when everything is written, so a message that was sent is out when the process ends.
+    # Then drain() returns when everything is written, so no sent message is lost at the end of the process.
     sink.set_write_buffer_limits(0)
     writer = asyncio.StreamWriter(sink, protocol, None, loop)
 
@@ -191,7 +191,7 @@ async def _writer(fd: int) -> AsyncGenerator[Callable[[bytes], Awaitable[None]]]
 
 
 class _Given:
-    """Messages over the SDK's own transport."""
+    """The messages over the SDK's own transport."""
 
     def __init__(self, read: Any, write: Any) -> None:
         self._read = read
@@ -208,7 +208,7 @@ class _Given:
 
 
 class _Wire:
-    """Messages as lines."""
+    """The messages as lines, on the event loop."""
 
     def __init__(
         self, lines: asyncio.StreamReader, write: Callable[[bytes], Awaitable[None]]
@@ -272,7 +272,7 @@ async def _receive(wire: _Given | _Wire, out: Any, stdio: Stdio) -> None:
                 if isinstance(item, SessionMessage):
                     stdio.came(item.message)
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    # The server may have ended before its client: the rest is read up to the end, and dropped.
+                    # The server may have ended before its client: read the rest up to the end, and drop it.
                     await out.send(item)
             stdio.left.set()
 
@@ -290,8 +290,8 @@ async def _send(wire: _Given | _Wire, messages: Any, stdio: Stdio, written: anyi
                     if reads:
                         await wire.send(item)
                 except (ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    # The client reads no more; that it is gone is seen on the other side. Until then answers are
-                    # dropped here: a closed stream would be an error in whatever sends.
+                    # The client reads no more; the end of stdin shows that it is gone. Until then drop answers: with
+                    # a closed stream, each sender would get an error.
                     reads = False
                 stdio.sent(item.message)
     finally:

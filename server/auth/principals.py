@@ -8,7 +8,7 @@ from ...sessions.records import Principal
 
 
 def principal_of(token: AccessToken) -> Principal:
-    """Return whose token it is."""
+    """Return the principal of a token."""
     claims = token.claims or {}
     return Principal(
         issuer=str(claims.get("iss") or ""),

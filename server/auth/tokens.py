@@ -1,8 +1,8 @@
-"""Static bearer tokens: a file that says which token is whom.
+"""Static bearer tokens: a file with the principal of each token.
 
 Either TOML, with one `[[token]]` table per token (`token`, `subject`, and optionally `client_id` and `issuer`), or lines of
-`TOKEN SUBJECT [client_id=ID] [issuer=ISSUER]`. `#` begins a comment. A token stands there as it is, or as `sha256:` and the
-hexadecimal digest of it, so that the file does not hold the secret itself.
+`TOKEN SUBJECT [client_id=ID] [issuer=ISSUER]`. `#` begins a comment. A token is given as it is, or as `sha256:` and its
+hexadecimal digest, so that the file does not hold the secret itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...sessions.records import Principal
 from ..config.model import ConfigError
 
 SHORTEST = 16
-"""A token that one can guess is none; this is the shortest that is accepted."""
+"""The shortest token that is accepted; a shorter one could be guessed."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _HASHED = re.compile(r"sha256:([0-9a-fA-F]{64})")
@@ -54,7 +54,7 @@ class StaticTokens:
         return cls(known.items())
 
     def principal(self, token: str) -> Principal | None:
-        """Return who a presented token is, or None."""
+        """Return the principal of a presented token, or None."""
         presented = hashlib.sha256(token.encode(errors="surrogatepass")).digest()
         found: Principal | None = None
         for digest, principal in self._known:

@@ -14,7 +14,7 @@ from starlette.requests import HTTPConnection
 logger = logging.getLogger("statehold.server")
 
 FIRST_SECONDS: Final = 0.05
-"""How late the first wrong token of an address is answered; each further one twice as late."""
+"""Delay of the answer to the first wrong token of an address, in seconds; each further one doubles it."""
 LONGEST_SECONDS: Final = 2.0
 FORGET_SECONDS: Final = 60.0
 """Time without a wrong token after which an address starts anew."""
@@ -24,7 +24,7 @@ ADDRESSES: Final = 4096
 
 
 class Backoff:
-    """How late wrong tokens are answered, by address. A right token is never delayed, whatever else its address sent."""
+    """The delays of answers to wrong tokens, by address. A right token is never delayed."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Backoff:
         self._unlogged = 0
 
     async def fail(self, address: str) -> None:
-        """Log a wrong token and wait as long as its answer is to be late."""
+        """Log a wrong token and wait for the delay of its answer."""
         now = self._clock()
         count, last = self._failures.pop(address, (0, now))
         count = 0 if now - last >= FORGET_SECONDS else count

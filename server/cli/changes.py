@@ -45,7 +45,7 @@ class Refused(Exception):
 
 
 class SessionChanger:
-    """Makes the changes of one command. It becomes a node of its own when it has to own a session, and ends with it."""
+    """Makes the changes of one command. It becomes a node when it has to own a session, until the end of the command."""
 
     def __init__(self, config: Config, store: SQLStore) -> None:
         self.config = config
@@ -91,10 +91,10 @@ class SessionChanger:
     async def ask(
         self, record: SessionRecord, node: str, action: str, **details: Any
     ) -> JSON | None:
-        """Have a process do something to a session. Returns None when it does not answer.
+        """Ask a process to act on a session. Returns None when it does not answer.
 
         Raises:
-            Refused: it does not do it.
+            Refused: the process refuses.
         """
         request = {"op": action, "session": record.id, "owner": record.owner, **details}
         try:
@@ -144,7 +144,7 @@ class SessionChanger:
         return fresh
 
     async def busy(self, record: SessionRecord, advice: str) -> Refused:
-        """Return what to say of a session that another process has."""
+        """Return the error for a session that another process holds."""
         node = next((n for n in await self.store.nodes() if n.id == record.node), None)
         message = f"{record.id} is open in {_place(node)}, {advice}"
         return Refused("session_busy", message, BUSY)
@@ -164,7 +164,7 @@ class SessionChanger:
         return await self._closed(session)
 
     async def _resume_elsewhere(self, record: SessionRecord) -> JSON:
-        """Have a running process open it: this one ends at once, and live connections with it."""
+        """Ask a running process to open the session: this process ends at once, and its live connections with it."""
         answer = await self.ask_any(record, "resume", unless=("session_not_found",), force=False)
         if answer is not None:
             status = str(answer.get("session", {}).get("status", record.status.value))
@@ -229,12 +229,12 @@ class SessionChanger:
         return _done(record, "purged", changed=True)
 
     def forget(self, session_id: str) -> None:
-        """Remove the files of a session of which nothing else is left."""
+        """Remove the files of a session that was deleted from the store."""
         for kept in FOLDERS:
             shutil.rmtree(self.config.data / kept / plain(session_id), ignore_errors=True)
 
     async def joined(self, what: str = "command line") -> Node:
-        """Become a node of the data folder, once; until the end of the command."""
+        """Join the data folder as a node, once, until the end of the command."""
         if self._node is None:
             starting = Node.start(
                 self.store,

@@ -15,10 +15,10 @@ from .parser import USAGE
 
 
 def chosen(arguments: Namespace) -> JSON:
-    """Return the fields of a filter that a list was asked for.
+    """Return the fields of a list's filter.
 
     Raises:
-        Refused: one is not what it should be.
+        Refused: a field is malformed.
     """
     flags = {label: getattr(arguments, label.removesuffix("_id")) for label in LABELS}
     labels = {label: value for label, value in flags.items() if value is not None}

@@ -18,7 +18,7 @@ from .output import ago, plain_lines, say, say_json, table
 from .parser import OK, USAGE
 
 WIDTH = 100
-"""Characters that a line of the table shows of what was said."""
+"""Characters of a message that a line of the table shows."""
 
 
 async def history(store: SQLStore, record: SessionRecord, arguments: Namespace) -> int:

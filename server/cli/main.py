@@ -1,4 +1,4 @@
-"""The `statehold` command: reads the command line and starts what it asks for. Everything else is imported when needed."""
+"""The `statehold` command: reads the command line and starts the command. Everything else is imported when needed."""
 
 from __future__ import annotations
 

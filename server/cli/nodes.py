@@ -18,7 +18,7 @@ LOOK_SECONDS = 3.0
 
 
 class LiveNodes:
-    """The nodes of a store, and what those that answer told when they were looked at."""
+    """The nodes of a store, and the reports of those that answered look()."""
 
     def __init__(self, data: Path, nodes: Iterable[NodeRecord]) -> None:
         self.folder = data / "nodes"
@@ -42,7 +42,7 @@ class LiveNodes:
             self._sessions[str(session.get("session_id"))] = session
 
     def seen(self, record: SessionRecord) -> SessionRecord:
-        """Return a record with the status and the last use that its owner told."""
+        """Return a record with the status and the last use that its owner reported."""
         found = self._sessions.get(record.id, {})
         if found.get("status") not in list(Status) or record.node is None:
             return record
@@ -51,7 +51,7 @@ class LiveNodes:
         return record.model_copy(update={"status": Status(found["status"]), **times})
 
     def bindings(self, session_id: str) -> list[JSON] | None:
-        """Return the bindings of a session as its owner told them, None when no owner told any."""
+        """Return the bindings of a session that its owner reported, None when no owner reported any."""
         return cast("list[JSON] | None", self._sessions.get(session_id, {}).get("services"))
 
     async def stderr(self, record: SessionRecord) -> dict[str, str]:
@@ -66,11 +66,11 @@ class LiveNodes:
         return cast("dict[str, str]", answer.get("stderr", {}))
 
     def answers(self, node: str) -> bool:
-        """Whether a node that was looked at answered."""
+        """Whether a node answered look()."""
         return node in self._nodes and node not in self._silent
 
     def place(self, node: str | None) -> str | None:
-        """Say where a session is open, None for nowhere."""
+        """Return a description of the process in which a session is open, None for none."""
         if node is None:
             return None
         found = self._nodes.get(node)

@@ -17,7 +17,7 @@ def complain(message: str, code: int = FAILURE) -> int:
 
 
 def say(text: str) -> None:
-    """Print a line to stdout, whatever its encoding can show."""
+    """Print a line to stdout; characters that its encoding lacks are replaced."""
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, "replace").decode(encoding) + "\n")
 
@@ -47,14 +47,14 @@ def pairs(values: Sequence[tuple[str, Any]]) -> str:
 
 
 def plain(value: Any) -> str:
-    """Return a value as text that cannot steer a terminal; None is empty."""
+    """Return a value as text without control characters for the terminal; None is empty."""
     if value is None:
         return ""
     return "".join(char if char.isprintable() else "?" for char in str(value))
 
 
 def plain_lines(text: str) -> str:
-    """Return a text of several lines as plain() does each of them."""
+    """Return a text of several lines with plain() applied to each."""
     return "\n".join(map(plain, text.splitlines()))
 
 
@@ -68,12 +68,12 @@ def span(seconds: float) -> str:
 
 
 def ago(then: float | None, now: float) -> str:
-    """Return how long ago something was, empty for never."""
+    """Return the time since a moment as text, empty for never."""
     return "" if then is None else f"{span(now - then)} ago"
 
 
 def until(then: float | None, now: float) -> str:
-    """Return how far ahead something is, empty for never."""
+    """Return the time until a moment as text, empty for never."""
     if then is None:
         return ""
     return "now" if then <= now else f"in {span(then - now)}"

@@ -1,4 +1,4 @@
-"""The command line as argparse sees it. Imports nothing heavy, so that `--help` and `--version` answer at once."""
+"""The argparse parser of the command line. Imports nothing heavy, so that `--help` and `--version` answer at once."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ GLOBAL_FLAGS: list[Flag] = [
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, and names the nearest right word."""
+    """A parser that reports a mistake in one line, with the most similar valid word."""
 
     def error(self, message: str) -> NoReturn:
         prefix = "unrecognized arguments: "
@@ -137,7 +137,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def build_parser() -> Parser:
-    """Return the whole parser. `command` and, for groups, `action` say what was chosen."""
+    """Return the whole parser. `command` and, for groups, `action` hold the chosen command."""
     parser = _command(
         None,
         "statehold",
@@ -397,6 +397,6 @@ def _command(
         parser.add_argument(*names, **details)
     settings = parser.add_argument_group("settings")
     for names, details in GLOBAL_FLAGS:
-        # Suppressed, so that the flag of a command does not undo the one that stands before it.
+        # Suppressed, so that the default after a command does not undo a flag before it.
         settings.add_argument(*names, default=argparse.SUPPRESS, **details)
     return parser

@@ -1,4 +1,4 @@
-"""`statehold sessions screenshot` and `open`: seeing the browser of a session, and working in it."""
+"""`statehold sessions screenshot`, and the parts that it shares with `open`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`statehold services`: which services are configured, and whether they start."""
+"""`statehold services`: lists the configured services and checks whether they start."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _list(config: Config, *, json: bool) -> int:
 
 
 def _described(name: str, service: ServiceConfig) -> JSON:
-    """Return what may be shown of a service: of its environment and headers the names only."""
+    """Return the settings of a service without secrets: only the names in its environment and headers."""
     from ...tools.upstream.service import transport_of
 
     if isinstance(service, BrowserConfig):
@@ -75,7 +75,7 @@ def _described(name: str, service: ServiceConfig) -> JSON:
 
 
 def _described_browser(name: str, service: BrowserConfig) -> JSON:
-    """The same of the built-in browser; the address of one elsewhere may hold a key."""
+    """Return the same of the built-in browser; the address of a remote browser may hold a key."""
     return {
         "name": name,
         "transport": "browser",

@@ -65,7 +65,7 @@ async def _run(config: Config, arguments: Namespace) -> int:
 
 @asynccontextmanager
 async def _opened(config: Config) -> AsyncGenerator[SQLStore | None]:
-    """Open the store, or yield None where there is none: looking must not make a folder."""
+    """Open the store, or yield None where there is none: reading must not create a folder."""
     if not is_made(config):
         yield None
         return
@@ -108,12 +108,12 @@ async def _list(config: Config, store: SQLStore | None, arguments: Namespace) ->
 
 
 def _owner(record: SessionRecord) -> str:
-    """Return an owner as a person says it: the subject alone, unless an issuer belongs to it."""
+    """Return an owner for display: the subject alone, unless it has an issuer."""
     return record.owner.removeprefix(":")
 
 
 def _owner_key(said: str | None) -> str | None:
-    """Return the key of an owner that is given as _owner() says it."""
+    """Return the key of an owner that is given in the form of _owner()."""
     if said is None or re.match(r":|\d+\.\d+:", said):
         return said
     return f":{said}"
@@ -166,7 +166,7 @@ def _table(records: list[SessionRecord], live: LiveNodes) -> str:
 
 
 def _status(record: SessionRecord, now: float) -> str:
-    # Calls come and go without being written down each as a change of the status.
+    # A call does not store its changes of the status.
     idle = record.status is Status.IDLE
     since = max(record.status_at, record.used_at) if idle else record.status_at
     text = f"{record.status.value} for {span(now - since)}"
@@ -430,6 +430,6 @@ def _report(arguments: Namespace, done: list[JSON], errors: list[Refused]) -> in
             say(f"{session['session_id']}{name} is {session['status']}{already}")
     for error in errors:
         complain(str(error))
-    # The most telling code: not found and busy can be told apart from the rest only when they are alone.
+    # Return the code of "not found" or "busy" only if all errors have it.
     codes = {error.exit_code for error in errors}
     return OK if not codes else codes.pop() if len(codes) == 1 else FAILURE

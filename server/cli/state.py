@@ -1,4 +1,4 @@
-"""`statehold sessions state`: seeing and changing what a session carries, whether a process holds it or not."""
+"""`statehold sessions state`: reads and changes the state of a session, whether a process holds it or not."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .screenshot import refuse_closed, refused
 
 
 async def read_state(store: SQLStore, record: SessionRecord, arguments: Namespace) -> int:
-    """Print what is at a place of a state. A session that is closed still has it, until it is purged.
+    """Print the value at a path of a state. A closed session keeps its state until it is purged.
 
     Raises:
-        Refused: nothing is there.
+        Refused: there is no value.
     """
     if arguments.if_version is not None:
         raise Refused("usage", "--if-version goes with --set or --merge; give one of them", USAGE)

@@ -35,10 +35,10 @@ from .screenshot import refuse_closed, refused
 
 
 async def whole(changer: SessionChanger, record: SessionRecord, action: str, **wish: Any) -> JSON:
-    """Have the process that holds a session do something to it, or do it here.
+    """Ask the process that holds a session to act on it; without one, act here.
 
     Raises:
-        Refused: nothing was done.
+        Refused: nothing was changed.
     """
     if record.node is not None:
         answer = await changer.ask(record, record.node, action, **wish)
@@ -63,14 +63,14 @@ async def whole(changer: SessionChanger, record: SessionRecord, action: str, **w
 async def _registry(
     changer: SessionChanger, record: SessionRecord, action: str
 ) -> AsyncGenerator[Registry]:
-    """Be what a server is to sessions, without opening a connection, as long as the block runs."""
+    """Yield a registry for the block, which owns sessions like that of a server, and opens no connections."""
     node = await changer.joined()
     config = _lazy(changer.config)
     ledger = Ledger(config.data, node=node.id, watchdog=False)
     try:
         services: dict[str, Any] = {}
         if action == "fork":
-            # A child uses what its parent uses, so it has to be known here.
+            # A child uses the services of its parent, so they have to be configured here.
             _refuse_unknown(config, record)
             services = dict(services_of(config, ledger, alone=True))
         async with Registry(changer.store, node, services, policy=config.policy()) as registry:
@@ -117,7 +117,7 @@ async def rename(changer: SessionChanger, record: SessionRecord, arguments: Name
 
 
 async def fork(changer: SessionChanger, record: SessionRecord, arguments: Namespace) -> int:
-    """Make children of a session."""
+    """Create children of a session."""
     refuse_closed(record)
     names: list[str] | None = arguments.name
     count: int = arguments.count or len(names or [1])
@@ -193,7 +193,7 @@ async def export(changer: SessionChanger, record: SessionRecord, arguments: Name
 
 
 def _write(file: Path, text: bytes, force: bool) -> None:
-    """Put a document into a file that only its user can read; whole, or not at all."""
+    """Write a document into a file that only the user can read; all of it, or no file."""
     if not force and os.path.lexists(file):
         raise Refused("usage", f"{file} is there already; name another file, or add --force", USAGE)
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
@@ -209,7 +209,7 @@ def _write(file: Path, text: bytes, force: bool) -> None:
 
 
 async def bring_in(changer: SessionChanger, owner: str, arguments: Namespace) -> int:
-    """Make a session of a file."""
+    """Create a session from a file."""
     config, file = changer.config, str(arguments.file)
     text = await anyio.to_thread.run_sync(_read, file)
     node = await changer.joined()

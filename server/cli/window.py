@@ -38,10 +38,10 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 async def open_window(changer: SessionChanger, record: SessionRecord, arguments: Namespace) -> int:
-    """Open a session in a window and wait until it is closed. Meanwhile the session is this process's alone.
+    """Open a session in a window and wait until it is closed. Meanwhile this process holds the session.
 
     Raises:
-        Refused: it is not opened, and as it was before.
+        Refused: it cannot be opened, and is unchanged.
     """
     refuse_closed(record)
     name, browser = await browser_of(changer, record, unopened=True)
@@ -60,7 +60,7 @@ async def open_window(changer: SessionChanger, record: SessionRecord, arguments:
 
 
 def _windowed(browser: BrowserConfig) -> BrowserConfig:
-    """Return the configuration of a browser here, with a window, for what is configured.
+    """Return the configuration of a local browser with a window, made from the configured one.
 
     Raises:
         Refused: there is no display, or no such browser.
@@ -89,7 +89,7 @@ def _windowed(browser: BrowserConfig) -> BrowserConfig:
 async def _handed_over(
     changer: SessionChanger, record: SessionRecord, *, force: bool
 ) -> SessionRecord:
-    """Have the process that holds a session save it, close its browser and let it go."""
+    """Ask the process that holds a session to save it, close its browser and release it."""
     if record.node is None:
         return record
     holder = record.node
@@ -149,7 +149,7 @@ def _tell(record: SessionRecord) -> None:
 
 @asynccontextmanager
 async def _answering(data: Path, node: str, visit: Visit) -> AsyncGenerator[None]:
-    """Answer other commands while the window is open: they may look, and nothing else."""
+    """Answer other commands while the window is open: they may read, but change nothing."""
 
     async def handler(request: JSON) -> JSON:
         if request["op"] == "list":
@@ -168,7 +168,7 @@ async def _answering(data: Path, node: str, visit: Visit) -> AsyncGenerator[None
 
 
 async def _back(changer: SessionChanger, record: SessionRecord, holder: str) -> None:
-    """Have the process that held the session go on with it, if it still runs; else the next call resumes it."""
+    """Ask the process that held the session to resume it, if it still runs; else the next call resumes it."""
     try:
         await changer.ask(record, holder, "resume")
     except Refused as error:

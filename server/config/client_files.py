@@ -134,7 +134,7 @@ def _strings(values: Mapping[str, Any]) -> JSON:
 def expand(value: Any, where: str, folder: Path, environ: Mapping[str, str]) -> Any:
     """Replace `${VAR}`, `${VAR:-default}` and `${env:VAR}` in every string of a JSON value.
 
-    `$${` stands for `${`. `folder` is that of the file, for the variables of editors such as `${workspaceFolder}`.
+    `$${` becomes `${`. `folder` is that of the file, for the variables of editors such as `${workspaceFolder}`.
 
     Raises:
         ConfigError: when a variable is not set; it names the variable and `where` it is used.

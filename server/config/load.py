@@ -1,6 +1,6 @@
-"""Where the settings come from: flags, then `STATEHOLD_*`, then the TOML file, then a client's file, then the defaults.
+"""The sources of the settings: flags, then `STATEHOLD_*`, then the TOML file, then a client's file, then the defaults.
 
-Every mistake ends as one ConfigError, which says which of these holds it, under which name, and what to do.
+Every mistake becomes a ConfigError that names the source, the setting and the remedy.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _WITH_VARIABLES = (
 
 
 class _Environment(BaseSettings, Config):  # pyright: ignore[reportIncompatibleVariableOverride]
-    """Config as pydantic-settings sees it; only ever used to read the environment."""
+    """Config for pydantic-settings; only used to read the environment."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True
@@ -53,7 +53,7 @@ class _Environment(BaseSettings, Config):  # pyright: ignore[reportIncompatibleV
 
 class _EnvironmentSource(EnvSettingsSource):
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
-        """Take what is not JSON as it is: `a,b` is a list to us, and the model has the better words for a mistake."""
+        """Pass text that is not JSON unchanged: `a,b` is a list here, and the model reports mistakes better."""
         try:
             return json.loads(value)
         except ValueError:
@@ -67,10 +67,10 @@ def load(
     flags: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Config:
-    """Read the settings from everywhere they may stand.
+    """Read the settings from all sources.
 
     Raises:
-        ConfigError: for the first thing that is wrong.
+        ConfigError: a setting is wrong; the error names the first.
     """
     environ = os.environ if environ is None else environ
     _refuse_unknown(environ)
@@ -135,7 +135,7 @@ def _from_environment(environ: Mapping[str, str]) -> JSON:
 
 
 def _refuse_lowered(name: str, service: object, environ: Mapping[str, str]) -> None:
-    """Variables are read without regard to case, which the names inside of `env` and `headers` would not survive."""
+    """Refuse names inside of `env` and `headers` in variables: variables are read in lower case, which would change them."""
     if not isinstance(service, dict):
         return
     for key in ("env", "headers", "cdp_headers"):
@@ -178,7 +178,7 @@ def _from_toml(path: Path, named_by: str) -> JSON:
 
 
 def _merged(layers: list[Layer], environ: Mapping[str, str]) -> JSON:
-    """Merge from the strongest to the weakest, so that what is overridden needs no variable and no path."""
+    """Merge from the strongest to the weakest, so that overridden values need no variable and no path."""
     result: JSON = {}
     for layer in layers:
         _fill(result, _with_paths(layer, environ))
@@ -194,7 +194,7 @@ def _merged(layers: list[Layer], environ: Mapping[str, str]) -> JSON:
 
 
 def _fill(into: JSON, values: JSON) -> None:
-    """Add what is not there yet, table by table."""
+    """Add missing values, table by table."""
     for key, value in values.items():
         if isinstance(value, dict) and isinstance(into.setdefault(key, {}), dict):
             _fill(into[key], cast(JSON, value))
@@ -284,13 +284,13 @@ def _resolve(service: JSON, layer: Layer) -> None:
 
 
 def _program(command: str, layer: Layer) -> str:
-    """Return a path as an absolute one; a mere name is looked for when it is started."""
+    """Return a path as an absolute one, and a name without a folder unchanged: it is searched for at the start."""
     found = os.sep in command or command.startswith("~")
     return str(layer.path(command)) if found else command
 
 
 def _filled_later(path: str) -> bool:
-    """Whether it names a place that every session has for itself."""
+    """Whether a path has placeholders, which differ for each session."""
     return any(name in path for name in ("{dir}", "{session_id}", "{session_name}"))
 
 

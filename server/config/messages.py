@@ -1,4 +1,4 @@
-"""The words for a wrong setting: one line that says where it stands, what is wrong and what to do."""
+"""The message about a wrong setting: one line with its source, the mistake and the remedy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One place settings come from: its name, the folder its paths are relative to, and what it holds."""
+    """One source of settings: its name, the folder its paths are relative to, and its values."""
 
     name: str
     base: Path
@@ -52,7 +52,7 @@ class Layer:
         return True
 
     def spell(self, key: tuple[Any, ...]) -> str:
-        """Return how a reader finds the setting there."""
+        """Return the name of a setting as it is written in this source."""
         names = [part for part in key if isinstance(part, str)]
         if self.name == "flags":
             return FLAGS.get(".".join(names), ".".join(names))
@@ -116,7 +116,7 @@ def _remedy(key: tuple[Any, ...]) -> str:
 
 
 def nearest(key: str, layer: Layer, *, of_browser: bool = False) -> str | None:
-    """Return a question that names the nearest right key, spelled as in its layer."""
+    """Return a question with the most similar valid key, spelled as in its layer."""
     names = setting_names()
     parts = key.split(".")
     if parts[0] == "services" and len(parts) > 2:

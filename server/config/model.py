@@ -1,6 +1,6 @@
-"""The settings of one Statehold process: what can be configured, its defaults, and the rules between settings.
+"""The settings of one Statehold process: their names, defaults, and the rules between settings.
 
-A Config is a value. `config_load.load` builds it from flags, environment and files; code and tests may construct it
+A Config is a value. `config.load.load` builds it from flags, environment and files; code and tests may construct it
 directly, which reads neither. Times are seconds.
 """
 
@@ -45,7 +45,7 @@ from .types import (
 
 Toolset = Literal["core", "lifecycle", "state", "history", "branch", "admin"]
 FIRST_CONNECT_SECONDS = 120.0
-"""How long the first start of a command may take by default: `npx` and `uvx` download what they start."""
+"""Default limit of the first start of a command: `npx` and `uvx` download the program first."""
 
 TOOLSETS: tuple[Toolset, ...] = get_args(Toolset)
 DEFAULT_PORT = 8931
@@ -58,7 +58,7 @@ class ConfigError(Exception):
 BROWSER = "browser"
 """The name under which a service without `command` and `url` is the built-in browser."""
 UPSTREAM_TAG, BROWSER_TAG = "<upstream>", "<browser>"
-"""How the place of a mistake says of what kind the service is; no key is spelled so."""
+"""Markers of the kind of a service in the location of an error; no key is spelled so."""
 
 
 def _kind(value: object) -> str:
@@ -75,7 +75,7 @@ ServiceConfig = Annotated[
 
 
 class TimeoutSettings(Section):
-    """How long things last."""
+    """Time limits."""
 
     idle: Seconds = Field(
         default=900.0,
@@ -116,11 +116,11 @@ class TimeoutSettings(Section):
     )
 
     def session(self) -> Timeouts:
-        """Return the clocks of a session whose caller asks for nothing."""
+        """Return the default timeouts of a session."""
         return Timeouts(idle=self.idle, paused=self.paused, lifetime=self.lifetime)
 
     def maximum(self) -> Timeouts:
-        """Return the longest clocks a caller may ask for, never below the defaults. 0: no maximum."""
+        """Return the longest timeouts that a caller may request, never below the defaults. 0: no maximum."""
 
         def longest(default: float, most: float) -> float:
             return 0.0 if default == 0 or most == 0 else max(default, most)
@@ -133,7 +133,7 @@ class TimeoutSettings(Section):
 
 
 class LimitSettings(Section):
-    """How much there may be of everything."""
+    """Limits of numbers and sizes."""
 
     live_sessions: Annotated[Count, Field(ge=1)] = Field(
         default=100,
@@ -178,7 +178,7 @@ class LimitSettings(Section):
 
 
 class JournalSettings(Section):
-    """How much the journals of sessions may take, and what is kept for repeated operation ids."""
+    """The limits of the journals of sessions, and of the records for repeated operation ids."""
 
     entries: Annotated[Count, Field(ge=100)] = Field(
         default=100_000,
@@ -207,7 +207,7 @@ class JournalSettings(Section):
 
 
 class StoreSettings(Section):
-    """Where sessions are kept: by default in a file in the data folder."""
+    """The store of the sessions: by default a file in the data folder."""
 
     url: SecretStr | None = Field(
         default=None,
@@ -301,7 +301,7 @@ def _default_data() -> Path:
 
 
 class Config(Section):
-    """Everything that can be configured."""
+    """All settings."""
 
     data: Path = Field(
         default_factory=_default_data,
@@ -360,7 +360,7 @@ class Config(Section):
     )
 
     def policy(self) -> Policy:
-        """Return what the sessions of this process live by."""
+        """Return the policy for the sessions of this process."""
         waits = self.recovery.backoff
         attempts = self.recovery.attempts
         return Policy(
@@ -394,7 +394,7 @@ class Config(Section):
         )
 
     def journal_limits(self) -> JournalLimits:
-        """Return what the journal of one session may take."""
+        """Return the limits of the journal of one session."""
         return JournalLimits(self.history.entries, self.history.bytes)
 
     def enabled(self) -> dict[str, ServiceConfig]:
@@ -406,12 +406,12 @@ class Config(Section):
         }
 
     def upstreams(self) -> dict[str, UpstreamConfig]:
-        """Return those of them that are MCP servers."""
+        """Return the enabled services that are MCP servers."""
         enabled = self.enabled().items()
         return {name: found for name, found in enabled if isinstance(found, UpstreamConfig)}
 
     def browsers(self) -> dict[str, BrowserConfig]:
-        """Return those of them that are the built-in browser."""
+        """Return the enabled services that are the built-in browser."""
         enabled = self.enabled().items()
         return {name: found for name, found in enabled if isinstance(found, BrowserConfig)}
 

@@ -107,7 +107,7 @@ STEP_TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting as the reference shows it."""
+    """One setting in the reference."""
 
     key: str
     kind: str

@@ -13,7 +13,7 @@ from ...tools.upstream.config import UpstreamConfig
 from ...tools.upstream.redaction import named_secrets
 
 SHORTEST: Final = 6
-"""Shorter values are found in ordinary texts."""
+"""The shortest value that counts as a secret; shorter ones occur in ordinary texts."""
 _WORDS: Final = re.compile(r"[^\W\d_]+|[\d.,:]+|[/~.].*")
 """A word, a number, a path: no secret unless its name says so."""
 

@@ -16,7 +16,7 @@ def not_bool(value: object) -> object:
 
 
 def split(value: object) -> object:
-    """Let an environment variable or a flag give a list as `a,b`."""
+    """Split the text `a,b` of an environment variable or a flag into a list."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     return value

@@ -14,7 +14,7 @@ POLICIES: Final = ("last_wins", "first_wins", "fail")
 
 
 def checked(request: JSON) -> JSON | SessionError:
-    """Return a request with all that its op needs and nothing else, or what is wrong with it."""
+    """Return a request with exactly the members that its op needs, or the error of a malformed one."""
     op, session, force = request.get("op"), request.get("session"), request.get("force", False)
     owner = request.get("owner")
     if op not in OPS:

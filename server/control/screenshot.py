@@ -1,4 +1,4 @@
-"""Pictures of sessions that this process holds, or can hold, taken without their callers noticing."""
+"""Screenshots of sessions that this process holds, or can hold, without an effect on their callers."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ async def picture(
 ) -> JSON:
     """Take a picture of a session's current page. A paused session is resumed for it and paused again.
 
-    Nothing is journalled but such a resume, and the idle clock of the session goes on as it was.
+    The journal records such a resume only, and the idle time of the session is unchanged.
 
     Raises:
-        SessionError: there is no such session, or nothing to be seen of it.
+        SessionError: there is no such session, or it has no page to show.
     """
     used_at = await _used_at(registry, principal, session_id)
     session = await registry.find(principal, session_id)
@@ -100,7 +100,7 @@ def _browser(session: Session) -> Binding:
 
 
 def answer(found: Picture) -> JSON:
-    """Return a picture as it goes over the control socket."""
+    """Return a picture as the JSON of the control socket."""
     data = base64.b64encode(found.data).decode()
     return {"picture": data, "url": found.url, "title": found.title}
 

@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 class ControlUnavailable(Exception):
-    """Raised when the process that owns a session cannot be reached, or does not answer as it should."""
+    """Raised when the process that owns a session cannot be reached, or its answer is malformed."""
 
 
 class ControlRefused(Exception):
@@ -60,11 +60,11 @@ class ControlRefused(Exception):
 
 
 def socket_path(folder: Path, node_id: str) -> Path:
-    """Return where the socket of a node lies: in `folder`, or elsewhere when that path is too long for a socket."""
+    """Return the path of a node's socket: in `folder`, or elsewhere when that path is too long for a socket."""
     path = folder / f"{node_id}.sock"
     if len(os.fsencode(path)) <= _PATH_BYTES:
         return path
-    # The environments of two processes may name two temporary folders, so the server leaves a note.
+    # Two processes may have different temporary folders, so the server writes the path into a file.
     with suppress(OSError):
         return Path(_note(folder, node_id).read_text())
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:20]
@@ -72,7 +72,7 @@ def socket_path(folder: Path, node_id: str) -> Path:
 
 
 def forget(folder: Path, node_id: str) -> None:
-    """Remove what a dead node left behind of its socket."""
+    """Remove the socket files of a dead node."""
     socket_path(folder, node_id).unlink(missing_ok=True)
     _note(folder, node_id).unlink(missing_ok=True)
 
@@ -107,7 +107,7 @@ async def serve_control(
 ) -> AsyncGenerator[Path]:
     """Answer requests for as long as the block runs; yields the path of the socket.
 
-    Enter and leave it in one task. Leaving cancels what is being answered and removes the socket. A request may take
+    Enter and leave it in one task. Leaving cancels running requests and removes the socket. A request may take
     `seconds`; the handler is cancelled then.
 
     Raises:
@@ -148,7 +148,7 @@ def _prepare(folder: Path, node_id: str) -> Path:
 
 
 def _refuse_open(folder: Path) -> None:
-    """Refuse a folder in which another user could put a socket of its own; the temporary one is everybody's."""
+    """Refuse a folder in which another user could create a socket; all users share the temporary folder."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise PermissionError(
@@ -184,7 +184,7 @@ def _error(code: str, message: str, recovery: str) -> JSON:
 
 
 def _same_user(stream: SocketStream) -> bool:
-    # The folder keeps everybody else out already; where the kernel tells who calls, it is asked as well.
+    # The folder excludes other users already; where the kernel knows the peer's user, check that as well.
     if sys.platform != "linux":
         return True
     raw = stream.extra(anyio.abc.SocketAttribute.raw_socket)

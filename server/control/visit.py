@@ -56,7 +56,7 @@ class Visit:
         await self.session.save(snapshots=[self._record(snapshot)])
 
     async def end(self, cause: str, **columns: Any) -> None:
-        """Save the browser, close it, and let go of the session, which is paused then."""
+        """Save the browser, close it, and release the session, which is paused then."""
         saved = self.saved or await self._last()
         await self.connection.aclose()
         status = BindingStatus.PAUSED if saved is not None else BindingStatus.LOST
@@ -172,7 +172,7 @@ async def _opened(
 
 
 def _replaced(binding: BindingRecord) -> BindingRecord:
-    """Return a binding over its next connection; of the first one there is nothing to tell a caller."""
+    """Return a binding with its next connection. The first connection needs no notice to a caller."""
     told = binding.told_generation if binding.generation else 1
     return binding.model_copy(
         update={

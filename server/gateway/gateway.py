@@ -1,4 +1,4 @@
-"""Everything one process serves: its sessions, its services, and the tool list made of them."""
+"""The gateway of one process: its sessions, its services, and their merged tool list."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ from .tool_names import offer_of
 logger = logging.getLogger("statehold.server")
 
 RETRY_SECONDS = 30.0
-"""How long until a service that could not be probed is tried again."""
+"""Seconds until a failed probe of a service is repeated."""
 PATIENCE_SECONDS = 10.0
-"""How long after the start the tool list waits for slow services; they are added, and clients told, when they are there."""
+"""Seconds after the start that the tool list waits for slow services; later ones are added, and clients notified."""
 
 
 class Gateway:
@@ -91,10 +91,10 @@ class Gateway:
         self.on_tools_changed: list[Callable[[], Awaitable[None]]] = []
         self.on_prompts_changed: list[Callable[[], Awaitable[None]]] = []
         self.on_resources: list[Callable[[str, str | None, str], None]] = []
-        """Told of a changed resource: service, session (None: any), URI (empty: the list changed). Must not block."""
+        """Called with a changed resource: service, session (None: any), URI (empty: the list changed). Must not block."""
         self._tools: dict[str, Sequence[ToolSpec]] = {}
         self._recalled: set[str] = set()
-        """Services whose tools are those that an earlier process kept, and were not probed yet."""
+        """Services that offer the tools stored by an earlier process, and were not probed yet."""
         self._problems: dict[str, str] = {}
         self._renames: dict[str, str] = {}
         self._catalogs: dict[Naming, Catalog] = {}
@@ -106,7 +106,7 @@ class Gateway:
         self._stack = AsyncExitStack()
         self._adding: set[str] = set()
         self.make: Callable[[str, ServiceConfig], Service] | None = None
-        """Makes a service of its settings; None where none can be added."""
+        """Creates a service from its settings; None where services cannot be added."""
         self.own: dict[str, OwnTool] = {}
 
     async def __aenter__(self) -> Self:
@@ -151,7 +151,7 @@ class Gateway:
         return self._problems
 
     def services_seen(self) -> list[JSON]:
-        """How each service stands, for service_list."""
+        """The status of each service, for service_list."""
         return [self._seen(name, service) for name, service in self.services.items()]
 
     def _seen(self, name: str, service: Service) -> JSON:
@@ -187,14 +187,14 @@ class Gateway:
         self._refuse_when_stopped()
 
     def _is_unknown(self, name: str) -> bool:
-        """Whether the first probe of a service still runs, and no earlier process kept its tools."""
+        """Whether the first probe of a service still runs, and no earlier process stored its tools."""
         return name not in self._tools and name not in self._problems
 
     async def entry(self, name: str, naming: Naming, waiting: Waiting) -> Entry | None:
-        """Return where a call of a tool goes, None for an unknown tool.
+        """Return the entry of a tool in the list, None for an unknown tool.
 
-        Waits until a service has the tool, or all were probed, and tells the caller through `waiting` which services are
-        started. For a service that is earlier in the configuration, and may have a tool of that name, it waits as long as a
+        Waits until a service has the tool, or all were probed, and reports to the caller through `waiting` the services that
+        start. For a service that is earlier in the configuration, and may have a tool of that name, it waits as long as a
         list does.
 
         Raises:
@@ -219,7 +219,7 @@ class Gateway:
                 await self._more.wait()
 
     def _starting(self, name: str, naming: Naming) -> str:
-        """Say which services a call of a tool waits for; empty when _find() returns at once."""
+        """Return the names of the services that a call of a tool waits for; empty when _find() returns at once."""
         found = self.catalog_nowait(naming).entries.get(name)
         if self._probed.is_set() or (found is not None and not self._may_go_to_earlier(found)):
             return ""
@@ -238,7 +238,7 @@ class Gateway:
         return False
 
     def missing(self, name: str) -> str | None:
-        """Return why a tool that is in no list may exist all the same: the service that may have it cannot be asked."""
+        """Return why a tool that is in no list may still exist: the service that may have it could not be probed."""
         for service, reason in self._problems.items():
             if self._offer(service).may_have(name):
                 return f"The tools of {service} are not known: {reason}"
@@ -284,7 +284,7 @@ class Gateway:
         self._refuse_when_stopped()
 
     async def _recall(self) -> None:
-        """Offer what earlier processes kept of the services, before anything is asked."""
+        """Offer the tools that earlier processes stored of the services, before the probes."""
         for name, service in self.services.items():
             if isinstance(service, UpstreamService) and await service.recall():
                 self._recalled.add(name)
@@ -322,7 +322,7 @@ class Gateway:
         self._tell_more()
 
     def _offered(self, name: str, tools: Sequence[ToolSpec]) -> None:
-        """List the tools of a service from now on, and log which of them go by another name."""
+        """List the tools of a service from now on, and log the renamed ones."""
         self._tools[name] = tools
         self._catalogs.clear()
         renames = self.catalog_nowait("explicit").renames_by_service()
@@ -366,7 +366,7 @@ class Gateway:
                     await self.update_tools(name, tools)
 
     async def update_tools(self, name: str, tools: Sequence[ToolSpec]) -> None:
-        """Take over a changed tool list of a service and tell clients when it really is another one."""
+        """Set the tool list of a service, and notify clients if it differs."""
         kept = self._tools.get(name)
         if kept is not None and [s.definition for s in kept] == [s.definition for s in tools]:
             return
@@ -405,13 +405,13 @@ class Gateway:
         self._offered(name, tools)
 
     async def tools_changed(self) -> None:
-        """Forget the tool list and tell every client to ask again."""
+        """Discard the cached tool list and notify every client."""
         self._catalogs.clear()
         for tell in self.on_tools_changed:
             await tell()
 
     async def prompts_changed(self) -> None:
-        """Tell every client to ask for the prompts again."""
+        """Notify every client that the prompts changed."""
         for tell in self.on_prompts_changed:
             await tell()
 
@@ -422,7 +422,7 @@ class Gateway:
         name = unicodedata.normalize("NFC", name)
         lock = self._pinning.setdefault((principal.key, name), anyio.Lock())
         try:
-            # One after the other: of many first calls at once only one creates it, and all of them find it open.
+            # One after the other: of many first calls at once only one creates the session, and the others find it open.
             async with lock:
                 return await self._find_or_create(principal, name)
         finally:
@@ -449,7 +449,7 @@ class Gateway:
         raise SessionNotFound
 
     async def _predecessor(self, principal: Principal, name: str) -> str | None:
-        """Say what became of the session that had a pinned name before, so that it is not mistaken for the new one."""
+        """Return a notice about the session that had a pinned name before, so that it is not mistaken for the new one."""
         wanted = SessionFilter(
             namespace=self.config.namespace, name_prefix=name, statuses=[Status.CLOSED], limit=10
         )

@@ -1,4 +1,4 @@
-"""Following the lists of services that change while Statehold runs."""
+"""Updates of the lists of services that change while Statehold runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .gateway import Gateway
 logger = logging.getLogger("statehold.server")
 
 DEBOUNCE_SECONDS = 1.0
-"""How long after a list was asked for it is asked for again; what comes meanwhile is covered by one question."""
+"""Seconds between two requests of one list; the changes between them need one request."""
 
 TOOLS: Final = "notifications/tools/list_changed"
 PROMPTS: Final = "notifications/prompts/list_changed"
@@ -41,7 +41,7 @@ class ListWatcher:
         self._gateway = gateway
         self._debounce = debounce
         self._heard: dict[tuple[str, str], dict[UpstreamConnection, None]] = {}
-        """The connections, in order, of which the lists are to be asked for. A list that is followed has an entry."""
+        """The connections, in order, whose lists have to be requested. A list with a running _follow() has an entry."""
 
     def heard(
         self,
@@ -114,7 +114,7 @@ async def _learn(
     fresh: Callable[[], dict[str, ItemT]],
     learn: Callable[[UpstreamConnection, dict[str, ItemT]], None],
 ) -> None:
-    """Have a service learn what connections list now; probe it again when they lack something of a fresh one."""
+    """Add the items that connections list now to a service; probe it again when they lack one of a fresh connection."""
     found: dict[UpstreamConnection, dict[str, ItemT]] = {}
     unanswered = False
     for connection in connections:

@@ -34,10 +34,10 @@ class OwnToolCalls:
     async def run(
         self, tool: OwnTool, context: Context, arguments: JSON, caller: Caller
     ) -> Outcome:
-        """Run a tool, or return what the call of this id got.
+        """Run a tool, or return the outcome of the earlier call with this id.
 
         Raises:
-            SessionError: what it failed with; InvalidArgument for a malformed id, whatever the tool.
+            SessionError: the tool failed; InvalidArgument for a malformed id, with any tool.
         """
         principal, operation = context.principal, caller.operation_id
         request = Request(
@@ -51,12 +51,12 @@ class OwnToolCalls:
         return await self._changing(tool, context, request)
 
     async def _changing(self, tool: OwnTool, context: Context, request: Request) -> Outcome:
-        """Run a call whose receipt the session keeps that it is for."""
+        """Run a call of an existing session, which keeps its receipt."""
         arguments = dict(request.arguments)
         named = arguments.pop("session_id", None)
         ref: str = named if context.pinned is None else context.pinned
         found = await self._registry.info(context.principal, ref, context.namespace)
-        # The same call, however the session is named.
+        # Two calls are the same, even if they name the session differently.
         request.service, request.session, request.arguments = "", found["session_id"], arguments
         if tool.frees_name and named != request.session:
             raise InvalidArgument(
@@ -80,7 +80,7 @@ class OwnToolCalls:
         return outcome[0] if outcome else await self._again(context, result, request.session)
 
     async def _making(self, tool: OwnTool, context: Context, request: Request) -> Outcome:
-        """Run a call whose receipt the session keeps that it makes."""
+        """Run a call that creates a session, which keeps its receipt."""
         outcome: list[Outcome] = []
 
         async def work(claim: Claim) -> CallResult:
@@ -94,7 +94,7 @@ class OwnToolCalls:
         return await self._again(context, result, result.payload[_CONTENT]["session_id"])
 
     async def _again(self, context: Context, result: CallResult, session_id: str) -> Outcome:
-        """Return what was recorded, with the session as it is now."""
+        """Return the recorded result, with the session's present state."""
         try:
             session = summary(await self._registry.info(context.principal, session_id))
         except SessionError:

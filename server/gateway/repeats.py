@@ -59,14 +59,14 @@ class Repeats:
     async def run(
         self, request: Request, caller: Caller, work: Callable[[], Awaitable[Outcome]]
     ) -> Outcome:
-        """Run `work`, or return what the call of this id got; one that runs already is waited for.
+        """Run `work`, or return the outcome of the earlier call with this id; wait for it if it still runs.
 
-        It goes on to its end when its caller is gone, who may come back and ask for it.
+        The work runs to its end when its caller disconnects, since the caller may send the call again.
 
         Raises:
             AnotherProcess: the call names another process than this, and was not run.
             InvalidArgument: the id is malformed, or was used for another call.
-            OutcomeUnknown: the call may have been run by another process, or what came out is not remembered.
+            OutcomeUnknown: another process may have run the call, or its outcome is not remembered any more.
         """
         if caller.operation_id is None or caller.instance is None:
             return await work()
@@ -83,7 +83,7 @@ class Repeats:
             )
             raise OutcomeUnknown(message, recovery=ANOTHER)
         elif caller.instance != self.instance:
-            # Otherwise a repeat that reaches the process that it names would be run there, too.
+            # Otherwise a repeat that reaches the named process would run there, too.
             raise AnotherProcess(self.instance)
         else:
             found = await self._run(key, digest, work)
@@ -117,7 +117,7 @@ class Repeats:
                 self._calls[oldest].outcome = None
         while len(self._calls) > KEPT:
             call = self._calls.pop(next(iter(self._calls)))
-            # Until then an id that is not remembered may be this one.
+            # Until then an id that is not remembered may be that of this call.
             self._blind_until = call.at + REMEMBERED
 
 

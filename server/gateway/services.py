@@ -42,7 +42,7 @@ def service_of(
     data = None if config.ephemeral else config.data
     call_seconds = config.timeouts.call
     if isinstance(settings, BrowserConfig):
-        # Here, because its tools take a tenth of the start of a process that has none.
+        # Imported here: without a browser service it would take a tenth of the start of the process.
         from ...tools.browser.service import BrowserService
 
         return BrowserService(
@@ -65,7 +65,7 @@ def service_of(
 
 
 async def forget(services: Mapping[str, AnyService], session_id: str) -> None:
-    """Remove what the services keep of a session of which nothing else is left."""
+    """Remove the files that the services keep for a session that was deleted from the store."""
     for service in services.values():
         await service.forget(session_id)
 

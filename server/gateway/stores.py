@@ -52,7 +52,7 @@ def is_remote(config: Config) -> bool:
 
 
 def is_made(config: Config) -> bool:
-    """Whether there may be something in the store. Looking must not make a folder."""
+    """Whether the store may hold data. Checking it must not create a folder."""
     return is_remote(config) or (config.data / FILE_NAME).exists()
 
 

@@ -11,7 +11,7 @@ from ..config.model import Config, ServiceConfig
 
 
 def offer_of(name: str, settings: ServiceConfig, tools: Sequence[ToolSpec]) -> Offer:
-    """Return what a service contributes to the tool list."""
+    """Return the contribution of a service to the tool list."""
     return Offer(name, tools, settings.prefix, settings.include, tuple(settings.exclude))
 
 

@@ -80,7 +80,7 @@ class Pinned:
 
 
 class Shortcut:
-    """Leads one path straight to its application, past the router and what handles the exceptions of pages."""
+    """Passes requests of one path directly to its application, without the router and the exception handlers."""
 
     def __init__(self, app: ASGIApp, *, path: str, to: ASGIApp) -> None:
         self._app = app
@@ -112,7 +112,7 @@ def build_app(
                 face.stop_listening()
 
     async def livez(request: Request) -> Response:
-        # By it another process knows who has its port.
+        # Another process reads from it which Statehold has the port.
         return JSONResponse({"status": "ok", "server": "statehold", "pid": os.getpid()})
 
     async def health(request: Request) -> Response:

@@ -21,10 +21,10 @@ from .clients import Clients
 from .joined import JoinedTransport
 
 HEAD_BYTES: Final = 64 * 2**10
-"""About how much may come that is no body; what is read at once, at most 256 KiB, may exceed it."""
+"""Approximate limit of bytes outside of bodies; one read of at most 256 KiB may exceed it."""
 
 HEAD_SECONDS: Final = 30.0
-"""How long a head may take, and how long a new connection may stay silent."""
+"""Seconds that a head may take, and that a new connection may stay silent."""
 
 _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_SLOW: Final = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -32,9 +32,9 @@ _TOO_MANY: Final = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nre
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """One connection. It is closed when a head, or what follows a chunked body, is too long or takes too long.
+    """One connection. It is closed when a head, or the trailers of a chunked body, are too long or take too long.
 
-    So is it after an answer that came before the end of its request: what is left of a request is not waited for.
+    It is also closed after an answer that was sent before the end of its request; the rest of the request is not awaited.
     """
 
     head_seconds = HEAD_SECONDS
@@ -44,7 +44,7 @@ class BoundedHttp(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._unfinished = 0
-        """Bytes that came since the parser last had a whole head, a piece of a body or the end of a request."""
+        """Bytes received since the parser last had a whole head, a piece of a body or the end of a request."""
         self._advanced = False
         self._in_head = False
         self._bound: asyncio.TimerHandle | None = None
@@ -131,7 +131,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _end_body(self) -> None:
         if self.flow.read_paused:
-            # The client cannot send; what holds it up is an earlier request.
+            # The client cannot send because of an earlier request.
             self._bind_body()
             return
         if not self.cycle.response_started and not self.pipeline:
@@ -201,7 +201,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._bind_body()
 
     def _compare_hosts(self) -> None:
-        """Add the host that the request's target names to its headers, when it is another than theirs: two are refused."""
+        """Add the host of the request's target to its headers if it differs from theirs: HostCheck refuses two hosts."""
         if self.url.startswith(b"/"):
             return
         _, separator, rest = self.url.partition(b"://")

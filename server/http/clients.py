@@ -1,4 +1,4 @@
-"""The client connections of the HTTP server: how many there may be, and how much they may leave unread."""
+"""The client connections of the HTTP server, with bounds on their number and on their unread bytes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Final, Protocol
 from ..config.http import HttpSettings
 
 SETTLE_SECONDS: Final = 0.05
-"""How long an answer may take to leave before it counts as unread."""
+"""Seconds that sending an answer may take before it counts as unread."""
 
 
 class Client(Protocol):
-    """One connection, as its HTTP protocol knows it."""
+    """One connection: the interface of its HTTP protocol."""
 
     address: str
     written: int
@@ -60,10 +60,10 @@ class Clients:
         self._settling: dict[Client, asyncio.TimerHandle] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
-    # How many.
+    # Number of connections.
 
     def admit(self, client: Client) -> bool:
-        """Count a new connection, closing an idle one when there is no room. False: it has to be refused."""
+        """Count a new connection, closing an idle one at the limit. Returns False when it has to be refused."""
         same = self._open.get(client.address, {})
         if len(same) >= self._per_address:
             if not self._close_idle(client.address):
@@ -105,15 +105,15 @@ class Clients:
             self._idle.setdefault(client.address, {})[client] = None
 
     def busy(self, client: Client) -> None:
-        """Note that a whole request came."""
+        """Note that a whole request arrived."""
         same = self._idle.get(client.address)
         if same is not None and same.pop(client, client) is None and not same:
             del self._idle[client.address]
 
-    # How much.
+    # Unread bytes.
 
     def wrote(self, client: Client) -> None:
-        """Look after what is being sent to a client, until all of it has left."""
+        """Watch the bytes being sent to a client, until all are sent."""
         if client in self._settling or not client.unsent():
             return
         loop = asyncio.get_running_loop()

@@ -30,13 +30,13 @@ from .replay import SessionEvents
 _VERSIONS: Final = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
 
 RESUMABLE: Final = "2025-11-25"
-"""The first version whose clients take up a stream again."""
+"""The first version whose clients resume a stream."""
 END_SECONDS: Final = 1.0
-"""How long the calls of a session that ends may take to end; the SDK gives everything that ends with it five."""
+"""Seconds that the calls of an ending session may take to end; the SDK gives all cleanup of the session five."""
 
 
 class AcceptedResponse:
-    """The answer to a message that gets none: 202 without a body."""
+    """The HTTP response to a message that has no answer: 202 without a body."""
 
     def __init__(self, session: bytes) -> None:
         self._headers = [
@@ -74,7 +74,7 @@ class LegacyCalls:
         self.transport = transport
 
     async def end(self) -> None:
-        """End the calls and wait until they have, so that what else ends with the connection finds none."""
+        """End the calls and wait until they have ended, so that later cleanup of the connection finds none."""
         self._ended = True
         for call in list(self._calls):
             call.close()
@@ -91,7 +91,7 @@ class LegacyCalls:
             self._finished.set()
 
     def ask(self) -> Question:
-        # No client of ours can take it for an id of the SDK's, which are integers.
+        # A client cannot confuse it with an id of the SDK, which are integers.
         question = Question(f"statehold-{next(self._numbers)}")
         self._questions[question.id] = question
         return question
@@ -139,7 +139,7 @@ class LegacyCalls:
         return exchange, context_of(exchange, self._connection, params, scope)
 
     def _answered(self, message: JSON) -> bool:
-        """Give an answer to the question of ours that it is for."""
+        """Pass an answer to its question; return whether there is one."""
         number: object = message.get("id")
         question = self._questions.get(number) if isinstance(number, str) else None
         outcome = _outcome(message)
@@ -149,7 +149,7 @@ class LegacyCalls:
         return True
 
     def _cancelled(self, message: JSON) -> bool:
-        """Cancel the call that a notification is about, when it is one of ours."""
+        """Cancel the call that a notification names; return whether there is one here."""
         params: object = message.get("params")
         if message["method"] != "notifications/cancelled" or not isinstance(params, dict):
             return False
@@ -200,7 +200,7 @@ class LegacyFastPath:
 
 
 def _outcome(message: JSON) -> JSON | ErrorData | None:
-    """Return what a well-formed answer says, None of any other."""
+    """Return the result or error of a well-formed answer, else None."""
     result, error = message.get("result"), message.get("error")
     if isinstance(result, dict) and "error" not in message:
         try:

@@ -50,7 +50,7 @@ class ModernFastPath:
     def call(
         self, head: Head, body: bytes, scope: Scope, receive: Receive, send: Send
     ) -> tuple[CallResponse, RequestContext] | None:
-        """Return the call that a request is, None when that is not certain."""
+        """Return the call of a request, None when it is not certain to be one."""
         message = message_of(body)
         found = None if message is None else call_of(message)
         if message is None or found is None:
@@ -81,7 +81,7 @@ class ModernFastPath:
         return exchange, context_of(exchange, connection, params, scope)
 
     def _headers_agree(self, params: JSON, headers: dict[str, str]) -> bool:
-        """Whether the tool is known and the `Mcp-Param-*` headers say what its arguments say."""
+        """Whether the tool is known and the `Mcp-Param-*` headers agree with its arguments."""
         catalog = self._face.catalog
         name: str = params["name"]
         schema = catalog.schema(name)

@@ -20,7 +20,7 @@ from ..sdk.access import RequestContext
 from .response import CallResponse
 
 BODY_LIMIT: Final = 4 * 2**20
-"""The SDK's limit; it answers what is larger."""
+"""The SDK's limit of a body; the SDK answers larger requests."""
 
 VERSION: Final = b"mcp-protocol-version"
 SESSION: Final = b"mcp-session-id"
@@ -65,7 +65,7 @@ def head_of(scope: Scope) -> Head | None:
 
 
 async def read(receive: Receive) -> tuple[bytes | None, list[Message]]:
-    """Return the body, None when the client left or sends too much, and the messages it came in."""
+    """Return the body and its ASGI messages; the body is None when the client left or sends too much."""
     found: list[Message] = []
     size = 0
     while True:
@@ -84,7 +84,7 @@ async def read(receive: Receive) -> tuple[bytes | None, list[Message]]:
 
 
 class WholeBody:
-    """Reads the body of a POST before `app` is asked, which would take a client that leaves meanwhile for a fault.
+    """Reads the body of a POST before it calls `app`, which would treat a client that leaves meanwhile as an error.
 
     It refuses a request whose id is null or a fraction, which the SDK would take for a notification, and a batch.
     """
@@ -114,7 +114,7 @@ def _refusal(body: bytes) -> JSONRPCError | None:
 
 
 def again(found: list[Message], receive: Receive) -> Receive:
-    """Return a `receive` that begins with what was read already."""
+    """Return a `receive` that first returns the messages that were read already."""
     left = deque(found)
 
     async def replay() -> Message:
@@ -124,7 +124,7 @@ def again(found: list[Message], receive: Receive) -> Receive:
 
 
 def message_of(body: bytes) -> JSON | None:
-    """Return the JSON-RPC message that a body is, None when that is not certain."""
+    """Return the JSON-RPC message of a body, None when it is not certain to be one."""
     try:
         # Not orjson, which would turn an integer beyond 64 bits into a float.
         found: object = json.loads(body)
@@ -151,14 +151,14 @@ def call_of(message: JSON) -> tuple[str | int, JSON] | None:
 
 
 def traced(meta: JSON) -> bool:
-    """Whether the SDK has to see a call because it makes a span of it."""
+    """Whether the SDK has to handle a call because it makes a trace span for it."""
     return any(key in meta for key in _TRACE) or not isinstance(
         get_tracer_provider(), ProxyTracerProvider
     )
 
 
 def token_of(meta: JSON) -> str | int | None:
-    """Return what the caller wants its progress marked with."""
+    """Return the caller's progress token."""
     value = meta.get("progressToken")
     return value if isinstance(value, str | int) and not isinstance(value, bool) else None
 
@@ -166,7 +166,7 @@ def token_of(meta: JSON) -> str | int | None:
 def context_of(
     exchange: CallResponse, connection: Connection, params: JSON, scope: Scope
 ) -> RequestContext:
-    """Return what the SDK would hand to a handler."""
+    """Return the context that the SDK would pass to a handler."""
     meta = cast("RequestParamsMeta | None", params.get("_meta"))
     context: RequestContext = RequestContext(
         session=ServerSession(exchange, connection, request_meta=meta),

@@ -1,4 +1,4 @@
-"""Host and Origin checks in front of everything this process answers over HTTP.
+"""Host and Origin checks in front of all HTTP applications of this process.
 
 A page in a browser can reach a loopback port through a name that it rebinds (2026-07-28, basic/transports: servers MUST
 validate Origin). A Host that is an address literal cannot have been rebound; a name has to be one of ours.
@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 KNOWN = 64
-"""How many hosts that were allowed are remembered; there are as many as a client can think of addresses."""
+"""Allowed hosts that are remembered; clients could send any number of addresses."""
 
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9_.-]+))(?::[0-9]{0,5})?")
 """RFC 9110, 7.2, without the percent-encoded names that no client sends."""
@@ -92,7 +92,7 @@ class HostCheck:
 
 
 def _name(host: str) -> str | None:
-    """Return the name or the address of a Host in lower case, None of what is no Host."""
+    """Return the name or the address of a Host in lower case, None when it is malformed."""
     found = _HOST.fullmatch(host)
     if found is None:
         return None

@@ -9,15 +9,15 @@ from typing import Any, Final
 HEAD: Final = b"HTTP/1.1 "
 
 LINGER_SECONDS: Final = 2.0
-"""How long a connection that is closed before the end of a request still takes in what comes. A connection that is closed
-with unread data is reset, and the client may lose the answer."""
+"""Seconds for which a connection that is closed before the end of a request is still read. Closing it with unread data
+would reset it, and the client might lose the answer."""
 
 
 class JoinedTransport(asyncio.Transport):
     """Wraps the transport of one HTTP connection, for as long as that lives.
 
     uvicorn writes the head and then the body, which costs two system calls here and wakes up the client twice. A head waits
-    for what is written in the same turn of the loop, and for nothing later. `on_write` is told the bytes of each write.
+    for a write in the same turn of the event loop, not longer. `on_write` gets the number of bytes of each write.
     """
 
     def __init__(

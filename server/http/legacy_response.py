@@ -1,4 +1,4 @@
-"""The answer of one legacy call over Streamable HTTP: as a modern one, with questions, and indifferent to a lost client."""
+"""The response of one legacy call over Streamable HTTP: it can ask questions, and continues without its client."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from .replay import RETRY_MS, SessionEvents
 from .response import CallResponse, event
 
 WITHDRAW_SECONDS: Final = 5.0
-"""How long telling a client that its answer is not needed any more may hold up a cancelled call; the SDK's figure."""
+"""Seconds for which withdrawing a question may delay a cancelled call; the SDK's value."""
 
 RESUME_SECONDS: Final = 0.5
-"""How long a call may take before its client gets what it needs to take up a lost stream. A shorter one is answered without
-a stream, after which many clients keep their connection."""
+"""Seconds after which the client of a call gets an event id, with which it can resume a lost stream. A shorter call is
+answered without a stream, so that many clients keep their connection."""
 
 _TRANSPORT: Final = TransportContext(kind="streamable-http", can_send_request=True)
 
@@ -43,7 +43,7 @@ class Question:
         self._settled = anyio.Event()
 
     def settle(self, outcome: JSON | ErrorData) -> None:
-        """Give the answer; a second one is dropped."""
+        """Set the answer; a second one is dropped."""
         if not self._settled.is_set():
             self._outcome = outcome
             self._settled.set()
@@ -61,7 +61,7 @@ class Question:
 
 
 class OpenCalls(Protocol):
-    """Knows the calls of a session and the questions they ask."""
+    """The registry of the calls of a session and of their questions."""
 
     def finish(self, call: LegacyResponse) -> None: ...
 
@@ -73,8 +73,8 @@ class OpenCalls(Protocol):
 class LegacyResponse(CallResponse):
     """One request of a session and its response; it lives until end().
 
-    A client that leaves does not cancel its call (2025-06-18, basic/transports), but answers no question any more. One that
-    cancels says so in a notification, and is answered. So is a call whose session ends.
+    A client that disconnects does not cancel its call (2025-06-18, basic/transports), but its questions fail. A client
+    cancels by a notification; the call is then answered with an error, as it is when its session ends.
     """
 
     transport = _TRANSPORT
@@ -99,7 +99,7 @@ class LegacyResponse(CallResponse):
         self._asker = asker
         self._session_transport = transport
         self._events = events
-        """Where the events of the stream are kept for a client that reconnects, None for one that cannot."""
+        """The stored events of the stream for a client that reconnects, None for one that cannot."""
         self._asked: set[Question] = set()
         self._gone = False
 
@@ -108,7 +108,7 @@ class LegacyResponse(CallResponse):
         return not self._over and not self._gone
 
     def cancel(self) -> None:
-        """End the call because its caller does not want it any more."""
+        """End the call because its caller cancelled it."""
         self._stop(REQUEST_CANCELLED, "Request cancelled")
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class LegacyResponse(CallResponse):
         if self._events is not None:
             await anyio.sleep_until(self.began + RESUME_SECONDS)
             if self._writing is None:
-                # A client that loses this connection can only come back when it has the id of an event.
+                # A client that loses this connection can only resume the stream with the id of an event.
                 await self._say(b"")
         await super()._ping(seconds)
 
@@ -174,7 +174,7 @@ class LegacyResponse(CallResponse):
             await super()._end_stream(message)
 
     async def _send_on(self, message: JSON) -> None:
-        """Leave a message to the session, which has it when the client reconnects."""
+        """Pass a message to the session, which stores it until the client reconnects."""
         transport = self._session_transport
         if transport is not None and self._events is not None and self._writing is not None:
             stored = jsonrpc_message_adapter.validate_python(message, by_name=False)

@@ -1,4 +1,4 @@
-"""The event streams that clients keep open, and their end when the process ends."""
+"""The open event streams of clients, which end with the process."""
 
 from __future__ import annotations
 

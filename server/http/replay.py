@@ -14,7 +14,7 @@ from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
 from ..config.http import HttpSettings
 
 RETRY_MS: Final = 1000
-"""How long a client that lost its stream should wait before it reconnects."""
+"""Milliseconds that a client should wait before it reconnects after a lost stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class SessionEvents(EventStore):
         return event.id
 
     def drop(self) -> bool:
-        """Forget the oldest event. False when there is none."""
+        """Remove the oldest event. Returns False when there is none."""
         if not self._events:
             return False
         self._replay.remove(self, self._events.popleft().size)
@@ -82,7 +82,7 @@ class Replay:
         self._total = 0
 
     def open(self, owner: Hashable) -> SessionEvents | None:
-        """Return a place for the events of a new session, None when none are kept."""
+        """Return an event store for a new session, None when events are not stored."""
         if not self.settings.replay_events:
             return None
         events = SessionEvents(self, owner)
@@ -90,7 +90,7 @@ class Replay:
         return events
 
     def close(self, events: SessionEvents) -> None:
-        """Forget a session and its events. A second time has no effect."""
+        """Remove a session and its events. A second call has no effect."""
         while events.drop():
             pass
         self._open.discard(events)

@@ -1,4 +1,4 @@
-"""The answer of one call over HTTP: one JSON body, or an event stream once something comes before the result."""
+"""The response of one call over HTTP: one JSON body, or an event stream if a message precedes the result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from starlette.types import Receive, Send
 from ...sessions.json_codec import JSON, well_formed
 
 PING_SECONDS: Final = 15.0
-"""Silence after which the stream is begun and kept alive; the SDK's figure, which clients and proxies are used to."""
+"""Seconds of silence after which the stream is begun and kept alive; the SDK's value, which clients and proxies expect."""
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -62,7 +62,7 @@ class CallResponse:
         self._progress_token = progress_token
         self._headers: Headers = ()
         self._writing: anyio.Lock | None = None
-        """There from the first event on: then the response is a stream."""
+        """Set at the first event: the response is then a stream."""
         self._said_at = began
         self._answered: anyio.Event | None = None
         self._over = False
@@ -102,7 +102,7 @@ class CallResponse:
         await self.notify("notifications/progress", params)
 
     async def _say(self, said: JSON | bytes) -> None:
-        """Send a message, or bytes that are none, as part of the stream, and begin that first if necessary."""
+        """Send a message, or bytes that are no message, in the stream, and begin the stream first if necessary."""
         begun = self._writing is not None
         writing = self._writing = self._writing or anyio.Lock()
         async with writing:
@@ -195,7 +195,7 @@ class CallResponse:
     async def lost(self) -> bool:
         """Whether the client is known to be gone before the answer, and cannot come back for it."""
         with anyio.CancelScope() as look:
-            # The server hands over what it knows at once, and would wait otherwise.
+            # receive() returns a known event at once; otherwise it would wait, and is cancelled.
             look.cancel()
             return (await self._receive())["type"] == "http.disconnect"
         return False

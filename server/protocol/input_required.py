@@ -75,7 +75,7 @@ class InputRequiredCalls:
     ) -> JSON:
         """Run `work` for a caller that may be asked; return its result or an `InputRequiredResult`.
 
-        `what` is what the request asks for: only a request for the same, of the same owner, can continue it.
+        `what` identifies the requested work: only a request with the same value, of the same owner, can continue the call.
         Cancelling this request cancels the call, as long as it is not parked.
         """
         call = WaitingCall(owner, what, STATE + secrets.token_urlsafe(24))
@@ -87,7 +87,7 @@ class InputRequiredCalls:
         """Return the parked call that a request continues.
 
         Raises:
-            InvalidArgument: there is no such call of this caller, any more.
+            InvalidArgument: this caller has no such call, or has it no longer.
         """
         call = self._parked.get(state)
         if call is None or call.owner != owner or call.what != what:

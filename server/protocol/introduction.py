@@ -1,4 +1,4 @@
-"""The introduction of the server to a client: instructions, and what can be subscribed to."""
+"""The introduction of the server to a client: its instructions, and its capability of subscriptions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...tools.upstream.service import UpstreamService
 from ..gateway.gateway import Gateway
 
 INSTRUCTION_SECONDS: Final = 2.0
-"""How long the introduction waits for services that were not probed yet. Their tools are listed whenever they are there."""
+"""Seconds that the introduction waits for services that were not probed yet. Their tools are listed later in any case."""
 
 _PINNED: Final = (
     "Every tool runs in one session that is kept for you between calls and connections."

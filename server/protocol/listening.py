@@ -51,7 +51,7 @@ class SubscriptionHandlers:
     async def _stream(
         self, ctx: RequestContext, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        """Serve a subscription, acknowledging no more than what is told."""
+        """Serve a subscription, acknowledging only the notifications that will be sent."""
         wanted = params.notifications
         followed: dict[str, tuple[str, int]] = {}
         topics: dict[Topic, str] = {}
@@ -101,7 +101,7 @@ class SubscriptionHandlers:
         return types.EmptyResult()
 
     def _follow_list(self, ctx: RequestContext, topic: Topic) -> None:
-        """Tell a legacy client that listed the resources of a session when there are others."""
+        """Notify a legacy client that listed the resources of a session of changes of that list."""
         if not is_modern(ctx):
             self._subscriptions.join(connection_of(ctx), topic, self._resources.principal(ctx), "")
 

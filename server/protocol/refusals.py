@@ -31,7 +31,7 @@ def refusal(line: bytes, error: ValidationError) -> types.JSONRPCError | None:
         return None
     first = error.errors(include_url=False, include_input=False)[0]
     try:
-        # Python reads what pydantic does not, half a surrogate pair above all.
+        # Python parses lines that pydantic does not, such as those with half a surrogate pair.
         found: Any = json.loads(line.decode(errors="replace"), strict=False)
     except (ValueError, RecursionError):
         # JSON-RPC 2.0, section 5: null where the id cannot be detected.
@@ -45,12 +45,12 @@ def refusal(line: bytes, error: ValidationError) -> types.JSONRPCError | None:
     number = cast("dict[str, Any]", found).get("id")
     if number is None:
         return None
-    # Not the errors of the fields, which hold what came.
+    # Not the errors of the fields, which quote the input.
     if first["type"] == "json_invalid":
         told = types.ErrorData(code=types.PARSE_ERROR, message=f"Parse error: {first['msg']}")
     else:
         told = types.ErrorData(code=types.INVALID_REQUEST, message="Invalid Request")
-    # Not validated: the id goes back as it came.
+    # Not validated, so that the id is returned unchanged.
     return types.JSONRPCError.model_construct(jsonrpc="2.0", id=number, error=told)
 
 

@@ -1,7 +1,7 @@
-"""Whether what a client sent can be passed on at all.
+"""Checks whether the parameters of a client can be passed on to an upstream.
 
-A lone surrogate, a number that JSON has no word for or a nesting without end would fail in the transport to an upstream,
-which others may share. So it is refused before anything happens.
+A lone surrogate, NaN or infinity, or too deep a nesting would fail in the transport to an upstream, which other callers may
+share. So they are refused before the request does anything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STRICT: Final = json.JSONEncoder(allow_nan=False, check_circular=False)
 
 
 def refuse_unsound(params: Mapping[str, Any]) -> None:
-    """Pass parameters that every transport can carry.
+    """Check that every transport can carry these parameters.
 
     Raises:
         InvalidArgument: they cannot be carried.
@@ -43,7 +43,7 @@ def _certainly_sound(params: Mapping[str, Any]) -> bool:
         if text.count(b"{") + text.count(b"[") > DEPTH:
             orjson.dumps(_deeper(params))
         if b"null" in text:
-            # That is how orjson writes what is no number.
+            # orjson writes NaN and infinity as null.
             _STRICT.encode(params)
     except (TypeError, ValueError, RecursionError):
         return False
@@ -57,7 +57,7 @@ def _deeper(value: object) -> object:
 
 
 def _fault(params: object) -> str | None:
-    """Return what is wrong, looking at everything; integers beyond 64 bits are not."""
+    """Return the first fault in all of the parameters, None without one; integers beyond 64 bits are none."""
     left: list[tuple[object, int]] = [(params, 1)]
     while left:
         value, depth = left.pop()

@@ -63,7 +63,7 @@ logger = logging.getLogger("statehold.server")
 
 Params = types.PaginatedRequestParams | None
 Attend = Callable[[RequestContext, JSON, Request, str, Work], Awaitable[JSON]]
-"""Runs what a request asks of a session, parked while its caller is asked: context, params, request, what, work."""
+"""Runs the work of a request, parked while its caller is asked for input: context, params, request, what, work."""
 
 
 _STATE: JSON = {
@@ -183,10 +183,10 @@ class Resources:
             return Topic(used.id, service, own)
 
     async def subscribe(self, ctx: RequestContext, uri: str) -> Topic:
-        """Have a service tell of one of its resources, and return it.
+        """Subscribe to a resource of a service, and return its topic.
 
         Raises:
-            MCPError: the address is none, or the service does not tell of it.
+            MCPError: it is no address of a resource, or the service refuses the subscription.
         """
         await self.gateway.catalog("explicit")
         topic = await self.topic(ctx, uri)
@@ -202,7 +202,7 @@ class Resources:
         return topic
 
     async def listed(self, ctx: RequestContext) -> Topic | None:
-        """Return the list of the resources of a pinned session whose only service has its own URIs."""
+        """Return the topic of the resource list of a pinned session whose only service keeps its own URIs."""
         pin, service = self.pin(ctx), self.own_service(ctx)
         if pin is None or service is None:
             return None
@@ -210,7 +210,7 @@ class Resources:
             return Topic(await self.gateway.pinned(self.principal(ctx), pin), service, "")
 
     async def _read(self, ctx: RequestContext, params: types.ReadResourceRequestParams) -> Any:
-        # Another service may be there in a moment, and with it another form of addresses.
+        # Wait for the probes: a second service would change the form of the addresses.
         await self.gateway.catalog("explicit")
         state_of = parse_state_uri(str(params.uri))
         if state_of is not None and self.gateway.offers_state:
@@ -233,7 +233,7 @@ class Resources:
                 raise
 
     async def _page(self, given: str, service: str, uri: str) -> JSON:
-        """Read the page of an MCP App as the tool list names it, in no session."""
+        """Read the page of an MCP App by its address in the tool list, without a session."""
         upstream = self.gateway.services.get(service)
         found = await upstream.read_page(uri) if isinstance(upstream, UpstreamService) else None
         if found is None:
@@ -254,10 +254,11 @@ class Resources:
         return result_of(ctx, {"contents": [part]})
 
     async def followed(self, ctx: RequestContext, uri: str) -> tuple[str, int]:
-        """Return id and version of the state that an address is of, for who wants to hear of its changes.
+        """Return session id and version of the state at an address, for a subscription to it.
 
         Raises:
-            MCPError: it is of no state, or of none that the caller may see. Names are none: they may change hands.
+            MCPError: it is no address of a state, or of none that the caller may see. Addresses with a session's name are
+                refused: a name may pass to another session.
         """
         session = parse_state_uri(uri) if self.gateway.offers_state else None
         if session is None or uri != state_uri(session) or not session.startswith(ID_PREFIX):
@@ -271,7 +272,7 @@ class Resources:
             return await states.version(self.principal(ctx), session, namespace)
 
     async def _refuse_others(self, ctx: RequestContext, session: str) -> None:
-        """Where the session is pinned, no other one is there."""
+        """Refuse any other session where the session is pinned."""
         pin = self.pin(ctx)
         if pin is not None and session not in (
             pin,
@@ -357,7 +358,7 @@ class Resources:
                     with translated(but=_OF_ONE_SERVICE):
                         page, session_id = await self.forward(ctx, session, service, method, params)
                 except _OF_ONE_SERVICE as error:
-                    # The others have something to list all the same.
+                    # The other services are still listed.
                     logger.info("%s of %s is left out: %s", method, service, error)
                     break
                 yield service, session_id, page

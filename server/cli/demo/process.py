@@ -37,15 +37,15 @@ keep = {{ notes = "/notes" }}
 tool = "set_notes"
 arguments = {{ notes = "{{notes}}" }}
 """
-"""That of examples/notebook.toml, with the interpreter that runs the demo."""
+"""The configuration of examples/notebook.toml, with the interpreter that runs the demo."""
 
 
 class DemoFailed(Exception):
-    """Raised when a step did not show what it should. Its text names the step and says what was found instead."""
+    """Raised when a step failed. Its text names the step and the unexpected result."""
 
 
 class DemoServer:
-    """One `statehold serve` at a time. `aclose()` ends it, kindly first, and may be called twice."""
+    """One `statehold serve` at a time. `aclose()` ends it, with SIGTERM first, and may be called twice."""
 
     def __init__(self, folder: Path) -> None:
         self._config = folder / "notebook.toml"
@@ -62,7 +62,7 @@ class DemoServer:
 
     @property
     def last_words(self) -> list[str]:
-        """The end of its log."""
+        """Return the last lines of its log."""
         if not self._log.exists():
             return []
         return self._log.read_text(errors="replace").splitlines()[-20:]
@@ -101,7 +101,7 @@ class DemoServer:
         return found[1] if found else ""
 
     async def kill(self) -> None:
-        """Kill it with -9 and wait until it is gone."""
+        """Kill it with SIGKILL and wait until it is gone."""
         assert self._process is not None
         self._process.kill()
         await self._process.wait()

@@ -1,4 +1,4 @@
-"""`statehold demo`: a tour of one minute over a real server, with real processes that are really killed.
+"""`statehold demo`: a tour of one minute over a real server, which kills and restarts real processes.
 
 Everything lives in a temporary folder. Every end of the tour, Ctrl-C included, removes all its processes and files.
 """
@@ -16,7 +16,7 @@ from ..parser import FAILURE, INTERRUPTED, OK
 
 
 def demo() -> int:
-    """Give the tour and return the exit code: 0, 1 naming the step that failed, 130 when interrupted."""
+    """Run the tour and return the exit code: 0, 1 after a failed step, which is named, or 130 when interrupted."""
     outcome: list[int] = []
     anyio.run(_demo, outcome)
     return outcome[0] if outcome else INTERRUPTED

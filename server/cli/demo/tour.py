@@ -1,4 +1,4 @@
-"""The steps of the demo: what is done, what is shown of it, and what has to come out."""
+"""The steps of the demo: their actions, output and expected results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Screen:
         say(f"   {who:<6}{did:<42}{found}".rstrip())
 
     def note(self, text: str) -> None:
-        """Show a longer text, with what is worth reading twice in front of it."""
+        """Show a longer text, with a mark in front of it."""
         lines = textwrap.wrap(text, max(40, self._width - 9), break_long_words=False)
         say("\n".join(f"         {self._style(line, '36')}" for line in lines))
 
@@ -82,7 +82,7 @@ class Tour:
         """Take every step.
 
         Raises:
-            DemoFailed: naming the step that did not show what it should.
+            DemoFailed: a step failed; the error names it.
         """
         begun = anyio.current_time()
         self._screen.title("Statehold in a minute")
@@ -216,7 +216,7 @@ class Tour:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
-        """One more connection; not through a proxy that is meant for the world outside."""
+        """Open one more connection, without the proxy of the environment."""
         async with (
             httpx2.AsyncClient(trust_env=False, timeout=60) as http,
             Client(streamable_http_client(self._server.url, http_client=http)) as client,
@@ -240,7 +240,7 @@ class Tour:
         generation: int | None = None,
         **arguments: Any,
     ) -> None:
-        """Call a tool in a session and show the answer; `generation` is given when a note of a new one has to come."""
+        """Call a tool in a session and show the answer; with `generation`, the answer must hold a notice of a new one."""
         result = await self._call(tool, session_id=self._ids[who], **arguments)
         content = _content(result)
         self._pids[who] = content["pid"]
@@ -273,7 +273,7 @@ def _content(result: CallToolResult) -> dict[str, Any]:
 
 
 def _words(error: BaseException) -> str:
-    """Return what one exception says, or the first of a group of them."""
+    """Return the text of an exception, or of the first of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     if isinstance(error, TimeoutError):

@@ -26,7 +26,7 @@ from .finding import Finding
 
 
 def check_browser(config: Config) -> Iterator[Finding]:
-    """Look for the browser of each service that is one, or for any, when there is no such service."""
+    """Look for the browser of each browser service, or for any browser without such a service."""
     machine = Machine()
     services = config.browsers()
     for name, service in services.items():
@@ -51,7 +51,7 @@ def install_missing(config: Config, *, consent: bool, machine: Machine | None = 
             find_browser(service, machine)
         except NoBrowser:
             if consent or _agrees(service, machine):
-                # A failure is told while it happens, and found by the check that follows.
+                # The installer reports a failure itself, and the check that follows finds it.
                 with suppress(NoBrowser):
                     anyio.run(partial(install_browser, config=service, machine=machine))
 

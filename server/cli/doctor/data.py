@@ -71,7 +71,7 @@ def _open_files(folder: Path) -> Iterator[Finding]:
 
 
 def check_store(config: Config) -> Iterator[Finding]:
-    """Open the database, have it checked, and count what is in it and who uses it."""
+    """Open the database, have it checked, and count its contents and its users."""
     for path in sorted(config.data.glob(f"{FILE_NAME}{DAMAGED}*[0-9]")):
         remedy = f"sqlite3 {path} .dump shows what can be read; remove it when nobody misses it"
         yield Finding("store", "warn", f"{path.name} was damaged and set aside", remedy)

@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `warn` may stay as it is, `fail` may not."""
+    """The result of one check. A `warn` may stay as it is, a `fail` may not."""
 
     name: str
     status: Literal["ok", "warn", "fail"]

@@ -1,4 +1,4 @@
-"""`statehold doctor`: what is installed, what is missing, what is wrong, and how to fix each of it.
+"""`statehold doctor`: checks of the installation and the data, with a remedy for each problem.
 
 Changes nothing, except that it installs a missing browser with consent.
 """
@@ -49,7 +49,7 @@ def run(arguments: Namespace) -> int:
 def _guarded(check: Check, config: Config) -> list[Finding]:
     found: list[Finding] = []
     try:
-        # One by one: what was found before something broke is still worth knowing.
+        # One by one: findings before an error are still shown.
         for finding in check(config):
             found.append(finding)  # noqa: PERF402
     except Exception as error:

@@ -41,7 +41,7 @@ def check_python(config: Config) -> Iterator[Finding]:
 
 
 def check_programs(config: Config) -> Iterator[Finding]:
-    """Look for what many MCP servers are started with. Missing ones matter only when a service uses them."""
+    """Look for the programs that start many MCP servers. Missing ones matter only when a service uses them."""
     commands = [Path(service.command or "").name for service in config.upstreams().values()]
     for name in ("node", "npx"):
         used = "npx" in commands or name in commands
@@ -52,7 +52,7 @@ def check_programs(config: Config) -> Iterator[Finding]:
 
 
 def _chromium() -> Finding:
-    """Look for the browser of a Playwright server. That of a built-in service is looked for by check_browser()."""
+    """Look for the browser of a Playwright server; check_browser() looks for that of a built-in service."""
     found = next((path for name in CHROMIUM if (path := shutil.which(name))), None)
     if found is not None:
         return Finding("chromium", "ok", found)
@@ -82,7 +82,7 @@ def _program(name: str, used: bool, remedy: str) -> Finding:
 
 
 def check_services(config: Config) -> Iterator[Finding]:
-    """Look whether the program of each service is there. `statehold services check` also starts it."""
+    """Look for the program of each service. `statehold services check` also starts it."""
     for name, service in config.upstreams().items():
         if service.command is None:
             yield Finding(f"service {name}", "ok", f"at {_origin(service.url or '')}")
@@ -96,7 +96,7 @@ def check_services(config: Config) -> Iterator[Finding]:
 
 
 def check_tool_names(config: Config) -> Iterator[Finding]:
-    """Name the tools that go by another name, as far as services were started before with this configuration."""
+    """List the renamed tools, as far as services were started before with this configuration."""
     from ....tools.upstream.identity import config_hash
     from ....tools.upstream.profile_file import ProfileFile
     from ...gateway.tool_names import configured_renames
