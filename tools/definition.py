@@ -20,7 +20,7 @@ from ..sessions.json_codec import JSON
 from ..sessions.records import Principal
 
 Naming = Literal["explicit", "pinned", "auto"]
-"""How a caller names the session: a required argument, the URL or command line, or an argument that may be left out."""
+"""How a caller names the session: by a required argument, by the URL or command line, or by an optional argument."""
 
 
 class Arguments(BaseModel):

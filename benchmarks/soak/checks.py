@@ -71,7 +71,7 @@ def check_records(deployment: Deployment, findings: Findings) -> None:
 
 
 def _bounded(text: str) -> str:
-    """Return a text as it is, or its beginning and its end, where the cause and the place of an error stand."""
+    """Return a text, or its beginning and its end if it is long: they hold the cause and the place of an error."""
     if len(text) <= EVIDENCE:
         return text
     return f"{text[: EVIDENCE // 4]}\n ...\n{text[-EVIDENCE * 3 // 4 :]}"

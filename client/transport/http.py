@@ -24,7 +24,7 @@ CONNECT_SECONDS: Final = 10.0
 READ_SECONDS: Final = 60.0
 """Seconds of silence after which a request fails. A server that works on it sends a ping every 15 seconds."""
 DRAIN_SECONDS: Final = 1.0
-"""How long a stream may take to end after the answer."""
+"""Seconds that a stream may take to end after the answer."""
 NO_ANSWER: Final = -32000
 """The code of an HTTP error without a JSON-RPC answer: the request was refused before it was read."""
 KEEP_SECONDS: Final = 30.0

@@ -63,7 +63,7 @@ class SessionChanger:
         """Change one session and return `session_id`, `name`, `status` and whether it `changed`.
 
         Raises:
-            Refused: it stays as it is.
+            Refused: the session was not changed.
         """
         if action == "purge":
             return await self._purge(record)

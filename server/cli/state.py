@@ -48,7 +48,7 @@ async def update_state(changer: SessionChanger, record: SessionRecord, arguments
     """Change a state, in the process that holds the session, else here.
 
     Raises:
-        Refused: it stays as it is.
+        Refused: the state was not changed.
     """
     wish = _wish(arguments)
     refuse_closed(record)

@@ -26,7 +26,7 @@ from ..gateway.services import service_of
 SAVE_SECONDS = 20.0
 
 CAUSES = {"window": OPENED_IN_WINDOW}
-"""Reasons of a replaced connection that the next caller is told, by the cause of the visit."""
+"""The reason of a replaced connection in the next caller's notice, by the cause of the visit."""
 
 
 class Visit:

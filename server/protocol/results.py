@@ -33,7 +33,7 @@ def text_block(text: str) -> JSON:
 def forwarded(
     answer: Answer, *, service: str, modern: bool, info: JSON, own_uris: bool = False
 ) -> JSON:
-    """Return the result of an upstream call with the session's summary and, once, what was replaced.
+    """Return the result of an upstream call with the session's summary and, once, the notice of replaced connections.
 
     `own_uris`: the caller addresses resources by the upstream's own URIs; otherwise they get the session's form.
 
@@ -117,7 +117,7 @@ def failed(error: SessionError, session: JSON | None, *, modern: bool, info: JSO
 
 
 def store_down() -> SessionError:
-    """Return what a caller is told when the store fails; the cause is in the log."""
+    """Return the error for a caller when the store fails; the cause is in the log."""
     return ServiceUnavailable(
         "The session store is not available.",
         recovery="Try again later; whoever runs this server finds the cause in its log.",
@@ -136,7 +136,7 @@ def _stamped(found: JSON, session: dict[str, Any] | None, modern: bool, info: JS
 
 
 def _known(block: JSON) -> JSON:
-    """Return a block that clients of the time know; any other would cost them the whole result."""
+    """Return a block of a type that legacy clients know; they would reject a whole result with another one."""
     return block if block.get("type") in _KNOWN else text_block(_indented(block))
 
 

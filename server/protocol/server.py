@@ -61,18 +61,18 @@ from .subscriptions import Subscriptions
 logger = logging.getLogger("statehold.server")
 
 AUTO_SESSION = "statehold.session"
-"""Where a legacy connection keeps the id of its own session."""
+"""The key under which a legacy connection keeps the id of its own session."""
 PIN_SCOPE = "statehold.session"
-"""Where the ASGI scope of a request keeps the session that its URL names."""
+"""The key in the ASGI scope of a request for the session that its URL names."""
 CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = {
     **dict.fromkeys(
         ("tools/list", "prompts/list", "resources/templates/list"), CacheHint(ttl_ms=60_000)
     ),
     **dict.fromkeys(("resources/list", "resources/read"), CacheHint()),
 }
-"""The first three depend on the configuration only, the others on what a session holds at the moment."""
+"""The first three depend on the configuration only, the others on the state of a session."""
 TELL_SECONDS = 10.0
-"""How long a legacy client may take to be told that a list changed."""
+"""Seconds that notifying a legacy client of a changed list may take."""
 
 
 class StateholdServer(Server[dict[str, Any]]):
@@ -123,7 +123,7 @@ class StateholdServer(Server[dict[str, Any]]):
         return super().create_initialization_options(options, *args, **kwargs)
 
     def get_capabilities(self, *args: Any, **kwargs: Any) -> types.ServerCapabilities:
-        # The SDK promises whatever a subscription could ask for; of resources it is told when a state changes.
+        # The SDK declares all subscriptions; of our resources only states send updates.
         found = super().get_capabilities(*args, **kwargs)
         if found.resources is not None:
             found.resources.subscribe = self._gateway.offers_state
@@ -141,7 +141,7 @@ class StateholdServer(Server[dict[str, Any]]):
         return LOCAL if token is None else principal_of(token)
 
     def pin(self, ctx: RequestContext) -> str | None:
-        """The session that the URL or the command line names."""
+        """Return the session that the URL or the command line names."""
         request = ctx.request
         if request is not None:
             found = request.scope.get(PIN_SCOPE)
@@ -257,7 +257,7 @@ class StateholdServer(Server[dict[str, Any]]):
             )
 
     def return_notice(self, ctx: RequestContext) -> None:
-        """Make what the answer of a call says first due again, because the answer was not delivered."""
+        """Put the notice of a call back for the next answer, because this answer was not delivered."""
         if ctx.request is not None:
             self._gateway.router.return_notice(ctx.request.scope.get(DELIVERY_SCOPE))
 
@@ -382,11 +382,11 @@ class StateholdServer(Server[dict[str, Any]]):
     async def attended(
         self, ctx: RequestContext, params: JSON, request: Request, what: str, work: Work
     ) -> JSON:
-        """Run what a request asks of a session, or take it up again; it is parked while its caller is asked.
+        """Run the work of a request, or resume a parked call; it is parked while its caller is asked for input.
 
         Raises:
             InvalidArgument: the answers for the call that it continues are malformed.
-            MCPError: no call waits for its `requestState`; SEP-2322 wants no tool result for that.
+            MCPError: no call waits for its `requestState`; SEP-2322 forbids a tool result for that.
         """
         if not is_modern(ctx):
             return await _attended(Caller(ctx, params), work)
@@ -404,7 +404,7 @@ class StateholdServer(Server[dict[str, Any]]):
         return await self.parking.run(ctx, params, owner, what, work)
 
     async def _id(self, principal: Principal, session: str, resumed: bool) -> str:
-        """Return the id of a session named either way: a parked call belongs to the session, whatever it is called."""
+        """Return the id of a session given by id or name: a parked call belongs to the session, under either."""
         registry, namespace = self._gateway.registry, self._gateway.config.namespace
         if registry.live(principal, session) is not None:
             return session
@@ -413,7 +413,7 @@ class StateholdServer(Server[dict[str, Any]]):
         try:
             return (await registry.find(principal, session, namespace)).id
         except SessionError:
-            # Then no call of it waits either, and that is what there is to say.
+            # Without the session no call of it waits, and the error about the call is the one to report.
             return session
 
     async def _session(
@@ -424,7 +424,7 @@ class StateholdServer(Server[dict[str, Any]]):
         arguments: JSON,
         pin: str | None,
     ) -> str:
-        """Take our argument out of the call's and return the session it names."""
+        """Remove our argument from those of the call and return the session that it names."""
         if pin is not None:
             return await self._gateway.pinned(principal, pin)
         given = arguments.pop(entry.argument, None)
@@ -437,7 +437,7 @@ class StateholdServer(Server[dict[str, Any]]):
         raise missing_session(entry.argument)
 
     async def _auto(self, ctx: RequestContext, principal: Principal) -> str:
-        """The session of a legacy connection, created with its first call and closed with the connection."""
+        """Return the session of a legacy connection, created with its first call and closed with the connection."""
         connection = connection_of(ctx)
         found = connection.state.get(AUTO_SESSION)
         if found is not None and await self._is_over(principal, found):
@@ -449,7 +449,7 @@ class StateholdServer(Server[dict[str, Any]]):
             )
             found = connection.state.setdefault(AUTO_SESSION, session.id)
             if found == session.id:
-                # Under what is there already: what runs in the session has to end before it.
+                # Below the present callbacks: calls that run in the session have to end before it is closed.
                 above = connection.exit_stack.pop_all()
                 connection.exit_stack.push_async_callback(self._end_auto, principal, found)
                 connection.exit_stack.push_async_exit(above)
@@ -486,7 +486,7 @@ def _named_session(params: Mapping[str, Any]) -> object:
 
 
 async def _unspoken(call_next: CallNext, ctx: RequestContext) -> HandlerResult:
-    """Answer a request without the words of a failure of ours: a legacy client would get them verbatim."""
+    """Answer a request without the text of an internal error: a legacy client would get it verbatim."""
     try:
         return await call_next(ctx)
     except (MCPError, ValidationError):

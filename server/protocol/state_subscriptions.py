@@ -1,4 +1,4 @@
-"""Telling clients that the state of a session has changed."""
+"""Notifications to clients that the state of a session has changed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class StateSubscriptions:
         self._look_seconds = look_seconds
         self._counts: Counter[str] = Counter()
         self._versions: dict[str, int] = {}
-        """The newest version of each followed state that is known here."""
+        """The newest known version of each followed state."""
         self._legacy: dict[Connection, set[str]] = {}
         self._telling: set[str] = set()
         self._again: set[str] = set()
@@ -73,7 +73,7 @@ class StateSubscriptions:
                 self._end(session_id)
 
     def join(self, connection: Connection, session_id: str, version: int) -> None:
-        """Have a connection follow a state until it leaves or ends; again does nothing."""
+        """Subscribe a connection to a state until it leaves or ends. A second call does nothing."""
         followed = self._legacy.get(connection)
         if followed is None:
             followed = self._legacy[connection] = set()

@@ -1,7 +1,7 @@
-"""Subscriptions to the resources of services: clients are told of what an upstream tells.
+"""Subscriptions to the resources of services: notifications of an upstream are passed on to clients.
 
 A subscription belongs to one session, one service and one URI of that service. The session forms of these addresses are the
-names under which the bus of the 2026-07-28 streams knows them, since two sessions have resources of one URI.
+names under which the bus of the 2026-07-28 streams knows them, since two sessions may have resources with the same URI.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Subscriptions:
         return len(self._connections.keys() | self._streams.keys())
 
     def join(self, connection: Connection, topic: Topic, principal: Principal, uri: str) -> None:
-        """Tell a connection of `topic`, which it calls `uri`, until it leaves or ends; again does nothing."""
+        """Subscribe a connection to `topic`, which it calls `uri`, until it leaves or ends. A second call does nothing."""
         followers = self._connections.setdefault(topic, {})
         if connection not in followers:
             followers[connection] = principal, uri
@@ -76,7 +76,7 @@ class Subscriptions:
 
     @contextmanager
     def streaming(self, topics: Mapping[Topic, str], principal: Principal) -> Generator[None]:
-        """Publish what happens to `topics` on the bus while the block runs."""
+        """Publish changes of `topics` on the bus while the block runs."""
         for topic in topics:
             self._streams.setdefault(topic, []).append(principal)
         try:
@@ -105,7 +105,7 @@ class Subscriptions:
             logger.debug("a subscription of %s was not ended: %s", topic.service, error)
 
     def _changed(self, service: str, session_id: str | None, uri: str) -> None:
-        """Take note of a change; without a session it is one in every session. Does not block."""
+        """Note a change; without a session it applies to every session. Does not block."""
         followed = self._connections.keys() | self._streams.keys()
         for topic in followed:
             here = session_id is None or topic.session == session_id
@@ -121,14 +121,14 @@ class Subscriptions:
 
 
 class Renaming:
-    """The session of a stream whose topics the client calls otherwise than the bus does."""
+    """The session of a stream whose client uses other names for its topics than the bus."""
 
     def __init__(self, session: Any, names: Mapping[str, str]) -> None:
         self._session = session
         self._names = names
 
     async def send_notification(self, notification: Any, related_request_id: Any = None) -> None:
-        """Send a notification with the client's own names; a list has none and is told as changed."""
+        """Send a notification with the client's own names; a list has none and gets a list_changed notification."""
         await self._session.send_notification(
             self._renamed(notification), related_request_id=related_request_id
         )

@@ -1,4 +1,4 @@
-"""Addresses of what sessions have: resources of services, and states.
+"""Addresses in sessions: resources of services, and states.
 
 A resource is `session://ID/SERVICE/URI`, with the service's own URI percent-encoded. A `ui://` resource is
 `ui://ID/SERVICE/URI`, since hosts of MCP Apps open pages of that scheme only. In a tool list, which belongs to no session,
@@ -29,7 +29,7 @@ def session_uri(session_id: str, service: str, uri: str) -> str:
 
 
 def session_template(session_id: str, service: str, template: str) -> str:
-    """Return the address in a session of a template: what stands between its braces stays."""
+    """Return the address of a template in a session; the text between its braces is unchanged."""
     parts = re.split(r"(\{[^{}]*\})", template)
     quoted = (part if part.startswith("{") else quote(part, safe="") for part in parts)
     return f"{_scheme(template)}{session_id}/{quote(service, safe='')}/{''.join(quoted)}"
@@ -48,7 +48,7 @@ def parse_session_uri(uri: str) -> tuple[str, str, str] | None:
 
 
 def page_uri(service: str, uri: str) -> str:
-    """Return the address of the page of an MCP App in a tool list; as it is when no host of apps would open it."""
+    """Return the address of the page of an MCP App in a tool list; unchanged if hosts of MCP Apps would not open it."""
     if not uri.startswith(PAGE_SCHEME):
         return uri
     return f"{PAGE_SCHEME}{quote(service, safe='')}/{quote(uri, safe='')}"
@@ -69,7 +69,7 @@ def state_uri(session_id: str) -> str:
 
 
 def parse_state_uri(uri: str) -> str | None:
-    """Return whose state an address is of, by id or by name, None for any other address."""
+    """Return the id or name of the session in the address of a state, None for any other address."""
     if not uri.startswith(SCHEME):
         return None
     parts = uri[len(SCHEME) :].split("/")

@@ -20,18 +20,18 @@ logger = logging.getLogger("statehold.server")
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 LOG_LEVEL = "statehold.log_level"
-"""Where a legacy connection keeps what `logging/setLevel` chose."""
+"""The key under which a legacy connection keeps the level of `logging/setLevel`."""
 OUR_STATE = "up:"
-"""In front of a `requestState` that an upstream minted, to tell it from that of a parked call."""
+"""The prefix of a `requestState` of an upstream, which tells it from that of a parked call."""
 
 ANSWER_SECONDS = 600.0
-"""How long a question waits for its answer. The time limit of the call stands still meanwhile."""
+"""Seconds that a question waits for its answer. The time limit of the call is suspended meanwhile."""
 
 SETTLED = 1000
 """Operations that one call may settle."""
 
 DELIVERY_SCOPE = "statehold.delivery"
-"""Where the ASGI scope of a request keeps the notice that its answer carries."""
+"""The key in the ASGI scope of a request for the notice that its answer carries."""
 
 _HOP_KEYS = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 _NEEDED = {
@@ -58,7 +58,7 @@ class Caller:
         self.bind(ctx, params)
 
     def bind(self, ctx: RequestContext, params: Mapping[str, Any]) -> None:
-        """Speak through another request from now on: the one that continues a parked call."""
+        """Use another request from now on: the one that continues a parked call."""
         self._ctx = ctx
         self._params = params
         self._raw_meta: Mapping[str, Any] = params.get("_meta") or {}
@@ -170,7 +170,7 @@ class Caller:
 
     @property
     def reachable(self) -> bool:
-        # A 2026-07-28 client is asked by the end of its request, and cancels by leaving before that.
+        # A 2026-07-28 client is asked by ending its request, and cancels by disconnecting before that.
         return not self._closed and (self.modern or self._ctx.session.can_send_request)
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:

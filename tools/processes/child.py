@@ -38,13 +38,13 @@ class ProcessLimits:
     line_bytes: int = 64 * 2**20
     """The longest line on stdout; a longer one ends the connection."""
     stderr_bytes: int = 64 * 1024
-    """How much of stderr is kept."""
+    """The bytes of stderr that are kept."""
     eof_grace: float = 1.0
-    """How long it may take to leave by itself after its stdin was closed."""
+    """Seconds that it may take to exit by itself after its stdin was closed."""
     term_grace: float = 2.0
-    """How long its group may take after SIGTERM."""
+    """Seconds that its group may take to end after SIGTERM."""
     kill_grace: float = 1.0
-    """How long the system may take to end its group after SIGKILL."""
+    """Seconds that the system may take to end its group after SIGKILL."""
 
 
 class ChildProcess:

@@ -57,8 +57,8 @@ class Recipe(BaseModel):
     """The tool calls that save the state of an upstream, and those that restore it in a fresh one.
 
     `save` runs before a pause and, at most every `checkpoint` seconds, after a call that may have changed something.
-    Files that `save` kept are written back below `{dir}` before `restore` runs. `restores` and `loses` are told to the
-    caller after a resume, so they are written for a reader: "the login", "open pages".
+    Files that `save` kept are written back below `{dir}` before `restore` runs. `restores` and `loses` are shown to the
+    caller after a resume, so they are words for a reader: "the login", "open pages".
     """
 
     model_config = ConfigDict(extra="forbid")

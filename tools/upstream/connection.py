@@ -33,13 +33,13 @@ from .transports.json_rpc import Died, JsonRpcConnection
 logger = logging.getLogger("statehold.upstream")
 
 ROUNDS: Final = 10
-"""How often one call may ask for input again, the limit of the SDKs."""
+"""Rounds in which one call may ask for input, the limit of the SDKs."""
 
 STATE_ONLY_SECONDS: Final = 0.1
 """Pause before a call is repeated whose answer asked for a repetition only."""
 
 ACKNOWLEDGE_SECONDS: Final = 5.0
-"""How long a subscription to a resource may take to be acknowledged; it goes on all the same."""
+"""Seconds to wait for the acknowledgement of a subscription to a resource; later it still takes effect."""
 
 QUESTIONS: Final = ("elicitation/create", "sampling/createMessage", "roots/list")
 
@@ -47,14 +47,14 @@ Headers = Callable[[str, Mapping[str, Any]], dict[str, str]]
 """The `Mcp-Param-*` headers of a tool call over HTTP: tool, arguments."""
 
 Changed = Callable[[str, JSON], None]
-"""Told of `notifications/.../list_changed` and `resources/updated`: method, params. Must not block."""
+"""Called with `notifications/.../list_changed` and `resources/updated`: method, params. Must not block."""
 
 
 class UpstreamConnection:
     """A connection to one upstream, open when connect() returns and until aclose() or until the upstream is gone.
 
-    It may be called, and closed, from any task, by any number of callers at once. How long a call may take is decided by the
-    caller, who cancels it.
+    It may be called, and closed, from any task, by any number of callers at once. It has no time limit for calls: the caller
+    cancels them.
     """
 
     def __init__(self, service: str, *, shared: bool = False) -> None:

@@ -44,7 +44,7 @@ NOT_RELAYED: Final = ("io.modelcontextprotocol/tasks",)
 """Extensions whose results need further requests that do not pass through us."""
 
 SECOND_TRY_SECONDS: Final = 10.0
-"""How long a first guess may stay unanswered when there is another era to try."""
+"""Seconds to wait for an answer in the first era when there is another one to try."""
 
 
 @dataclass(frozen=True, slots=True)

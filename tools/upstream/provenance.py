@@ -9,7 +9,7 @@ from ...sessions.json_codec import JSON
 
 OUR_META: Final = "statehold/"
 DEPTH: Final = 6
-"""How deep a result is searched for `_meta`: blocks, their resources, messages and the params of questions."""
+"""Levels of a result that are searched for `_meta`: blocks, their resources, messages and the params of questions."""
 
 _DATA: Final = frozenset({"structuredContent", "inputSchema", "outputSchema", "requestedSchema"})
 """Members that are data of the upstream: a `_meta` in there means nothing to a client."""

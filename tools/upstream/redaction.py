@@ -27,7 +27,7 @@ _SECRET_LOOK: Final = re.compile(
       | eyJ [\w-]{8,} \. [\w-]+ \. [\w-]*
     )"""
 )
-"""How the keys of well-known providers begin, and a JSON Web Token."""
+"""The prefixes of keys of well-known providers and of a JSON Web Token."""
 _RANDOM: Final = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[\w~=+.-]{16,}")
 """A part of a path that looks so is treated as a password: many hosted servers have one in their address."""
 

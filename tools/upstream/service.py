@@ -131,7 +131,7 @@ class UpstreamService:
 
     @property
     def connect_seconds(self) -> float:
-        """How long opening a connection may take; longer for a command that was not started yet here."""
+        """Seconds that opening a connection may take; more for a command that has not started here yet."""
         first = self.config.first_connect_seconds
         if self._started or first is None or self.transport != "stdio":
             return self.config.connect_seconds

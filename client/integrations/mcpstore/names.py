@@ -22,7 +22,7 @@ class Named:
     """One tool of a space, with its name there and its name on the server."""
 
     tool: Tool
-    """The tool as it is listed: as `<service>_<tool>`, with the name that the space has for its service."""
+    """The tool of the list: named `<service>_<tool>`, with the name that the space has for its service."""
     original: str
     """Its name on its own MCP server."""
     remote: str

@@ -61,7 +61,7 @@ class Session:
 
     @property
     def client(self) -> sync.Session:
-        """The session as the blocking client has it: its state, its history, fork() and everything else."""
+        """The session's handle of the blocking client, with its state, its history, fork() and all other methods."""
         return sync.Session(self._hub, self.inner)
 
     # Information.

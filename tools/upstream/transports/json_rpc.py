@@ -37,7 +37,7 @@ from .pipe_requests import PipeRequests
 logger = logging.getLogger("statehold.upstream")
 
 EXPLAIN_SECONDS: Final = 0.8
-"""How long a call whose connection died waits to learn why."""
+"""Seconds that a call whose connection died waits for the reason."""
 
 STDERR_TAIL: Final = 8192
 """Characters of stderr that an operator is shown of one connection."""
