@@ -104,7 +104,7 @@ async def test_nobody_knows_what_became_of_a_call_of_an_earlier_epoch(
             with pytest.raises(OutcomeUnknown):
                 await attempt(home, session, operation, repeated=True)
         assert home.counter.calls == []
-        # What is sent for the first time is new, whatever its caller knows of the session.
+        # A call that is sent for the first time is new, whatever epoch its caller names.
         answer = await attempt(home, session, "new", epoch=0)
         epoch: int = answer.session["epoch"]
         assert epoch > 1
@@ -199,7 +199,7 @@ async def test_a_repeat_of_a_forgotten_id_is_not_run_again(build: Build) -> None
                 await attempt(home, session, operation, repeated=True)
         assert count(await attempt(home, session, "two", repeated=True)) == 2
         assert len(home.counter.calls) == 3
-        # From then on nobody repeats what was forgotten.
+        # From then on a forgotten call is never run again.
         home.clock.advance(1)
         assert count(await attempt(home, session, "never seen", repeated=True)) == 4
 

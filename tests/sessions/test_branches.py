@@ -100,7 +100,7 @@ CASES: list[tuple[str, JSON, JSON, list[JSON], JSON, list[str]]] = [
 def test_what_a_merge_makes(
     base: JSON, target: JSON, sources: list[JSON], expected: JSON, paths: list[str]
 ):
-    """AG-04, AG-15 to AG-20, AG-41."""
+    """Covers AG-04, AG-15 to AG-20, AG-41."""
     given_ = copy.deepcopy((base, target, sources))
     value, conflicts = merge(base, target, *sources)
     assert same(value, expected)
@@ -110,7 +110,7 @@ def test_what_a_merge_makes(
 
 
 def test_the_first_wins_where_that_is_wanted():
-    """AG-15."""
+    """Covers AG-15."""
     base = {"k": 0, "a": {"b": 1, "c": 1}}
     one, two = {"k": 1, "a": {"b": 1, "c": 1}}, {"k": 2, "a": 5}
     value, conflicts = merge(base, base, one, two, policy="first_wins")
@@ -165,7 +165,7 @@ def test_a_merge_is_the_same_every_time_and_once_is_enough(base: JSON, target: J
 
 @given(objects, objects, objects)
 def test_nested_siblings_of_a_change_are_kept(base: JSON, one: JSON, two: JSON):
-    """What is true at the root is true below it."""
+    """A merge below the root gives the same result as one at the root."""
     value, conflicts = merge(base, one, two)
     below, inner = merge({"n": base, "s": 1}, {"n": one, "s": 2}, {"n": two, "s": 1})
     assert same(below, {"n": value, "s": 2})

@@ -1,4 +1,4 @@
-"""What is saved while nobody pauses: after calls, however they end, after what changes by itself, and again after faults."""
+"""Snapshots of sessions that are not paused: after calls, however they end, after notifications, and again after faults."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ async def test_what_a_call_did_is_saved_however_it_ended(
             assert await saved_count(house, session) == 7
 
 
-# What changes by itself.
+# Changes without a call.
 
 
 @pytest.mark.usefixtures("restless")
@@ -286,7 +286,7 @@ async def test_what_changes_by_itself_after_a_call_is_saved_and_no_use_of_the_se
         counter.stir()
         await settled(house, kept.ECHO_SECONDS - 0.1)
         assert await saved_count(house, session) == 1
-        # What comes a moment after what was told is in it as well.
+        # A change shortly after the notification is in the snapshot as well.
         counter.count += 1
         await settled(house, 0.1)
         assert await saved_count(house, session) == 3

@@ -298,7 +298,7 @@ def place(
 async def test_racing_nodes_that_are_killed_at_random_never_share_a_session_nor_lose_a_write(
     tmp_path: Path, place: str, seed: int
 ) -> None:
-    """SC-06: five nodes race for three sessions; every few lines one of them is killed and another one starts."""
+    """Five nodes race for three sessions; every few lines one of them is killed and another one starts (SC-06)."""
     sessions = ("sh_a", "sh_b", "sh_c")
     kills = 8 if "://" in place else 30
     chance = random.Random(seed)

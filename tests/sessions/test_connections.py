@@ -1,4 +1,4 @@
-"""The owner task of one connection: opened once, closed once, whoever is cancelled."""
+"""The owner task of one connection opens it once and closes it once, whichever caller is cancelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the journal keeps: short, and without secrets."""
+"""Journal entries are short and hold no secrets."""
 
 from __future__ import annotations
 

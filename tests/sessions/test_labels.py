@@ -1,4 +1,4 @@
-"""What a label may be, whoever calls."""
+"""Valid and invalid labels, from every caller."""
 
 from __future__ import annotations
 

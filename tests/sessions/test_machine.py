@@ -36,7 +36,7 @@ POLICY = Policy(
 
 @dataclass
 class Model:
-    """What a session must look like."""
+    """The expected state of a session."""
 
     status: str
     since: float

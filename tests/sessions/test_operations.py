@@ -1,4 +1,4 @@
-"""Calls with an operation id: run at most once, whoever repeats them, whatever happened in between."""
+"""Calls with an operation id run at most once, whichever caller repeats them and whatever happened in between."""
 
 from __future__ import annotations
 
@@ -434,7 +434,7 @@ async def test_a_result_that_is_not_recorded_at_once_is_recorded_behind(
 
         monkeypatch.setattr(home.store, "write", down_at_the_end)
         first = await call(home, session)
-        # At once, though nobody waited for the record.
+        # The record was not awaited, but is used at once.
         assert (await call(home, session)).payload == first.payload
         assert [found.status for found in await entries(home, session)] == ["ok"]
 

@@ -53,7 +53,7 @@ async def test_a_pause_that_could_not_save_is_told_with_what_came_back(
         await house.registry.pause(LOCAL, session.id)
         described = (await house.registry.info(LOCAL, session.id))["services"][0]
         assert described["status"] == "lost"
-    # Whoever resumes it may be another process.
+    # Another process may resume it.
     async with build(saving(), folder=tmp_path) as house:
         notice = await told(house, session)
         assert (

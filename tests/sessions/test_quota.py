@@ -1,4 +1,4 @@
-"""What the sessions of one principal may take in the store, and what stays free on the disk."""
+"""The space that the sessions of one principal may take in the store, and the space that stays free on the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of our own tools with an operation id: whatever fails in between, and whoever else holds the session."""
+"""Calls of our own tools with an operation id, with failures in between and with other holders of the session."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ async def test_twenty_first_calls_open_one_connection(build: Build):
 
 
 async def test_unknown_foreign_and_purged_sessions_answer_alike(build: Build):
-    """AG-06."""
+    """Covers AG-06."""
     async with build() as house:
         session = await house.create(ANN)
         gone = await house.create(BOB)
@@ -72,7 +72,7 @@ async def test_unknown_foreign_and_purged_sessions_answer_alike(build: Build):
 
 
 async def test_a_name_is_an_alias_within_one_principal(build: Build):
-    """AG-47."""
+    """Covers AG-47."""
     async with build() as house:
         mine = await house.create(ANN, name="work")
         theirs = await house.create(BOB, name="work")
@@ -104,7 +104,7 @@ async def test_closing_releases_the_connection(build: Build):
 
 
 async def test_an_idle_session_is_paused_and_the_next_call_resumes_it(build: Build):
-    """AM-11, AM-12, AM-29, AM-32, MS-35."""
+    """Covers AM-11, AM-12, AM-29, AM-32, MS-35."""
     async with build() as house:
         session = await house.create(idle=60.0)
         await house.count(session.id)
@@ -121,7 +121,7 @@ async def test_an_idle_session_is_paused_and_the_next_call_resumes_it(build: Bui
 
 
 async def test_a_call_in_flight_keeps_a_session_from_being_paused(build: Build):
-    """AM-11, AM-36."""
+    """Covers AM-11, AM-36."""
     async with build() as house:
         session = await house.create(idle=60.0)
         async with anyio.create_task_group() as tasks:
@@ -138,7 +138,7 @@ async def test_a_call_in_flight_keeps_a_session_from_being_paused(build: Build):
 
 
 async def test_a_paused_session_is_closed_when_its_time_is_over(build: Build):
-    """AM-13, AM-33."""
+    """Covers AM-13, AM-33."""
     async with build(policy=Policy(timeouts=Timeouts(idle=60, paused=100, lifetime=0))) as house:
         session = await house.create()
         await house.count(session.id)
@@ -179,7 +179,7 @@ async def test_a_snapshot_brings_the_state_back_and_says_so(build: Build):
 
 
 async def test_a_connection_that_dies_in_a_call_is_said_once_and_recovered(build: Build):
-    """AM-34."""
+    """Covers AM-34."""
     async with build() as house:
         session, other = await house.create(), await house.create()
         await house.count(session.id)
@@ -220,7 +220,7 @@ async def test_a_session_that_is_being_recovered_says_so_to_who_wants_to_pause_i
 
 
 async def test_a_session_that_cannot_be_recovered_is_closed(build: Build):
-    """AM-38, AM-39."""
+    """Covers AM-38, AM-39."""
     async with build() as house:
         session = await house.create()
         await house.count(session.id)
@@ -262,7 +262,7 @@ async def test_a_saved_session_is_not_opened_over_and_over_when_it_ends_each_tim
 
 
 async def test_a_tool_that_fails_is_no_fault_of_the_session(build: Build):
-    """AM-26."""
+    """Covers AM-26."""
     async with build() as house:
         session = await house.create()
         for _ in range(100):
@@ -271,7 +271,7 @@ async def test_a_tool_that_fails_is_no_fault_of_the_session(build: Build):
 
 
 async def test_a_dead_eager_service_makes_no_session(build: Build):
-    """AM-08."""
+    """Covers AM-08."""
     async with build(Counting(eager=True, refuse=1)) as house:
         with pytest.raises(ServiceUnavailable) as caught:
             await house.create()
@@ -281,7 +281,7 @@ async def test_a_dead_eager_service_makes_no_session(build: Build):
 
 
 async def test_closing_lets_a_call_finish_and_force_does_not(build: Build):
-    """AM-35."""
+    """Covers AM-35."""
     async with build() as house:
         session = await house.create()
         outcome: list[str] = []
@@ -384,7 +384,7 @@ async def test_a_foreign_session_is_asked_for_as_an_unknown_one_is(
 
 
 async def test_a_quota_limits_the_sessions_of_one_principal_only(build: Build):
-    """AG-48."""
+    """Covers AG-48."""
     async with build(policy=Policy(sessions_per_principal=2)) as house:
         await house.create(ANN)
         second = await house.create(ANN)
@@ -422,7 +422,7 @@ async def test_a_restart_finds_every_session_paused_with_its_state(build: Build,
 
 
 async def test_a_session_open_elsewhere_is_busy_and_says_where(build: Build, tmp_path: Path):
-    """AS-69, SC-47."""
+    """Covers AS-69, SC-47."""
     async with build(folder=tmp_path) as here, build(folder=tmp_path) as there:
         session = await here.create(name="work")
         with pytest.raises(SessionBusy) as caught:
@@ -487,7 +487,7 @@ async def test_reading_does_not_keep_a_session_alive(build: Build):
 
 
 async def test_the_journal_holds_calls_and_transitions_without_secrets(build: Build):
-    """AS-31, SC-48."""
+    """Covers AS-31, SC-48."""
     async with build() as house:
         session = await house.create()
         await house.call(session.id, "inc", password="hunter2", n=1)

@@ -1,4 +1,4 @@
-"""What is secret by its name or by its looks is not written."""
+"""Values that are secret by name or by form are not written."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ HARMLESS = [
 
 @pytest.mark.parametrize(("text", "secret"), SECRETS)
 def test_secrets_in_a_text_are_replaced(text: str, secret: str) -> None:
-    """SC-43."""
+    """Covers SC-43."""
     found = REDACTOR.text(text)
     assert secret not in found
     assert "[redacted]" in found
@@ -259,7 +259,7 @@ def test_a_secret_across_a_cut_is_replaced() -> None:
 
 @pytest.mark.parametrize(("text", "secret"), SECRETS)
 def test_no_secret_is_in_what_the_journal_writes(text: str, secret: str) -> None:
-    """SC-43: neither in a request, nor in a result, an error, a cause, or a message."""
+    """No request, result, error, cause or message holds it (SC-43)."""
     common: dict[str, Any] = {"session_id": "s", "epoch": 1, "seq": 1, "redactor": REDACTOR}
     call: dict[str, Any] = {
         **common,
@@ -304,7 +304,7 @@ def test_no_secret_is_in_what_the_journal_writes(text: str, secret: str) -> None
     ],
 )
 def test_no_text_takes_long(text: str) -> None:
-    """What grows with the square of a text would take minutes here, which is more than a test may."""
+    """Time that grows with the square of the text's length would be minutes here, longer than the limit of a test."""
     assert len(REDACTOR.text(text)) <= len(text) * 2
 
 

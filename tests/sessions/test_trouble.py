@@ -171,7 +171,7 @@ async def test_updates_that_fail_together_leave_the_last_durable_state(build: Bu
 async def test_who_compares_with_a_state_on_its_way_waits_for_what_becomes_of_it(
     build: Build, monkeypatch: pytest.MonkeyPatch, fails: bool, leaves: bool
 ):
-    """A conflict with a version that nobody can read would be met over and over, or for nothing."""
+    """A conflict with an unreadable version would repeat without end, or would be reported for nothing."""
     async with build() as house:
         session = await house.create()
         states, asked, may = house.registry.states, anyio.Event(), anyio.Event()

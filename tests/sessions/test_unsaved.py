@@ -1,4 +1,4 @@
-"""What was done after a connection had been saved, and is gone with it: it is told, once, and nothing else is."""
+"""Calls after the last snapshot are lost with their connection: the next answer reports them once, and reports no others."""
 
 from __future__ import annotations
 

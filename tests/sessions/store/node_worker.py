@@ -1,10 +1,10 @@
-"""Nodes that claim sessions for all they are worth. Started by the tests of nodes, which kill them.
+"""Nodes that claim sessions as fast as they can. The tests of nodes start and kill them.
 
-    node_worker.py FOLDER STORE SESSION...
+ node_worker.py FOLDER STORE SESSION...
 
 STORE is the folder again, or the URL of a database. Each line on stdin starts one node, in a process forked from this one
-(which has loaded everything and holds nothing). What the nodes do is written to stdout, a line each, in the order in which
-it happened: a line is one write to the same pipe.
+(which has loaded everything and holds nothing). The nodes report their actions on stdout, one line each, in the order in
+which they happened: a line is one write to the same pipe.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Receipts that need no fence: claimed by whoever is first, ended by nobody else, over every database."""
+"""Receipts that need no fence, over every database: the first claimant wins, and only it can end the claim."""
 
 from __future__ import annotations
 

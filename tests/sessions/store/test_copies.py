@@ -61,7 +61,7 @@ async def test_a_copy_is_of_one_moment_while_others_write_and_opens_as_it_is(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(write)
             with anyio.fail_after(20):
-                while acknowledged < 30:  # noqa: ASYNC110 - nobody is told
+                while acknowledged < 30:  # noqa: ASYNC110 - there is no event to wait for
                     await anyio.sleep(0.002)
                 began = acknowledged
                 size = await anyio.to_thread.run_sync(

@@ -67,7 +67,7 @@ def log_of(file: Path) -> Path:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """What is in the files of the database, but for the index of its log, which whoever reads it makes anew."""
+    """Return the contents of the database files, except the index of the log, which each reader rebuilds."""
     return {
         path.name: path.read_bytes()
         for path in folder.glob("statehold.db*")
@@ -201,7 +201,7 @@ async def test_two_that_start_on_a_damaged_database_set_it_aside_once(
     assert len(aside(file.parent)) == 1
 
 
-# What a database does not have any more.
+# Missing tables and columns.
 
 
 @pytest.mark.parametrize("table", [*schema.metadata.tables])

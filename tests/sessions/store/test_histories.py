@@ -97,7 +97,7 @@ async def test_a_journal_is_read_by_what_is_asked_of_it(
 async def test_pages_have_each_of_ten_thousand_entries_once(
     store: Store, sessions: Sessions
 ) -> None:
-    """AS-52."""
+    """Covers AS-52."""
     await sessions.make("sh_a")
     await store.write(write("sh_a", journal=[entry("sh_a", n) for n in range(1, 10_001)]))
     found: list[int] = []
@@ -109,7 +109,7 @@ async def test_pages_have_each_of_ten_thousand_entries_once(
 
 
 async def test_filters_are_answered_by_an_index(tmp_path: Path) -> None:
-    """SC-30: no entry is read to find out that it is not wanted."""
+    """No unwanted entry is read (SC-30)."""
     async with SQLStore.sqlite(tmp_path) as store:
         await store.join(node_record(NODE))
     with sqlite3.connect(tmp_path / "statehold.db") as connection:
@@ -269,7 +269,7 @@ async def test_a_receipt_comes_back_exact_until_its_session_is_purged(
 
 
 async def test_what_a_dead_node_had_begun_is_unknown(store: Store, sessions: Sessions) -> None:
-    """AS-14."""
+    """Covers AS-14."""
     await sessions.make("sh_a")
     begun = entry("sh_a", 1, status="started", operation_id="op")
     await store.write(write("sh_a", journal=[begun], receipts=[receipt("op")]))
@@ -284,7 +284,7 @@ async def test_what_a_dead_node_had_begun_is_unknown(store: Store, sessions: Ses
 
 
 async def test_a_summary_is_kept_until_the_next_one(store: Store, sessions: Sessions) -> None:
-    """AS-22: text, topics and time."""
+    """A summary has a text, topics and a time (AS-22)."""
     await sessions.make("sh_a")
     assert await store.summary("sh_a") is None
     for text in ("first", "second"):

@@ -28,7 +28,7 @@ def _schema(connection: Connection) -> set[tuple[str, str]]:
 
 
 def test_the_migrations_lead_to_the_tables_of_the_program() -> None:
-    """SC-20."""
+    """Covers SC-20."""
     migrated, made = create_engine("sqlite://"), create_engine("sqlite://")
     with migrated.begin() as connection:
         migrate(connection, None)
@@ -61,7 +61,7 @@ def test_the_history_is_one_line_that_ends_at_head() -> None:
 
 
 def test_a_database_of_every_earlier_schema_is_stored() -> None:
-    """What `test_a_stored_database_of_an_earlier_schema_is_upgraded` then upgrades."""
+    """The stored schemas are the parameters of `test_a_stored_database_of_an_earlier_schema_is_upgraded`."""
     from alembic.script import ScriptDirectory
 
     folder = Path(upgrade_module.__file__).parent / "migrations"
@@ -71,7 +71,7 @@ def test_a_database_of_every_earlier_schema_is_stored() -> None:
 
 
 async def test_the_sessions_of_all_clients_of_a_user_become_the_users(tmp_path: Path) -> None:
-    """Of two open sessions of one name, the one that was used last keeps it."""
+    """If two open sessions have the same name, the one that was used last keeps it."""
     stored = Path(__file__).parent / "stored" / "0003.sql"
     with sqlite3.connect(tmp_path / "statehold.db") as connection:
         connection.executescript(stored.read_text(encoding="utf-8"))
@@ -144,7 +144,7 @@ anyio.run(main)
 
 
 async def test_a_database_is_opened_again_as_it_was(tmp_path: Path) -> None:
-    """SC-19, SC-39."""
+    """Covers SC-19, SC-39."""
     async with open_store(tmp_path / "data") as store:
         await store.join(node_record(NODE))
         await Sessions(store).make("sh_a", name="login")

@@ -1,4 +1,4 @@
-"""What only a database on a server can do to a store: go away, come back, and be used by others at the same moment."""
+"""Store tests for databases on a server: it goes away, comes back, and is used by others at the same moment."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_a_server_that_dies_is_told_and_nothing_acknowledged_is_lost(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(write)
             with anyio.fail_after(20):
-                while acknowledged < 20:  # noqa: ASYNC110 - nobody is told
+                while acknowledged < 20:  # noqa: ASYNC110 - there is no event to wait for
                     await anyio.sleep(0.002)
             server.kill()
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
@@ -128,7 +128,7 @@ async def test_closing_does_not_wait_for_ever_for_a_server_that_does_not_answer(
             await store.join(node_record(NODE))
             tasks.start_soon(ask, store)
             await anyio.sleep(0.2)
-        while threading.active_count() > threads:  # noqa: ASYNC110 - a thread tells nobody
+        while threading.active_count() > threads:  # noqa: ASYNC110 - there is no event to wait for
             await anyio.sleep(0.01)
     server.disconnect()
 
@@ -327,7 +327,7 @@ async def test_a_database_of_an_earlier_schema_is_upgraded(
 async def test_the_sessions_of_all_clients_of_a_user_become_the_users(
     server: DatabaseServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two open sessions of one name, the one that was used last keeps it."""
+    """If two open sessions have the same name, the one that was used last keeps it."""
     url = server.fresh()
     with monkeypatch.context() as earlier, server.connection(url) as connection:
         earlier.setattr(upgrade_module, "HEAD", "0003")

@@ -1,4 +1,4 @@
-"""What every store promises, on every database."""
+"""The contract of every store, on every database."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write(session_id: str, epoch: int = 1, node: str = NODE, **parts: Any) -> Wr
 
 
 async def test_a_created_session_comes_back_as_it_was(store: Store, sessions: Sessions) -> None:
-    """AM-44, AS-01, SC-01, SC-22: over every database."""
+    """A created session reads the same from every database (AM-44, AS-01, SC-01, SC-22)."""
     made = await sessions.make(
         "sh_a",
         "browser",
@@ -140,7 +140,7 @@ async def test_nothing_is_found_of_an_id_that_is_not_there(store: Store) -> None
 
 
 async def test_an_id_is_never_used_twice(store: Store, sessions: Sessions) -> None:
-    """AS-03, SC-29."""
+    """Covers AS-03, SC-29."""
     await sessions.make("sh_a")
     with pytest.raises(InvalidArgument):
         await sessions.make("sh_a")
@@ -262,7 +262,7 @@ async def test_of_creates_of_one_name_that_come_together_one_wins(
 
 
 async def test_a_write_changes_every_part_of_a_session(store: Store, sessions: Sessions) -> None:
-    """AS-68, SC-25."""
+    """Covers AS-68, SC-25."""
     await sessions.make("sh_a", "browser", metadata={"keep": 1})
     bound = BindingRecord(
         session_id="sh_a",
@@ -446,7 +446,7 @@ async def _snapshot_seqs(store: Store, service: str) -> Sequence[int]:
 async def test_appended_entries_are_read_in_order_and_by_page(
     store: Store, sessions: Sessions
 ) -> None:
-    """AS-09: entries are added, none is written again."""
+    """Entries are added, and none is written again (AS-09)."""
     await sessions.make("sh_a")
     for seq in range(1, 11):
         store.append(entry("sh_a", seq), NODE)
@@ -459,11 +459,11 @@ async def test_appended_entries_are_read_in_order_and_by_page(
 async def test_an_entry_becomes_durable_without_being_waited_for(
     store: Store, sessions: Sessions
 ) -> None:
-    """SC-26."""
+    """Covers SC-26."""
     await sessions.make("sh_a")
     store.append(entry("sh_a", 1), NODE)
     with anyio.fail_after(5):
-        while not await store.journal("sh_a"):  # noqa: ASYNC110 - nobody is told
+        while not await store.journal("sh_a"):  # noqa: ASYNC110 - there is no event to wait for
             await anyio.sleep(0.005)
 
 
@@ -587,7 +587,7 @@ async def test_claims_that_come_together_have_one_winner(store: Store, sessions:
     assert found.epoch == 2
 
 
-# What a dead node leaves.
+# Sessions and calls of a dead node.
 
 
 async def test_adopting_pauses_what_a_dead_node_left_open(store: Store, sessions: Sessions) -> None:

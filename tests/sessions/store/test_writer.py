@@ -58,7 +58,7 @@ def state(session_id: str, version: int) -> StateRecord:
 async def test_of_writes_that_wait_together_the_later_wins(
     store: Store, sessions: Sessions
 ) -> None:
-    """SC-31."""
+    """Covers SC-31."""
     await sessions.make("sh_a")
     writes = {
         str(n): store.write(
@@ -485,5 +485,5 @@ async def test_opening_and_closing_leaves_nothing_behind(make_store: MakeStore, 
             await store.nodes()
     await leaks.check()
     with anyio.fail_after(5):
-        while threading.active_count() > threads:  # noqa: ASYNC110 - a thread tells nobody
+        while threading.active_count() > threads:  # noqa: ASYNC110 - there is no event to wait for
             await anyio.sleep(0.005)
