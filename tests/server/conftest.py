@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="session", autouse=True)
 def _nursery(nursery: Nursery) -> None:
-    """What these tests start, they start again and again."""
+    """Use the nursery for all tests here, because they start the same programs many times."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ async def face(gateway: Gateway) -> StateholdServer:
 
 
 def _said(request: pytest.FixtureRequest, name: str, otherwise: T) -> T:
-    """What a module says in a constant of its own."""
+    """Return a constant that the test module defines, or `otherwise`."""
     module: object = getattr(request, "module")  # noqa: B009 - its type is not known
     return getattr(module, name, otherwise)
 
@@ -66,7 +66,7 @@ def _said(request: pytest.FixtureRequest, name: str, otherwise: T) -> T:
 def server(
     request: pytest.FixtureRequest, config_file: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[Running]:
-    """A `statehold serve` in a process of its own, started as it is installed where a module says AS_INSTALLED."""
+    """A `statehold serve` process; with AS_INSTALLED in the test module, it is started as installed."""
     as_installed = _said(request, "AS_INSTALLED", False)
     with serving(
         config_file, tmp_path_factory.mktemp("http"), as_installed=as_installed
@@ -75,7 +75,7 @@ def server(
 
 
 def way_of(request: pytest.FixtureRequest, transport: Any, era: Any) -> Way:
-    """Return one way in, starting what it needs."""
+    """Return one transport and era, and start the server that it needs."""
     folder: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
     kind = _said(request, "WAY", Way)
     way = kind(transport, era, request.getfixturevalue("config_file"), folder.mktemp("stdio"))
@@ -97,13 +97,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def way(request: pytest.FixtureRequest) -> Way:
-    """Every way in, one after the other."""
+    """Every transport and era, one after the other."""
     return way_of(request, *request.param)
 
 
 @pytest.fixture(scope="module")
 async def client(way: Way, gateway: Gateway) -> AsyncGenerator[Client]:
-    """A connection over this way that all tests of the module share. The gateway is left after it, whichever is used."""
+    """A connection over this transport that all tests of the module share. It ends before the gateway does."""
     async with way.connect() as connected:
         yield connected
 

@@ -1,4 +1,4 @@
-"""Results as they go on the wire."""
+"""Serialized results, as they are sent to the client."""
 
 from __future__ import annotations
 

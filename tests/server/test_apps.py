@@ -156,7 +156,7 @@ async def test_a_page_is_read_again_when_the_service_tells_of_a_change(tmp_path:
 
 
 class Heard:
-    """What a client is told of resources, in the way of its era."""
+    """The resource notifications of a client, in either era."""
 
     def __init__(self) -> None:
         self._send, self._receive = anyio.create_memory_object_stream[str](100)

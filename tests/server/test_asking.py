@@ -1,4 +1,6 @@
-"""What goes the other way during a call: progress, log messages, questions, cancellation. In all four pairings of eras."""
+"""Messages from upstream to client during a call: progress, logs, questions and cancellation, in all four pairings of
+eras.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def settings(upstream_log: Path) -> JSON:
 
 @dataclass
 class Person:
-    """Who sits in front of the client: what they answer, and what they were asked and told."""
+    """The user of a client: the answers to give, and the questions and messages that came."""
 
     answer: str = "42"
     asked: list[Any] = field(default_factory=list[Any])
@@ -99,7 +101,7 @@ def person(the_person: Person) -> Person:
 
 @pytest.fixture(scope="module")
 async def asked(way: Way, the_person: Person, gateway: Gateway) -> AsyncGenerator[Client]:
-    """A connection of somebody who can be asked. The gateway is left after it, whichever is used."""
+    """A connection with a user who can be asked. It ends before the gateway does."""
     async with way.connect(**the_person.callbacks) as connected:
         yield connected
 
@@ -254,14 +256,14 @@ async def test_a_modern_client_that_asks_for_no_log_gets_none(
 
 
 async def upstream_has(log: Path, marker: str, event: str | None = None) -> None:
-    """Wait until the upstream wrote down the call of a marker, or what became of it."""
+    """Wait until the upstream has logged the call with a marker, or an event of it."""
 
     def found() -> bool:
         entries = [json.loads(line) for line in log.read_text().splitlines()]
         return any(e.get("event") == event and marker in str(e["arguments"]) for e in entries)
 
     with anyio.fail_after(20):
-        while not found():  # noqa: ASYNC110 - a file tells nobody
+        while not found():  # noqa: ASYNC110 - there is no event to wait for
             await anyio.sleep(0.02)
 
 

@@ -1,4 +1,4 @@
-"""One broken prompt, resource or service costs nobody the others."""
+"""One broken prompt, resource or service hides no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The built-in browser through real clients: logged in is logged in, whatever is paused or killed in between."""
+"""The built-in browser through real clients: a session stays logged in, whatever is paused or killed in between."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_a_password_that_was_typed_is_in_no_history(way: Way, login_site: 
 async def test_files_of_a_session_are_resources_that_outlive_a_pause(
     way: Way, login_site: str
 ) -> None:
-    """AS-06."""
+    """Covers AS-06."""
     async with agent(way) as ada:
         await ada.said("browser_navigate", url=f"{login_site}/login")
         result = await ada.call("browser_take_screenshot", filename="login.png")
@@ -130,7 +130,7 @@ async def test_sessions_do_not_see_each_others_logins(http: Way, login_site: str
 async def test_a_page_never_gets_to_the_server_that_shows_it(
     http: Way, server: Running, login_site: str
 ) -> None:
-    """Else a caller who is held to one session could get at all others by its browser."""
+    """Otherwise a caller that is limited to one session could reach all others through its browser."""
     port = server.url.rpartition(":")[2]
     async with agent(http) as ada:
         await ada.said("browser_navigate", url=f"{login_site}/me")
@@ -144,7 +144,7 @@ async def test_a_page_never_gets_to_the_server_that_shows_it(
 
 
 async def test_children_of_a_session_are_logged_in_as_it_is(http: Way, login_site: str) -> None:
-    """AS-74: log in once, fork several browsers, each by itself from then on."""
+    """Log in once and fork several browsers, each of which is independent from then on (AS-74)."""
     async with agent(http) as ada:
         await log_in(ada, login_site, "ada")
         arguments = {"session_id": ada.session, "count": 3}
@@ -162,7 +162,7 @@ async def test_children_of_a_session_are_logged_in_as_it_is(http: Way, login_sit
 async def test_a_moved_session_is_logged_in_when_its_secrets_were_moved(
     http: Way, login_site: str
 ) -> None:
-    """AS-12, AS-25: what the open browser holds at that moment is in the document, or nothing of it is."""
+    """The document holds the current content of the open browser, or nothing of it (AS-12, AS-25)."""
     async with agent(http) as ada:
         await log_in(ada, login_site, "ada")
         greetings: list[bool] = []
@@ -236,7 +236,7 @@ WAITING: dict[str, tuple[str, str, JSON]] = {
     "download": ("/downloads", "browser_wait_for", {"text": "Slow file"}),
     "File chooser": ("/chooser", "browser_file_upload", {}),
 }
-"""Where it is, and the call that ends it."""
+"""The page where it is, and the call that ends it."""
 BEGIN = {
     "alert": "button >> text=/^Alert$/",
     "download": "text=Slow file",
@@ -281,11 +281,11 @@ async def test_idle_session_comes_back_with_its_login(http: Way, login_site: str
         text = await ada.said("browser_snapshot")
         assert "it was paused" in text
         assert "Restored: 1 tab, 1 cookie, the storage of 1 site" in text
-        # What the site says, which is asked anew.
+        # The site is asked anew, and knows the login.
         assert "Logged in as ada" in await ada.said("browser_navigate", url=f"{login_site}/me")
 
 
-# Whatever is killed.
+# Logins after a kill.
 
 
 async def enter_everywhere(ada: Agent, site: str, lab: str) -> None:

@@ -1,6 +1,6 @@
-"""What breaks or attacks a browser, seen by real clients; and the eleven things that its peer was seen failing at.
+"""Browser faults and attacks seen by real clients, and the eleven known failures of the peer, Playwright MCP.
 
-The table `ROWS` says which test proves which of the eleven.
+The table `ROWS` names the test that covers each of the eleven.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MB = 1_000_000
 DOWNLOAD_BYTES = 20 * MB
 ALL_BYTES = 4 * DOWNLOAD_BYTES
 ARRIVING = 40 * MB
-"""What may arrive between two looks at how large downloads are, on a machine that is faster than any network."""
+"""Bytes that may arrive between two checks of the size of downloads, on a machine that is faster than any network."""
 HERE = Path(__file__).resolve()
 
 BROWSER = "test_browser.py"
@@ -162,7 +162,7 @@ async def test_row_4_a_client_that_answers_nothing_and_goes_without_a_word_keeps
                 answer = await ask(number, "tools/call", name=tool, arguments=arguments)
                 assert '"isError":true' not in answer.text.replace(" ", "")
             async with silent.stream("GET", "/mcp") as stream:
-                # Whatever it is asked from here on, it does not answer; and nothing is asked.
+                # The client answers no request on this stream, and none arrives.
                 assert stream.status_code == 200
                 asked: list[str] = []
                 async with anyio.create_task_group() as tasks:
@@ -275,7 +275,7 @@ async def test_row_11_the_snapshot_is_inline_over_http(
     assert "heard inline" in text
 
 
-# What is too large.
+# Pages and downloads that are too large.
 
 
 async def while_bob_works(bob: Agent, site: str, attack: Callable[[], Awaitable[None]]) -> None:
@@ -375,7 +375,7 @@ def size(path: Path) -> int:
         return 0
 
 
-# What was on.
+# Mocked routes, recordings and the like.
 
 
 async def turn_on(ann: Agent, site: str) -> None:

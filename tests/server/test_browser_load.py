@@ -26,7 +26,7 @@ KILLED = 10
 CYCLES, WARM_UP, AT_ONCE = 200, 40, 10
 SETTLES = 3.0
 GROWN = 1.05
-"""How much more memory there may be after all cycles."""
+"""Bytes by which memory may have grown after all cycles."""
 
 FIELD = "() => document.querySelector('#word').value"
 DOWNLOAD = """name => { const link = document.createElement("a"); link.download = name + ".txt";
@@ -79,14 +79,14 @@ async def agents(server: Running, data: Path) -> AsyncGenerator[list[Agent]]:
 
 @dataclass
 class Owner:
-    """What one session does, and what it must and must not see of it."""
+    """The actions of one session, and the content that it must and must not see."""
 
     agent: Agent
     name: str
     site: str
 
     async def live(self) -> None:
-        """Twenty calls, each looked at for what is another's."""
+        """Make twenty calls, and check each result for the content of another session."""
         name, agent = self.name, self.agent
         await self.sees("navigate", url=f"{self.site}/frame?name={name}")
         await self.sees("evaluate", function=f"() => {{ document.cookie = 'who={name}' }}")
@@ -192,7 +192,7 @@ async def test_a_browser_killed_under_ten_sessions_costs_each_one_call_and_no_lo
 
 @dataclass(frozen=True)
 class Held:
-    """What a server has open."""
+    """The processes, descriptors, folders and memory of a server."""
 
     processes: int
     descriptors: int
@@ -206,7 +206,7 @@ class Held:
 
 
 def folders_of(server: Running, data: Path) -> int:
-    """How many folders there are for the drivers of a server and in them, and in its data but for the files of sessions."""
+    """Count the folders of a server's drivers, and those in its data folder except the folders of session files."""
     scratch = {data / "browser" / "temporary"}
     for process in tree_of(server)[1:]:
         with suppress(OSError):
@@ -238,7 +238,7 @@ async def test_cycles_of_opening_and_closing_leave_everything_as_it_was(
                     tasks.start_soon(cycle)
             # A browser keeps a renderer for the next page a little longer than the last one.
             with anyio.move_on_after(SETTLES):
-                while len(tree_of(server)) > idle:  # noqa: ASYNC110 the kernel tells nobody
+                while len(tree_of(server)) > idle:  # noqa: ASYNC110 - there is no event to wait for
                     await anyio.sleep(0.05)
             await collected(found(server, is_driver))
             return Held.by(server, data)

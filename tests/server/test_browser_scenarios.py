@@ -1,4 +1,4 @@
-"""What agents do in a browser, through real clients. They go by what results say, and know nothing of the pages' source."""
+"""Scenarios of agents in a browser, through real clients. The agents use only results, and do not know the pages' source."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ async def test_search(ada: Agent, lab: Lab) -> None:
 
 
 async def test_fill_a_long_form(ada: Agent, lab: Lab) -> None:
-    """MS-42."""
+    """Covers MS-42."""
     await ada.do("navigate", url=f"{lab.url}/form")
     fields = [
         ada.field("textbox", "First name", "Ada"),
@@ -201,7 +201,7 @@ async def test_fill_a_long_form(ada: Agent, lab: Lab) -> None:
     await ada.do("fill_form", fields=fields)
     sports = ada.ref("listbox", "Sports")
     await ada.do("select_option", target=sports, values=["Rowing", "Chess"])
-    # What was filled in can be checked before it is sent.
+    # The agent can check the fields before it sends the form.
     for line in (': "75"', 'option "Portugal" [selected]', 'radio "Outside" [checked]', ": Ada\n"):
         assert line in ada.seen
     assert "Page Title: Sent - Lab" in await ada.click("button", "Send")

@@ -32,7 +32,7 @@ HOP_KEYS = ("progressToken", "io.modelcontextprotocol/", "statehold/")
 
 @pytest.fixture(scope="module")
 def settings() -> JSON:
-    # What the counter counted is saved and given back, so that it survives even its process.
+    # The counter's count is saved and restored, so that it survives its process.
     recipe = {"restores": "the count", "loses": "nothing", "checkpoint": 0}
     kept = service("asking", prefix="kept_", include=["inc", "get"], recipe=recipe)
     kept["recipe"]["save"] = [{"tool": "get", "keep": {"count": "/count"}}]
@@ -53,13 +53,13 @@ async def raw_call(client: Client, name: str, arguments: JSON) -> JSON:
 
 
 async def test_one_session_counts_on_over_one_connection(client: Client) -> None:
-    """AM-01."""
+    """Covers AM-01."""
     session = await opened_session(client)
     assert [await count(client, session) for _ in range(3)] == [1, 2, 3]
 
 
 async def test_a_client_that_connects_for_every_call_counts_on(way: Way) -> None:
-    """Over stdio each connection is a process of its own, and the count comes back from what was saved."""
+    """Over stdio each connection is a separate process, and the count is restored from the snapshot."""
     tool = "kept_inc" if way.transport == "stdio" else "inc"
     session = structured(await way.call("session_create"))["session_id"]
     counts = [structured(await way.call(tool, session_id=session))["count"] for _ in range(3)]
@@ -72,20 +72,20 @@ async def test_sessions_do_not_share_what_they_count(client: Client) -> None:
 
 
 async def test_every_result_says_which_session_it_is_of(client: Client, way: Way) -> None:
-    """AM-21."""
+    """Covers AM-21."""
     session = await opened_session(client)
     for tool in ("session_info", "inc", "session_pause", "session_resume", "inc", "session_close"):
         meta = meta_of(await client.call_tool(tool, {"session_id": session}))
         said = meta["statehold/session"]
         assert said.keys() - {"epoch"} == {"id", "name", "status", "generation", "expires_at"}
-        # Looking at a session, and ending it, need nobody who holds it.
+        # Reading a session and ending it need no process that holds it.
         assert ("epoch" in said) is (tool not in ("session_info", "session_close"))
         assert said["id"] == session
         assert ("io.modelcontextprotocol/serverInfo" in meta) is way.modern
 
 
 async def test_arguments_arrive_exact(client: Client) -> None:
-    """AM-19."""
+    """Covers AM-19."""
     session = await opened_session(client)
     given: JSON = {
         "int64": 2**63 - 1,
@@ -169,7 +169,7 @@ async def test_a_resource_link_leads_through_the_session(client: Client) -> None
 
 
 async def test_a_call_without_a_session_says_where_to_get_one(client: Client) -> None:
-    """AM-16."""
+    """Covers AM-16."""
     for tool in ("inc", "session_info", "session_close"):
         for arguments in ({}, {"session_id": ""}, {"session_id": None}, {"session_id": 7}):
             result = await client.call_tool(tool, arguments)
@@ -180,7 +180,7 @@ async def test_a_call_without_a_session_says_where_to_get_one(client: Client) ->
 
 
 async def test_an_unknown_session_is_an_error_that_a_model_can_act_on(client: Client) -> None:
-    """AS-23, AS-24, SC-03, SC-08."""
+    """Covers AS-23, AS-24, SC-03, SC-08."""
     for tool in ("inc", "session_info", "session_pause", "session_close"):
         result = await client.call_tool(tool, {"session_id": "sh_aaaaaaaaaaaaaaaaaaaaaaaaaa"})
         assert code_of(result) == "session_not_found"
@@ -189,7 +189,7 @@ async def test_an_unknown_session_is_an_error_that_a_model_can_act_on(client: Cl
 
 
 async def test_a_closed_session_says_so(client: Client) -> None:
-    """AM-09, AM-30."""
+    """Covers AM-09, AM-30."""
     session = await opened_session(client)
     first = structured(await client.call_tool("session_close", {"session_id": session}))
     again = structured(await client.call_tool("session_close", {"session_id": session}))
@@ -276,7 +276,7 @@ async def test_a_lost_connection_is_told_once(client: Client) -> None:
 
 
 async def test_the_results_of_our_own_tools_fit_their_output_schemas(client: Client) -> None:
-    """AM-04: the client checks each one against the schema of the list, and raises when it does not fit."""
+    """The client checks each result against the listed schema and raises an error when it does not fit (AM-04)."""
     await client.list_tools()
     session = await opened_session(
         client,
@@ -332,7 +332,7 @@ async def test_sessions_are_listed_page_by_page(client: Client, way: Way) -> Non
 
 
 async def test_twenty_sessions_never_cross(client: Client, way: Way) -> None:
-    """20 sessions x 50 interleaved calls over HTTP, fewer where what is between differs less."""
+    """Make 50 interleaved calls in each of 20 sessions over modern HTTP, and fewer over the other transports."""
     sessions, calls = {"http": (20, 50 if way.modern else 20)}.get(way.transport, (5, 20))
     pids: dict[str, set[int]] = {}
     limit = anyio.CapacityLimiter(16)

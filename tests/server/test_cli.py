@@ -36,7 +36,7 @@ HOLDER = Path(__file__).parent / "holder.py"
 
 @dataclass
 class Told:
-    """What one run of the command said."""
+    """The output of one run of the command."""
 
     code: int
     out: str
@@ -196,7 +196,7 @@ def test_flags_count_before_and_after_the_command() -> None:
     ],
 )
 def test_mistake_is_one_line_and_exit_code_2(statehold: Run, words: list[str], found: str) -> None:
-    """SC-36: a file that is missing is named, with the option that named it."""
+    """The message names the missing file and the option that named it (SC-36)."""
     told = statehold(*words)
     assert told.code == USAGE
     assert found in told.err.splitlines()[-1]
@@ -413,7 +413,7 @@ def test_session_of_a_process_that_does_not_answer_stays_with_it(
         assert statehold("sessions", "purge", "work").code == FAILURE
 
 
-# Changing sessions that nobody holds.
+# Changes to sessions that no process holds.
 
 
 def test_session_of_a_killed_process_can_be_paused_closed_and_purged(

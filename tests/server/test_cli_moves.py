@@ -22,7 +22,7 @@ from statehold.server.cli.parser import FAILURE, NOT_FOUND, OK, USAGE
 
 
 class House(commands.House):
-    """With sessions that nobody holds, and calls to those that a server does."""
+    """Runs the commands on sessions that no process holds, and on those that a server holds."""
 
     def left(self, **wish: Any) -> str:
         """Make a session that no process holds afterwards."""
@@ -53,7 +53,9 @@ async def state_of(client: Client, session: str) -> Any:
 
 
 def test_sessions_are_moved_beside_a_server_that_holds_them(house: House) -> None:
-    """AS-26, AG-03, AG-04: each command is done where the session lives, and its caller sees it at once."""
+    """Each command runs in the process that holds the session, and its caller sees the effect at once (AS-26, AG-03,
+    AG-04).
+    """
     file = house.folder / "work.json"
     with house.serving() as way:
 
@@ -116,7 +118,9 @@ def test_sessions_are_moved_beside_a_server_that_holds_them(house: House) -> Non
 def test_sessions_are_moved_when_no_process_holds_them(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """AS-13, AS-26, AS-63, SC-41: the same on a data folder at rest; nothing is started, nothing stays behind."""
+    """The commands do the same on a data folder without a server; they start nothing and leave nothing behind (AS-13,
+    AS-26, AS-63, SC-41).
+    """
     work = house.left(name="work", state={"n": 0}, labels={"user_id": "ann"})
     code, text, _ = house.run("export", "work", "--secrets")
     document = json.loads(text)

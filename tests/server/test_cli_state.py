@@ -17,7 +17,7 @@ SCHEMA: JSON = {"properties": {"n": {"type": "integer"}}}
 
 
 class House(commands.House):
-    """`statehold sessions state`, and sessions that nobody holds."""
+    """Runs `statehold sessions state` on sessions that no process holds."""
 
     def run(self, *words: str, configured: bool = True) -> tuple[int, str, str]:
         return super().run("state", *words, configured=configured)
@@ -149,5 +149,5 @@ def test_a_session_that_is_not_there_or_closed_is_told(house: House) -> None:
     code, _, err = house.run(session, "--merge", "{}")
     assert code == FAILURE
     assert "closed" in err
-    # What it had can still be seen, until it is purged.
+    # The old state is readable until the session is purged.
     assert house.value(session) == {"n": 1}

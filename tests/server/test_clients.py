@@ -25,7 +25,7 @@ BEGUN = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
 
 
 class App:
-    """Answers GET /big with BIG bytes, /hang never, /who as somebody, a POST once its body came."""
+    """Answers GET /big with BIG bytes, /hang never, /who with a name, and a POST after its body."""
 
     def __init__(self) -> None:
         self.hanging = anyio.Event()

@@ -1,4 +1,4 @@
-"""A closed session: what may still be done with it, and that nothing else changes it."""
+"""A closed session allows only a few operations, and no other call changes it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MORE: dict[str, list[JSON]] = {
 }
 """Arguments of the tools that need some, or have several ways to change something."""
 ENDS = {"session_close", "session_delete"}
-"""What may be done again, and what a closed session is there for."""
+"""The tools that may be repeated on a closed session, or that are meant for it."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A call that waits for the first start of its service, which may take minutes, and what its caller is told meanwhile."""
+"""A call that waits minutes for the first start of its service, and the messages to its caller meanwhile."""
 
 from __future__ import annotations
 

@@ -442,7 +442,7 @@ def test_settings_do_not_show_the_secrets_of_services(tmp_path: Path) -> None:
 def test_mistake_in_the_file_is_one_line_that_names_it(
     tmp_path: Path, text: str, found: str
 ) -> None:
-    """AM-05."""
+    """Covers AM-05."""
     message = refused(config=toml(tmp_path, text))
     assert message.startswith(str(tmp_path / "statehold.toml"))
     assert found in message

@@ -40,7 +40,7 @@ def environ(folder: Path) -> dict[str, str]:
 
 
 def left(folder: Path) -> list[str]:
-    """What still runs or lies about of a demo in this folder."""
+    """Return the files in this folder and the processes of a demo that uses it."""
     found = [str(path) for path in folder.iterdir()]
     for process in psutil.process_iter():
         try:

@@ -116,7 +116,7 @@ async def legacy(running: Running, session: str) -> None:
                 gone.vanish(request("POST", headers, message(method, params)))
             gone.vanish(request("POST", headers, message("notifications/cancelled", {}, None)))
             for _ in range(3):
-                # What a session is asked while it ends.
+                # Requests arrive while the session ends.
                 for method, params in calls(session):
                     gone.send(request("POST", headers, message(method, params)))
                 gone.send(request("POST", headers, message("notifications/x", {}, None)))

@@ -1,4 +1,4 @@
-"""The short way of modern tool calls over HTTP: it answers what the SDK would answer, and refuses nothing itself."""
+"""The fast path of modern tool calls over HTTP answers as the SDK would, and refuses nothing itself."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def nobody(*_: object) -> None:
 
 @pytest.fixture(scope="module")
 async def direct(face: StateholdServer) -> AsyncGenerator[FastPath]:
-    """The short way alone."""
+    """The fast path without the SDK."""
     app = FastPath(nobody, face)
     async with app.run():
         yield app
@@ -64,7 +64,7 @@ async def direct(face: StateholdServer) -> AsyncGenerator[FastPath]:
 
 @pytest.fixture(scope="module")
 async def impatient(face: StateholdServer) -> AsyncGenerator[FastPath]:
-    """The short way with a client that hears something every twentieth of a second."""
+    """The fast path, which sends its clients a ping every twentieth of a second."""
     app = FastPath(nobody, face, ping_seconds=0.05)
     async with app.run():
         yield app

@@ -1,4 +1,4 @@
-"""The short way of legacy calls with real clients, over the wire."""
+"""The fast path of legacy calls, with real clients over the network."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_a_legacy_client_keeps_its_connection(legacy: Way, server: Running
         found = structured(await client.call_tool("get", {"session_id": session}))
     assert found["count"] == 51
     assert after == before
-    # One for the calls, one for the stream of what nobody asked for.
+    # One connection is for the calls, and one for the stream of unrequested messages.
     assert len(after) <= 2
 
 

@@ -1,4 +1,4 @@
-"""The short way of legacy tool calls over Streamable HTTP: it answers what the SDK would answer, in the SDK's session."""
+"""The fast path of legacy tool calls over Streamable HTTP answers as the SDK would, in the SDK's session."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_it_says_what_the_sdk_says(what: str, door: Door, one: JSON) -> No
     assert door.passed == []
     theirs = await door.call(tool, {**one, **arguments}).of(door.sdk)
     if what == "half of a surrogate pair":
-        # Which the SDK refuses as no JSON.
+        # The SDK refuses such a body as invalid JSON.
         assert ours.result["_meta"]["statehold/error"]["code"] == "invalid_argument"
     else:
         assert ours.status == theirs.status == 200
@@ -415,7 +415,7 @@ async def test_calls_leave_nothing_behind(face: StateholdServer, used: JSON, lea
     await leaks.check()
 
 
-# What is odd.
+# Unusual requests.
 
 
 def with_header(name: str, value: str) -> Callable[[Asked], None]:

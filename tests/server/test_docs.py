@@ -1,4 +1,4 @@
-"""The documentation and the examples say what is so. Run this file to write the reference parts anew."""
+"""The documentation and the examples agree with the code. Run this file to rewrite the reference parts."""
 
 from __future__ import annotations
 

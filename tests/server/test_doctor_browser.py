@@ -1,4 +1,4 @@
-"""What `statehold doctor` says about the built-in browser."""
+"""The findings of `statehold doctor` about the built-in browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an HTTP client sends before the body of its request has bounds."""
+"""The limits of an HTTP request before its body."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ async def run_of(client: Client, session: str, run: str) -> None:
 
 
 async def test_a_conversation_is_read_as_the_field_reads_it(client: Client) -> None:
-    """AS-16 to AS-18, AS-20, AS-48 to AS-50, AS-54, AS-65: runs, tool calls, chat history, pairs."""
+    """Read runs, tool calls, chat history and pairs (AS-16 to AS-18, AS-20, AS-48 to AS-50, AS-54, AS-65)."""
     session = await opened_session(client)
     await note(client, session, "system", "be kind")
     for run in ("one", "two", "three"):
@@ -79,7 +79,7 @@ async def test_a_conversation_is_read_as_the_field_reads_it(client: Client) -> N
 
 
 async def test_pages_go_back_and_have_everything_once(client: Client) -> None:
-    """AM-50, AS-52."""
+    """Covers AM-50, AS-52."""
     session = await opened_session(client)
     for number in range(23):
         await note(client, session, "user", str(number))
@@ -95,7 +95,7 @@ async def test_pages_go_back_and_have_everything_once(client: Client) -> None:
 
 
 async def test_failed_calls_are_shown_with_what_they_said(client: Client) -> None:
-    """AS-46, AS-50, AS-54: by default too."""
+    """Failed calls are included by default too (AS-46, AS-50, AS-54)."""
     session = await opened_session(client)
     await client.call_tool("c_fail", {"session_id": session, "message": "no luck"})
     await client.call_tool("inc", {"session_id": session})
@@ -105,7 +105,7 @@ async def test_failed_calls_are_shown_with_what_they_said(client: Client) -> Non
 
 
 async def test_one_entry_is_found_by_its_number(client: Client) -> None:
-    """AS-15."""
+    """Covers AS-15."""
     session = await opened_session(client)
     seq = (await note(client, session, "user", "this one"))["entry"]["seq"]
     [entry] = await history(client, session, seq=seq)
@@ -115,7 +115,7 @@ async def test_one_entry_is_found_by_its_number(client: Client) -> None:
 
 
 async def test_no_secret_is_in_a_history(client: Client) -> None:
-    """SC-43: in arguments, results, errors and messages; by name, by looks, and by configuration."""
+    """Secrets in arguments, results, errors and messages are found by name, by form and by configuration (SC-43)."""
     session = await opened_session(client)
     await client.call_tool("echo", {"session_id": session, "password": "hunter2", "x": TOKEN})
     await client.call_tool("c_fail", {"session_id": session, "message": f"TOP-1234 {TOKEN}"})
@@ -174,7 +174,7 @@ async def test_a_paused_session_stays_paused(client: Client) -> None:
 
 
 async def test_a_closed_session_can_be_read_but_not_added_to(client: Client) -> None:
-    """AS-45."""
+    """Covers AS-45."""
     session = await opened_session(client)
     await note(client, session, "user", "before")
     await client.call_tool("session_close", {"session_id": session})
@@ -202,7 +202,7 @@ async def test_an_unknown_session_has_no_history(client: Client) -> None:
 
 
 async def test_a_summary_counts_and_quotes_and_is_stable(client: Client) -> None:
-    """AS-76, AS-38, AS-39, AS-41, AS-44: made without a model, from records only."""
+    """The digest is made from records alone, without a model (AS-76, AS-38, AS-39, AS-41, AS-44)."""
     session = await opened_session(client, state={"cart": [], "user": "ada"})
     await run_of(client, session, "one")
     await note(client, session, "user", "the invoice of March, that invoice")
@@ -229,7 +229,7 @@ async def test_a_summary_counts_and_quotes_and_is_stable(client: Client) -> None
 
 
 async def test_the_summary_of_a_host_comes_first(client: Client) -> None:
-    """AS-10, AS-19, AS-22, AS-40: null when none, then text, topics, time and source."""
+    """The summary is null at first, then has a text, topics, a time and a source (AS-10, AS-19, AS-22, AS-40)."""
     session = await opened_session(client)
     await note(client, session, "user", "first")
     given = {"session_id": session, "text": "We met.", "topics": ["greeting", "greeting"]}
@@ -245,7 +245,7 @@ async def test_the_summary_of_a_host_comes_first(client: Client) -> None:
 
 
 async def test_the_tools_say_what_they_do(client: Client) -> None:
-    """AM-50: hints and schemas, and results that fit them."""
+    """The tools have hints and schemas, and their results fit the schemas (AM-50)."""
     tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     hints = {
         name: (tools[name].annotations, tools[name].output_schema)

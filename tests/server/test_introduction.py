@@ -1,4 +1,4 @@
-"""What a client learns of a pinned session when it connects, and the plain addresses of its resources."""
+"""The instructions that a client of a pinned session gets when it connects, and the plain addresses of its resources."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ ASK = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 class Pieces(asyncio.Protocol):
-    """The client: what comes, as it comes."""
+    """A client that collects the pieces of a response as they arrive."""
 
     def __init__(self) -> None:
         self.found: list[bytes] = []
@@ -34,7 +34,7 @@ class Pieces(asyncio.Protocol):
         self.closed.set()
 
     async def ending(self, text: bytes) -> list[bytes]:
-        """Wait for what ends like this."""
+        """Wait for data that ends with this text."""
         with anyio.fail_after(10):
             while not b"".join(self.found).endswith(text):
                 self.some.clear()

@@ -1,4 +1,4 @@
-"""What a service offered before a restart is offered at once, and renewed in the background."""
+"""After a restart the earlier lists of a service are offered at once, and renewed in the background."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_stderr_of_a_session_is_kept_for_the_operator(tmp_path: Path) -> None:
             kept = await stderr()
             assert kept == {"quick": f"first\\x1b[31m of stderr\n{FORGED}"}
             await client.call_tool("crash", {"session_id": session})
-            # Of the connection that broke, or of the one that has replaced it.
+            # The text is from the broken connection, or from the one that has replaced it.
             assert FORGED in (await stderr())["quick"]
 
     with serving(config_of(tmp_path, quick=writing()), tmp_path / "data") as running:

@@ -289,7 +289,7 @@ def test_person_logs_in_for_the_session_in_a_window(
         screen.go(f"{lab_site.url}/counter")
         until_shown(house, f"{lab_site.url}/counter", tmp_path / "page.png")
         screen.keys("ctrl+shift+w")
-        # Who held it goes on with it.
+        # The server continues with the session that the window held.
         assert ended(process) == "idle"
     told = caller.call("browser_tabs", action="list")
     assert f"- 1: (current) [Counter - Lab]({lab_site.url}/counter)" in told

@@ -49,7 +49,7 @@ async def pinned(way: Way, name: str) -> AsyncGenerator[Client]:
 
 @pytest.fixture(scope="module", params=["http", "stdio"])
 def pinning(request: pytest.FixtureRequest, http: Way) -> Way:
-    """The ways in that can pin a session, in both eras."""
+    """The transports that can pin a session, in both eras."""
     if request.param == "http":
         return http
     return Way("stdio", http.era, http.config, http.data)

@@ -81,7 +81,7 @@ async def test_a_repeat_gets_the_recorded_result(client: Client, tool: str) -> N
     session = given["session_id"]
     first = structured(await client.call_tool(tool, given, meta=once("a")))
     if tool not in ENDING:
-        # What is there by now is another thing than what the first one got.
+        # The state differs by now from the one that the first call returned.
         await client.call_tool("state_update", {"session_id": session, "values": {"x": 1}})
     again = await client.call_tool(tool, given, meta=once("a"))
     assert structured(again) == first

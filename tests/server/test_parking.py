@@ -37,7 +37,7 @@ async def gateway(tmp_path: Path) -> AsyncGenerator[Gateway]:
 
 
 class Person:
-    """Who answers when told to."""
+    """A user who answers once `answering` is set."""
 
     def __init__(self) -> None:
         self.asked = anyio.Event()

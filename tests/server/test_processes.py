@@ -45,7 +45,7 @@ HTTP: list[tuple[Transport, Era]] = [
     ("sse", "legacy"),
 ]
 AS_INSTALLED = ("http", "modern")
-"""The way on which it is seen that a server ends so as it is installed; elsewhere the processes come out of the nursery."""
+"""Only over this transport is the server started as installed; for the others the nursery forks it."""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")
@@ -66,7 +66,7 @@ def test_a_server_asks_for_as_many_open_files_as_it_may_have(config: Path, tmp_p
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Where the upstream writes down each call before it runs it."""
+    """The file in which the upstream logs each call before it runs it."""
     return tmp_path / "upstream.jsonl"
 
 
@@ -300,7 +300,7 @@ class Pipes:
 
 
 def family_of(upstream: int) -> list[psutil.Process]:
-    """All that the Statehold has started which started this one."""
+    """Return all processes started by the Statehold that started this one."""
     parent = psutil.Process(upstream).parent()
     assert parent is not None
     return parent.children(recursive=True)
@@ -429,7 +429,7 @@ async def test_malformed_notifications_do_not_end_a_stdio_process(
 async def test_a_client_that_is_gone_ends_the_process(
     config: Path, log: Path, tmp_path: Path
 ) -> None:
-    """Both pipes break in the middle of a call; nobody reads the answer."""
+    """Both pipes break in the middle of a call, and the answer is never read."""
     async with piped(config, tmp_path / "data") as pipes:
         created = await pipes.tool(1, "session_create")
         session = created["structuredContent"]["session_id"]
@@ -446,7 +446,7 @@ async def test_a_client_that_is_gone_ends_the_process(
 async def test_answers_that_no_client_reads_are_dropped_without_a_traceback(
     config: Path, tmp_path: Path
 ) -> None:
-    """A client that was killed leaves requests in the pipe whose answers nobody reads."""
+    """The requests of a killed client stay in the pipe, and their answers are never read."""
     async with piped(config, tmp_path / "data") as pipes:
         assert pipes.process.stderr is not None
         await pipes.out.aclose()

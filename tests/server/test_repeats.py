@@ -1,4 +1,4 @@
-"""Calls of our own tools that are sent again: one of an id is run, and what cannot be known is said."""
+"""Repeated calls of our own tools: one call of each operation id runs, and an unknown outcome is reported."""
 
 from __future__ import annotations
 

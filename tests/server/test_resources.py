@@ -150,7 +150,7 @@ async def answer(context: object, params: object) -> ElicitResult:
 
 @pytest.fixture(scope="module")
 async def person(way: Way) -> AsyncGenerator[Client]:
-    """A connection of somebody who can be asked."""
+    """A connection with a user who can be asked."""
     async with way.connect(elicitation_callback=answer) as connected:
         yield connected
 

@@ -1,4 +1,4 @@
-"""What Statehold relies on in the MCP SDK beyond its public interface: one test per place, for the SDK that is locked."""
+"""The non-public parts of the MCP SDK that Statehold uses: one test for each, with the locked version."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MODES = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
 
 def serving(handle: Handler) -> Server[Any]:
-    """A server whose tool calls `handle` answers in a middleware, as the face does."""
+    """A server whose middleware answers tool calls with `handle`, as StateholdServer does."""
 
     async def middleware(ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         if ctx.method != "tools/call":
@@ -144,7 +144,7 @@ async def test_a_middleware_s_result_is_sent_as_it_is(mode: str) -> None:
 
 
 async def test_a_context_stream_hands_over_the_context_of_the_sender() -> None:
-    """A handler runs in it: that is how it knows whose token a message came with."""
+    """A handler runs in the sender's context, and so knows the token of each message."""
     who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
     send, receive = create_context_streams[str](1)
     who.set("sender")

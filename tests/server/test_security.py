@@ -1,4 +1,4 @@
-"""Who may do what over HTTP: where requests may come from, who is asking, and what nobody gets to see."""
+"""Access over HTTP: the origin of requests, the caller's identity, and the data that stays hidden from callers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ VERSION = "2026-07-28"
 
 
 AS_INSTALLED = True
-"""The command line is looked at."""
+"""The test reads the server's command line."""
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +174,7 @@ async def test_health_tells_no_names(server: Running) -> None:
         assert answer.json() == {"status": "ok", "services": {"ok": 1, "unavailable": 1}}
 
 
-# Who is asking.
+# The caller's identity.
 
 
 async def test_without_a_good_token_no_route_answers(server: Running) -> None:
@@ -287,7 +287,7 @@ async def test_every_tool_that_takes_a_session_is_tried_on_a_foreign_one(ben: Cl
 async def test_an_import_of_a_foreign_session_is_ones_own_and_leaves_that_one_as_it_is(
     alice: Client, ben: Client
 ) -> None:
-    """Who was given the document has a copy of it, and nothing that leads to the session."""
+    """The recipient of the document gets a copy, and no access to the original session."""
     name = f"given {alice.protocol_version}"
     theirs = await opened_session(alice, name=name, state={"n": 1})
     exported = structured(await alice.call_tool("session_export", {"session_id": theirs}))
@@ -402,7 +402,7 @@ async def test_a_transport_session_belongs_to_whom_it_was_opened_for(
     assert (await raw.post("/mcp", json=ping, headers=mine)).status_code == 200
 
 
-# What nobody gets to see.
+# Data that stays hidden from callers.
 
 
 async def test_no_error_shows_a_path_or_a_traceback(

@@ -1,4 +1,4 @@
-"""What a server process does with a database that was damaged since the last one was killed, and what the doctor says."""
+"""A server process and the doctor on a database that was damaged after the last server was killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a session as a resource, and who is told when it changes."""
+"""The state of a session as a resource, and the clients that are notified of its changes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def update(client: Client, session: str, **values: Any) -> int:
 
 
 async def test_the_resource_holds_what_the_tool_returns(client: Client, way: Way) -> None:
-    """AM-23."""
+    """Covers AM-23."""
     state = {"int": 2**63 - 1, "large": 2**80, "whole": 1.0, "text": "漢字 \U0001f600", "no": None}
     name = f"read {way.transport} {way.era}"
     session = await opened_session(client, name=name, state=state)
@@ -99,7 +99,7 @@ async def test_where_the_session_is_pinned_its_state_is_listed_and_no_other_ther
 
 
 class Told:
-    """What a client is told of states, in the way of its era."""
+    """The state notifications of a client, in either era."""
 
     def __init__(self) -> None:
         self.uris: list[str] = []

@@ -1,4 +1,4 @@
-"""Lines on stdin that are no messages: whoever waits for an answer gets one."""
+"""Lines on stdin that are not messages: a client that waits for an answer gets one."""
 
 from __future__ import annotations
 
