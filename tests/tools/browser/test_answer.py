@@ -1,4 +1,4 @@
-"""What an answer is made of."""
+"""The parts of an answer."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_an_answer_holds_no_half_of_a_surrogate_pair() -> None:
     answer.result("a \ud83d, a \ud83d\ude00")
     answer.file("files/\udc00.txt", "\udc00.txt", "text/plain", 1)
     text, link = answer.render().payload["content"]
-    # What is no Unicode cannot be shown by a test that fails.
+    # A failing test cannot print text that is invalid Unicode.
     assert ascii(text["text"]) == ascii("### Result\na \ufffd, a 😀")
     assert ascii([link["uri"], link["name"]]) == ascii(["files/\ufffd.txt", "\ufffd.txt"])
 

@@ -1,4 +1,4 @@
-"""What tools take: arguments that are empty, and what their schemas say."""
+"""Arguments of tools: empty ones, and the text of their schemas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from statehold.tools.browser.tools import toolset
 TOOLS = toolset(BrowserConfig(caps=list(CAPABILITIES)))
 
 MAY_BE_EMPTY = {("browser_route", "body"), ("browser_handle_dialog", "promptText")}
-"""What is something else when it is empty than when it is left out."""
+"""Arguments for which an empty value means something else than a missing one."""
 
 
 def schema_of(tool: BrowserTool) -> JSON:

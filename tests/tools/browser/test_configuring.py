@@ -1,4 +1,4 @@
-"""What a caller may know of the configuration."""
+"""The part of the configuration that a caller may read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Browsers that die while a session is opened in them, and what Playwright raises: neither is seen as a fault of ours."""
+"""Browsers that die while a session is opened in them, and the errors of Playwright: neither counts as a fault of ours."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def kill(process: BrowserProcess, which: str = "browser") -> None:
 
 @dataclass
 class Deadly:
-    """What kills browsers while a session is opened in them."""
+    """Kills browsers while a session is opened in them."""
 
     left: int = 0
-    """How many more it kills."""
+    """The number of browsers still to kill."""
     which: str = "browser"
     grants: list[EgressAccess] = field(default_factory=list[EgressAccess])
-    """The ways out of all that was opened."""
+    """The egress access of each opened session."""
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ async def test_what_dies_while_a_session_is_opened_is_replaced_by_another(
             assert deadly.left == 0
             assert "Counter" in await browse.text("snapshot")
             assert "1 tab" in browse.connection.opened.restored
-            # Nobody closes a context whose driver is gone.
+            # The context of a dead driver is never closed.
             assert [g.listening.cancel_called for g in deadly.grants[-2:]] == [True, False]
     await leaks.check()
 
@@ -115,7 +115,7 @@ async def test_what_dies_while_a_page_is_put_back_is_replaced_by_another(
             return await run(self, function, *arguments)
         killed.append(process)
         kill(process)
-        # What this raises comes before the opening is given up.
+        # The caller must see this error before the opening is given up.
         with anyio.CancelScope(shield=True), anyio.fail_after(5):
             await process.lost.wait()
             return await run(self, function, *arguments)
@@ -215,7 +215,7 @@ async def test_what_a_browser_refuses_is_said_and_costs_nobody_else_anything(
 async def test_a_browser_elsewhere_that_hangs_while_a_session_is_opened_is_said_to(
     service: BrowserService, browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not ours to kill, so nothing tells that it is gone."""
+    """The browser is not ours to kill, so there is no notice of its end."""
 
     async def hang(_: object) -> bool:
         return False

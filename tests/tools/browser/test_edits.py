@@ -1,4 +1,4 @@
-"""What was edited on a page comes back where it belongs, and nothing is done on the site a second time."""
+"""Edits on a page are restored in their places, and no action on the site is repeated."""
 
 from __future__ import annotations
 

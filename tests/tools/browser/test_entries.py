@@ -1,4 +1,6 @@
-"""What a tab has beside its page comes back, and saving it changes nothing for the page."""
+"""The data of a tab beside its page, such as the state of its history entry, is restored, and saving it does not change
+the page.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ways in which a page might reach what its policy forbids, in real browsers. What counts is what the other side sees."""
+"""Attempts of pages to reach forbidden addresses, in real browsers. A connection to the other side is an escape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What breaks in a browser: each fault is bounded, told, and no other session's business."""
+"""Browser faults: each is limited in time and reported, and affects no other session."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_a_killed_browser_costs_only_its_own_sessions(data: Path, shell: s
 async def test_what_dies_while_it_is_saved_is_not_saved_in_part(
     data: Path, shell: str, lab: str, which: str
 ) -> None:
-    """What was saved before is better than pages of which nothing could be read any more."""
+    """An earlier snapshot is better than pages whose content could no longer be read."""
     async with running(data, shell) as service, opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/counter")
         await browse.page.evaluate("setTimeout(() => { while (true); })")
@@ -187,7 +187,7 @@ LOGGED_IN = "() => [document.cookie, localStorage.login]"
 async def test_a_browser_that_forgot_what_pages_stored_is_no_browser_any_more(
     data: Path, lab: str, whole: str, which: str
 ) -> None:
-    """Chromium goes on with a new process, in which nobody is logged in, and would have that saved."""
+    """Chromium continues with a new process without any logins, and would have that state saved."""
     async with running(data, whole) as service:
         async with opened(service) as browse:
             await browse.text("navigate", url=f"{lab}/counter")

@@ -284,7 +284,7 @@ async def test_a_result_says_which_texts_the_journal_must_not_have(
     await browse.text("navigate", url=f"{lab}/frame")
     await browse.value(f"() => {{ document.body.innerHTML = {SECRETS!r}; }}")
     assert not (await browse.call("type", target="#user", text="ada")).secrets
-    # Nobody saw the field.
+    # The field was not found, so the text may be a password.
     assert (await browse.call("type", target="#none", text="hunter2")).secrets == ["hunter2"]
     assert not (await browse.call("snapshot")).secrets
     assert (await browse.call("type", target="#code", text="12")).secrets == ["12"]

@@ -1,4 +1,4 @@
-"""Which browser is taken: the real ones of this machine, and files in folders that stand for other machines."""
+"""The choice of a browser: the real ones of this machine, and files in folders that stand for other machines."""
 
 from __future__ import annotations
 

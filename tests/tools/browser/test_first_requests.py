@@ -1,4 +1,4 @@
-"""The first request of a session may be of any kind, and a site cannot have its browser forget the way out."""
+"""The first request of a session may be of any kind, and no site can make its browser forget the egress proxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages that do so much, or answer with so much, that nobody else would be served."""
+"""Pages whose many actions or large answers would otherwise delay all other sessions."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_what_is_too_large_is_an_error_in_place_of_its_answer(
         "more than 2 MiB"
         in sdk.received(b'{"id":7,"result":"%s"}' % large)["error"]["error"]["message"]
     )
-    # Events have nobody who could be told of an error.
+    # An event has no caller that could receive an error.
     assert sdk.received(b'{"guid":"a","params":"%s"}' % large)["guid"] == "a"
     many = b'{"n":1},' * 2**17
     answer = sdk.received(b'{"id":"a@8","result":[%s0]}' % many)

@@ -265,7 +265,7 @@ async def test_a_page_that_asks_before_it_is_left_is_gone_back_from_when_it_was_
     await visit(browse, lab, "abc")
     again = await resume(browse)
     await again.value("() => { onbeforeunload = event => event.preventDefault(); }")
-    # A page that nobody touched may not ask.
+    # A page without user input may not ask.
     await again.text("click", target="#word")
     text = text_of(await again.call("navigate_back"))
     assert "beforeunload" in section(text, "Modal state")

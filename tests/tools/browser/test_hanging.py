@@ -1,4 +1,4 @@
-"""Browsers and drivers that stop without ending: they are killed by whoever needs them, and replaced."""
+"""Browsers and drivers that stop without ending: the next session that needs one kills and replaces it."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_what_hangs_while_nobody_calls_is_replaced_for_the_next_one(
 async def test_who_gives_up_waiting_for_what_hangs_has_it_killed_all_the_same(
     data: Path, shell: str, lab: str, which: str
 ) -> None:
-    """Else nobody who asks again in time would ever get anything."""
+    """Otherwise callers that give up and ask again would never get an answer."""
     async with running(data, shell, keep_seconds=60) as service:
         given, process = await saved(service, f"{lab}/counter")
         with stopped(process, which):

@@ -1,4 +1,4 @@
-"""What is saved of a browser context, value by value, with a real browser and real sites."""
+"""The snapshot of a browser context, value by value, with a real browser and real sites."""
 
 from __future__ import annotations
 

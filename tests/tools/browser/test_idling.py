@@ -1,4 +1,4 @@
-"""What becomes of the pages of a session that nobody calls."""
+"""The pages of a session without calls."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def quiet(line: str) -> None:
     """Say nothing."""
 
 
-# Goes on when somebody writes to the gate.
+# This one continues after a write to the gate.
 GATED_APT = """#!/bin/sh
 [ "$1" = update ] && exit 0
 read line < "$HOME/gate"

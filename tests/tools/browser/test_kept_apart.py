@@ -1,4 +1,4 @@
-"""Documents that are not of the origin of their address: what it stored is saved all the same, or said to be lost."""
+"""Documents whose origin differs from that of their address: their stored data is saved all the same, or reported lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 STORE = "() => { localStorage.login = 'kept'; sessionStorage.step = 'two' }"
 STORED = "[localStorage.login, sessionStorage.step]"
 TELL = "void Object.defineProperty(History.prototype, 'state', { get() { fetch('/asked'); } })"
-"""Lets the site know when somebody looks at the page."""
+"""Makes the page send a request to its site when it is inspected."""
 
 
 @pytest.fixture

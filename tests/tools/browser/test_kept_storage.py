@@ -1,4 +1,4 @@
-"""What sites store is saved whichever page is open, answers, or is left, and comes back only as it was last."""
+"""The storage of a site is saved whichever page is open, answers or is left, and only its last content is restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Getting a browser where there is none yet: whoever waits is told, and the installation goes on without them."""
+"""Installing a missing browser: its callers see the progress, and the installation continues without them."""
 
 from __future__ import annotations
 

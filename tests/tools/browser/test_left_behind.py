@@ -1,4 +1,4 @@
-"""What sites stored that no tab is at any more, or that are in a frame: it is saved, or said to be lost."""
+"""Storage of sites that are in a frame or in no tab any more: it is saved, or reported lost."""
 
 from __future__ import annotations
 
@@ -193,14 +193,14 @@ async def test_pages_that_storage_is_put_back_by_are_not_left_behind(
                 for _ in range(turns):
                     await anyio.lowlevel.checkpoint()
                 tasks.cancel_scope.cancel()
-        # Whatever was asked of the browser before this has happened.
+        # By the time this call is answered, all earlier commands to the browser have run.
         await (await context.new_page()).close()
         with anyio.fail_after(10):
-            while len(context.pages) > 1:  # noqa: ASYNC110 - nobody tells
+            while len(context.pages) > 1:  # noqa: ASYNC110 - there is no event to wait for
                 await anyio.sleep(0.01)
 
 
-# What is only said, and how much is kept.
+# Tabs without an address, reported losses, and limits of the saved content.
 
 
 async def test_tabs_that_are_nowhere_have_their_size_and_media_again(

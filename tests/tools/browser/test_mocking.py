@@ -193,7 +193,7 @@ async def test_routes_and_being_offline_hold_a_session_for_a_while_only(browse: 
     assert browse.connection.busy == "a mocked route, the offline state is on"
     over.set()
     with anyio.fail_after(5):
-        while session.busy_with():  # noqa: ASYNC110 nobody tells
+        while session.busy_with():  # noqa: ASYNC110 - there is no event to wait for
             await anyio.sleep(0.01)
     assert "2. **/b" in await browse.text("route_list")
     assert session.on() == ["2 mocked routes", "the offline state"]

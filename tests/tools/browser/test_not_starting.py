@@ -1,4 +1,4 @@
-"""Browsers that are there and do not start: why is said to whoever wanted one, and what they said is in the log."""
+"""Installed browsers that do not start: the caller gets the reason, and their output is in the log."""
 
 from __future__ import annotations
 

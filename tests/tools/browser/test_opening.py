@@ -45,7 +45,7 @@ async def three_tabs(browse: Browse, lab: str) -> Snapshot:
     return await saved(browse)
 
 
-# What comes back.
+# Restored content.
 
 
 async def test_tabs_come_back_in_their_order_and_wake_when_they_are_selected(
@@ -66,7 +66,7 @@ async def test_tabs_come_back_in_their_order_and_wake_when_they_are_selected(
         assert "Frame two" in await again.text("snapshot")
         await again.text("tabs", action="select", index=2)
         assert "Frame three" in await again.text("snapshot")
-        # What was never woken is saved as it is.
+        # A tab that never woke is saved as it was.
         data = (await saved(again)).data
         assert [tab["url"].partition("name=")[2] for tab in data["tabs"]] == ["one", "two", "three"]
         assert data["current"] == 2
@@ -148,7 +148,7 @@ async def test_saved_session_is_sealed_and_opens_with_its_key_only(
                 await service.open(new_view(generation=2), given)
 
 
-# What it may reach.
+# Reachable addresses.
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ async def test_nothing_is_left_of_a_service_that_is_cancelled(
     assert not folder.exists()
 
 
-# What it is.
+# Device, locale and first script.
 
 
 async def test_pages_believe_in_the_configured_device(tmp_path: Path, shell: str) -> None:

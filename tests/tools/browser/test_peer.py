@@ -125,7 +125,7 @@ async def ask(peer: ClientSession, tool: str, arguments: dict[str, Any]) -> str:
 
 def sections(text: str) -> list[str]:
     found = re.findall(r"^### (.+)$", text, re.M)
-    # What waits for an answer is not described by ours; theirs links what it cannot have seen.
+    # Ours describes no page during a dialog; the peer links a snapshot that it cannot have taken.
     return [name for name in found if name != "Snapshot" or "Modal state" not in found]
 
 
@@ -144,7 +144,7 @@ async def test_the_same_calls_answer_with_the_same_sections_and_snapshots(
 
 
 def shape(part: dict[str, Any]) -> object:
-    """What a schema takes, without words, bounds and defaults."""
+    """Return the types that a schema accepts, without descriptions, bounds and defaults."""
     kept = ("type", "enum", "items", "properties", "anyOf", "additionalProperties")
     found: dict[str, Any] = {}
     for key in kept:
@@ -161,7 +161,7 @@ def shape(part: dict[str, Any]) -> object:
 
 
 LEFT_OUT = {"browser_annotate"}
-"""What is not ours by design: it has a human draw in a dashboard of the peer's."""
+"""Left out by design: in it a human draws in a dashboard of the peer."""
 SWITCHES = {
     "browser_start_tracing",
     "browser_stop_tracing",
@@ -173,9 +173,9 @@ SWITCHES = {
     "browser_start_recording",
     "browser_stop_recording",
 }
-"""What they call read-only and ours does not: it changes what is on in the session."""
+"""Tools that are read-only only for the peer. Ours are not, because they change the session's settings."""
 PEERS_CAPS = ",".join(cap for cap in CAPABILITIES if cap not in ("core", "unsafe"))
-"""What is unsafe is in the peer's core."""
+"""The peer has the unsafe tools among its core ones."""
 
 
 @pytest.mark.parametrize("peer", [PEERS_CAPS], indirect=True, ids=["all"])

@@ -1,4 +1,4 @@
-"""What may be reached: entries, names, addresses, schemes."""
+"""Reachable addresses: entries, names, addresses and schemes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def target(host: str, port: int = 443, *, tunnel: bool = True) -> Target:
 def reaches(
     policy: NetworkPolicy, host: str, address: str, port: int = 443, *, tunnel: bool = True
 ) -> bool:
-    """Whether a request to a host that resolves to this address gets through."""
+    """Return whether a request to a host that resolves to this address gets through."""
     to = target(host, port, tunnel=tunnel)
     return (
         policy.refused_name(to) is None and policy.refused_address(to, ip_address(address)) is None

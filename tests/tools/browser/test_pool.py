@@ -1,4 +1,4 @@
-"""What the pool of browsers keeps, and what it survives."""
+"""The processes that the pool of browsers keeps, and the faults that it survives."""
 
 from __future__ import annotations
 

@@ -458,7 +458,7 @@ async def test_what_a_script_of_the_caller_clears_stays_so_when_it_was_just_put_
         async with again(browse) as resumed:
             await resumed.text("evaluate", function="() => { one.value = '' }")
             await resumed.text("evaluate", target="#other", function="each => { each.value = '' }")
-            # What the page itself does is still put right.
+            # The page's own changes are still corrected.
             await resumed.value("late.value = ''")
             await resumed.page.wait_for_function("late.value === 'typed'")
             assert await resumed.value("[one.value, other.value]") == ["", ""]

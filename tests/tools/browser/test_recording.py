@@ -1,4 +1,4 @@
-"""What is done in the pages, written down as code."""
+"""Actions in pages, recorded as code."""
 
 from __future__ import annotations
 

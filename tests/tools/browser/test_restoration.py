@@ -147,7 +147,7 @@ async def test_a_site_without_a_tab_is_back_before_its_first_document_however_it
         assert (found["local"], found["database"]) == ("somebody", "somebody")
         assert after.origins.asleep == set()
         assert set(seen) == set(after.context.pages)
-        # What happens from now on is the site's own business: it is not put back again.
+        # From now on changes are the site's own: cleared values are not restored again.
         await page.evaluate("localStorage.clear()")
         await page.reload()
         assert (await logged_in(page))["local"] is None
@@ -435,7 +435,7 @@ async def test_a_frame_of_a_sleeping_site_waits_for_it(browser: Browser, site: K
         async with page.expect_event("framenavigated", lambda f: f.parent_frame is not None):
             await page.evaluate(frame, site.at(2) + "/plain")
         with anyio.fail_after(10):
-            while after.origins.asleep:  # noqa: ASYNC110 - the gate tells nobody
+            while after.origins.asleep:  # noqa: ASYNC110 - there is no event to wait for
                 await anyio.sleep(0.02)
 
 

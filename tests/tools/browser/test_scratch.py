@@ -1,4 +1,4 @@
-"""The folders of drivers: private, of their own, short enough for a socket, and removed whoever is killed."""
+"""The folders of drivers: private, separate, short enough for a socket, and removed whichever process is killed."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ _here: ContextVar[bool] = ContextVar("_here", default=False)
 
 @pytest.fixture
 async def fired(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[list[float]]:
-    """The delays of the timers of this test that ran out, which is what a pause is; those of bounds are cancelled."""
+    """Yield the delays of this test's timers that ran out. Those are the pauses; timers of limits are cancelled."""
     delays: list[float] = []
-    # What earlier tests left running, such as looking for the files of a download, is none of this one's.
+    # Timers of earlier tests, such as those that look for the files of a download, do not count.
     token = _here.set(True)
     loop = asyncio.get_running_loop()
     real = loop.call_at

@@ -1,4 +1,4 @@
-"""What agents fall into with other browser servers."""
+"""Known pitfalls for agents with other browser servers."""
 
 from __future__ import annotations
 

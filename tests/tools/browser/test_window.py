@@ -1,4 +1,4 @@
-"""A window that a person works in: what is kept of it when it is closed. The pages are real ones, without a screen."""
+"""A window in which a person works: the session is saved when the window closes. The pages are real, without a screen."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEY = "a key of a test, long enough"
 
 
 class Kept:
-    """What a window made durable."""
+    """The snapshots that a window stored."""
 
     def __init__(self, seal: Encryption | None = None) -> None:
         self.saved: list[ContextSnapshot] = []

@@ -245,10 +245,10 @@ async def test_a_tab_that_nobody_waits_for_any_more_is_not_left_behind(
                     for _ in range(turns):
                         await anyio.lowlevel.checkpoint()
                     tasks.cancel_scope.cancel()
-        # Whatever was asked of the browser before this has happened.
+        # By the time this call is answered, all earlier commands to the browser have run.
         await (await session.context.new_page()).close()
         with anyio.fail_after(10):
-            while len(session.context.pages) > 1:  # noqa: ASYNC110 - nobody tells
+            while len(session.context.pages) > 1:  # noqa: ASYNC110 - there is no event to wait for
                 await anyio.sleep(0.01)
         assert [tab.url for tab in session.tabs.entries] == [
             f"{lab}/frame?name={name}" for name in ("one", "two")

@@ -20,7 +20,7 @@ SHORT = ProcessLimits(
 
 
 class Caller:
-    """The context of a call, as the face would give it."""
+    """The context of a call, as StateholdServer would pass it."""
 
     def __init__(self, **given: Any) -> None:
         self.meta: Mapping[str, Any] = given.get("meta", {})

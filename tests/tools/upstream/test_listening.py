@@ -1,4 +1,4 @@
-"""Changed lists of 2026-07-28 upstreams, which tell them only to those who listen."""
+"""Changed lists of 2026-07-28 upstreams, which notify only clients that listen."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ACK: dict[str, Any] = {"notifications": {"toolsListChanged": True}}
 
 
 class Heard:
-    """What a service was told of its connections."""
+    """The notifications that a service got from its connections."""
 
     def __init__(self, service: UpstreamService) -> None:
         self.methods: list[str] = []
@@ -110,7 +110,7 @@ async def test_listening_ends_with_the_connection(counter: UpstreamService, leak
             await connection.call("grow", {}, Caller())
             await heard.of(TOOLS)
         if not number:
-            # What watches over child processes stays.
+            # The watchdog of child processes stays.
             leaks = leaks.baseline()
     await leaks.check()
 

@@ -1,4 +1,4 @@
-"""The child process: what it leaves behind (nothing), what it may cost (little), what is known of its end."""
+"""The child process: it leaves nothing behind, costs little, and its end is reported with a cause."""
 
 from __future__ import annotations
 

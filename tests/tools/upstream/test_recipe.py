@@ -1,4 +1,4 @@
-"""Recipes: what an upstream holds comes back in a fresh process, and what does not is said."""
+"""Recipes: content of an upstream is restored in a new process, and any other loss is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a service's configuration is taken out of every text that is shown."""
+"""The parts of a service's configuration that are removed from every text shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which results of an upstream are passed on."""
+"""The results of an upstream that are passed on."""
 
 from __future__ import annotations
 

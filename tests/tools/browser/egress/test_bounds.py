@@ -1,4 +1,4 @@
-"""How many connections, how many bytes, and how fast."""
+"""Limits on the number of connections, on bytes and on speed."""
 
 from __future__ import annotations
 

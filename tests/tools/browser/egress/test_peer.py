@@ -1,4 +1,4 @@
-"""Whose the other end of a connection is."""
+"""The user that owns the other end of a local connection."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_an_answer_that_nobody_took_is_not_taken_for_another(peers: Peers)
                 return getattr(asking, name)
 
             def send(self, data: bytes) -> int:
-                # As if it had been asked before by somebody who was interrupted.
+                # An interrupted caller has sent a request before this one.
                 asking.send(data[:8] + bytes(4) + data[12:])
                 return asking.send(data)
 

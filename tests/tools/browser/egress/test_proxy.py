@@ -1,4 +1,4 @@
-"""Who may use the filtering proxy, and what is left when it ends."""
+"""The users that may use the filtering proxy, and the connections left when it ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[2]))) as asking:
 
 
 async def asked_by(user: int, through: int, port: int, *, stays: bool = True) -> str:
-    """Return the first line that the proxy answers a process of a user, nothing where it does not stay to hear it."""
+    """Return the first line of the proxy's answer to a process of a user, or nothing when that process does not stay."""
     command = [sys.executable, "-c", ASK, str(user), str(through), str(port), str(stays)]
     found = await anyio.run_process(command, cwd="/", stderr=subprocess.STDOUT)
     return found.stdout.decode().strip()

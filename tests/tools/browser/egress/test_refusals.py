@@ -1,4 +1,4 @@
-"""What is refused: by name, by address, after a lookup, and how it is said."""
+"""Requests that the proxy refuses by name, by address or after a lookup, and the text of each refusal."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_no_policy_lets_anybody_into_this_process(bound: str) -> None:
         assert (await one.get(f"http://127.0.0.1:{way_out}/")).status == 403
         assert len(told) == 11
         assert (await one.get(f"http://127.0.0.1:{free}/")).body == b"other"
-        # Of other machines the port says nothing.
+        # The port is refused only on this machine.
         assert (await one.get(f"http://out.example:{port}/")).status in (502, 504)
         assert (await one.tunnel(f"localhost:{port}")).status == 403
     assert seen == []

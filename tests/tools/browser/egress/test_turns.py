@@ -1,4 +1,4 @@
-"""Answers in so many parts that reading them would keep everybody else waiting."""
+"""Answers in so many parts that reading them at once would delay all other connections."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def tiny(stream: SocketStream) -> None:
 
 
 class Turns:
-    """How many parts of messages were read between one pass of the event loop and the next."""
+    """The number of message parts that were read between one pass of the event loop and the next."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.busy: list[int] = []
