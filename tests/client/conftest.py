@@ -1,4 +1,4 @@
-"""One Statehold per test module, reached by the client in its three ways."""
+"""One Statehold per test module, and the client's three ways to connect to it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from nursery import Nursery
 from statehold.client import Hub, connect
 
 Connect: TypeAlias = Callable[..., Hub]
-"""`connect` of the client with the way in filled in."""
+"""`connect` of the client with the address or configuration filled in."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _nursery(nursery: Nursery) -> None:
-    """What these tests start, they start again and again."""
+    """Use the nursery for all tests here, because they start the same programs many times."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def way(
     tmp_path_factory: pytest.TempPathFactory,
     nursery: Nursery,
 ) -> Connect:
-    """Every way in, one after the other."""
+    """Each way to connect, one after the other."""
     # Not at the first connection, which may be part of a test that counts processes.
     url = request.getfixturevalue("server").url if request.param == "http" else None
 
@@ -66,7 +66,7 @@ def way(
 
 @pytest.fixture(scope="module")
 async def hub(way: Connect) -> AsyncGenerator[Hub]:
-    """A connection over this way that all tests of the module share."""
+    """A connection of this kind that all tests of the module share."""
     async with way() as connected:
         yield connected
 

@@ -112,7 +112,7 @@ ASKED: JSON = {"messages": [("user", "count")]}
 
 
 async def test_an_agent_keeps_state_and_sees_no_session_id(hub: client.Hub) -> None:
-    """MS-38: three calls of an agent with a scripted model count on in one session."""
+    """Three calls of an agent with a scripted model continue one count in one session (MS-38)."""
     model = script(*[asks("inc")] * 3)
     async with hub.session(services=["quick"]) as s:
         found = await agent(model, await s.langchain_tools()).ainvoke(ASKED)
@@ -128,7 +128,7 @@ async def test_an_agent_keeps_state_and_sees_no_session_id(hub: client.Hub) -> N
 
 
 def test_an_agent_that_blocks_is_bound_as_well(blocking: sync.Hub) -> None:
-    """MS-38: the same in the blocking client."""
+    """The blocking client does the same (MS-38)."""
     with blocking.session(services=["quick"]) as s:
         found = agent(script(*[asks("inc", n=2)] * 3), s.langchain_tools()).invoke(ASKED)
         assert [message.content for message in heard(found)] == ["2", "4", "6"]
@@ -136,7 +136,7 @@ def test_an_agent_that_blocks_is_bound_as_well(blocking: sync.Hub) -> None:
 
 
 async def test_tools_of_a_hub_use_the_session_of_their_call(hub: client.Hub) -> None:
-    """MS-39, MS-45: tools that were listed before any session was made use the current one, or that of auto_session()."""
+    """Tools that were listed before any session existed use the current one, or that of auto_session() (MS-39, MS-45)."""
     tools = await langchain_tools(hub)
     inc = named(tools, "inc")
     with pytest.raises(NoCurrentSession):
@@ -167,7 +167,7 @@ async def test_names_of_tools_are_a_list(hub: client.Hub, blocking: sync.Hub) ->
 async def test_a_bound_tool_works_outside_of_its_block_until_the_session_is_closed(
     hub: client.Hub,
 ) -> None:
-    """MS-45: a tool carries its session; where it is called does not matter."""
+    """A tool carries its session, wherever it is called (MS-45)."""
     session = await hub.create(services=["quick"])
     inc = named(await session.langchain_tools(), "inc")
     async with hub.session(services=["quick"]):

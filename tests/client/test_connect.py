@@ -1,4 +1,4 @@
-"""What connect() refuses at once, in both clients, and where there is no asyncio."""
+"""Arguments that connect() refuses at once, in both clients, and programs without asyncio."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_returns_something_to_await_is_async_enough() -> None:
 
 
 def test_without_asyncio_it_says_what_it_needs() -> None:
-    """As another library of events would run what is behind connect(): with no event loop of asyncio around."""
+    """Run the code behind connect() as under another event library, without an event loop of asyncio."""
     piped = StdioTransport(["statehold"], env=None, cwd=None)
     for opening in (ContextOwner(nullcontext()).start, piped.open):
         with pytest.raises(RuntimeError, match="needs asyncio"):

@@ -1,4 +1,4 @@
-"""What only an embedded Statehold can: other services while it runs, and settings of every kind."""
+"""Features of an embedded Statehold only: services that change while it runs, and settings of every kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Closing an embedded Statehold while it still finds out what its services offer."""
+"""Closing an embedded Statehold while it still reads the lists of its services."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ async def test_ctrl_c_ends_the_session_and_is_what_the_program_sees(
 
 
 async def test_an_exception_in_a_block_is_the_callers_own(hub: Hub, way: Any) -> None:
-    """AM-03."""
+    """Covers AM-03."""
     error = ValueError("mine")
     sessions: list[Session] = []
 

@@ -1,4 +1,4 @@
-"""What can go wrong between the client and a server: lost answers, nobody there, the wrong server, no right to enter."""
+"""Failures between the client and a server: lost answers, no server, the wrong server, and refused access."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ TOKEN = "T0ken-of-the-tests-0123456789abcdef"
 
 
 class Relay:
-    """Passes on what a client says, and loses the next answers when it is told to: the server did what was asked."""
+    """Forwards requests to a server. For the next `lose` requests the server runs them, but the answer is lost."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self.lose = 0
         self.then: int | None = None
-        """The port of who answers after an answer was lost."""
+        """The port to which requests go after a lost answer."""
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[str]:
@@ -262,7 +262,7 @@ async def test_calls_without_end_fit_into_one_session(
         first = await s.call_tool("inc", operation_id="mine")
         for _ in range(70):
             await s.call("inc")
-        # What was named by the caller is kept: the client does not know when it is over.
+        # The result of an operation id that the caller chose is kept, because the client does not know when it is over.
         assert (await s.call_tool("inc", operation_id="mine")).text == first.text == "1"
         assert (await s.call("inc")).text == "72"
 
@@ -310,5 +310,5 @@ async def test_what_a_callback_raises_is_the_callers_own(way: Connect) -> None:
         with pytest.raises(LookupError):
             await s.call("ask_twice")
         assert len(asked) == 1
-        # The server waits for nobody any more.
+        # The server no longer waits for an answer.
         assert (await s.info()).in_flight == 0

@@ -1,4 +1,4 @@
-"""Being cancelled, interrupted or forked in the middle of something: nothing is left, nothing hangs."""
+"""Cancellation, interrupts and forks in the middle of an operation: nothing is left behind, and nothing hangs."""
 
 from __future__ import annotations
 

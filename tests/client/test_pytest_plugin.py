@@ -124,7 +124,7 @@ def test_that_opens_few_files(stdio_session):
 
 @pytest.fixture
 def folder(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
-    # What the run around it is told is not for the run inside.
+    # These settings of the outer run are not meant for the inner one.
     for name in ("PYTEST_ADDOPTS", "CI", "BUILD_NUMBER"):
         monkeypatch.delenv(name, raising=False)
     return pytester.path

@@ -1,4 +1,4 @@
-"""Sessions, calls and states: over every way in where that can make a difference, else embedded."""
+"""Sessions, calls and states: over every kind of connection where that can make a difference, otherwise embedded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The public names of the client, and what importing it costs."""
+"""The public names of the client, and the cost of importing it."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def imported(program: str) -> set[str]:
 
 
 def test_importing_the_client_imports_neither_the_server_nor_the_sdk() -> None:
-    """Which bounds its time too: it takes a small part of what `import mcp.client` takes."""
+    """This limits its time too: it takes a small part of the time of `import mcp.client`."""
     found = imported(
         "import statehold.client, statehold.client.sync, statehold.client.integrations.mcpstore"
     )

@@ -19,7 +19,7 @@ from statehold.client.sync import Hub, connect
 
 @pytest.fixture(scope="module", params=["http", "embedded"])
 def way(request: pytest.FixtureRequest, config_file: Path) -> Callable[..., Hub]:
-    """What is beneath is that of the async client: one way with a connection, and the one without."""
+    """Two ways to connect, with and without HTTP, because the async client does the rest."""
 
     def connected(**options: Any) -> Hub:
         if request.param == "http":

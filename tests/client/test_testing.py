@@ -1,4 +1,4 @@
-"""What the fixtures of the pytest plugin hold, where a run of pytest would be more than it takes to show it."""
+"""The contents of the pytest plugin's fixtures, where a full run of pytest is not needed."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from front import service
 from statehold.client.integrations.mcpstore import MCPStore
 
 MARK = "--for=mcpstore"
-"""What the counting servers of these tests are known by."""
+"""The argument by which the counting servers of these tests are found."""
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +43,11 @@ def counting() -> int:
 
 @pytest.fixture
 def servers() -> Callable[[int], None]:
-    """`servers(n)` waits until as many counting servers run, at most 10 seconds, and fails when it stays otherwise."""
+    """`servers(n)` waits at most 10 seconds until n counting servers run, and fails otherwise."""
 
     def check(wanted: int) -> None:
         ends = time.monotonic() + 10
-        # A changed list of tools is looked at by one more, for a moment; and the kernel tells nobody when one is gone.
+        # A changed list of tools briefly starts one more server, and there is no event for its end.
         while (found := counting()) != wanted and time.monotonic() < ends:
             time.sleep(0.02)
         assert found == wanted

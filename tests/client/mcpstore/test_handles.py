@@ -1,4 +1,4 @@
-"""What a session says of itself, and what is done with it."""
+"""Properties and methods of a session handle."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def counts(session: Any, times: int) -> list[str]:
 
 
 def test_a_session_says_what_is(store: MCPStore) -> None:
-    """MS-24 to MS-30, MS-57."""
+    """Covers MS-24 to MS-30, MS-57."""
     context = store.for_store()
     with context.with_session("said", metadata={"a": 1}) as s:
         assert (s.session_id, s.agent_id, s.is_active) == ("said", None, True)
@@ -64,7 +64,7 @@ def test_a_session_says_what_is(store: MCPStore) -> None:
 
 
 def test_a_name_leads_to_the_open_session_and_no_id_is_used_twice(store: MCPStore) -> None:
-    """MS-06, MS-13, MS-50: a name can be used again, for a new session; what cannot be a name is refused."""
+    """A name can be used again for a new session, and an invalid name is refused (MS-06, MS-13, MS-50)."""
     context = store.for_store()
     first = context.create_session("again")
     assert counts(first, 1) == ["1"]
@@ -89,7 +89,7 @@ def test_a_name_leads_to_the_open_session_and_no_id_is_used_twice(store: MCPStor
 
 
 def test_tools_are_called_by_either_name_once_and_unchanged(store: MCPStore, tmp_path: Any) -> None:
-    """MS-14, MS-30, MS-33, MS-44, MS-45."""
+    """Covers MS-14, MS-30, MS-33, MS-44, MS-45."""
     agent = store.for_agent("caller")
     log = tmp_path / "calls"
     agent.add_service({"name": "counter", **service("asking", "--log", str(log))})
@@ -110,7 +110,7 @@ def test_tools_are_called_by_either_name_once_and_unchanged(store: MCPStore, tmp
         with pytest.raises(CallTimedOut):
             s.use_tool("hang", timeout=0.1)
         agent.add_service({"name": "twin", **service("quick")})
-        # Of two tools with one name the session's own is meant.
+        # If two tools have the same name, the session's own is called.
         assert s.use_tool("echo").structured
         assert s.list_services() == ["counter"]
     assert agent.use_tool("get", service="twin").text == "0"
@@ -119,7 +119,7 @@ def test_tools_are_called_by_either_name_once_and_unchanged(store: MCPStore, tmp
 
 
 def test_tools_are_those_that_the_server_lists(store: MCPStore) -> None:
-    """MS-30, MS-59: what is filtered out is not there, for any session."""
+    """Tools that a filter removes exist for no session (MS-30, MS-59)."""
     agent = store.for_agent("choosy")
     agent.add_service({"name": "counter", **service("asking", include=["inc", "get"])})
     with agent.with_session() as s:
@@ -131,7 +131,7 @@ def test_tools_are_those_that_the_server_lists(store: MCPStore) -> None:
 def test_a_restart_is_of_one_session_and_is_told(
     store: MCPStore, servers: Callable[[int], None]
 ) -> None:
-    """MS-34, MS-36, MS-37."""
+    """Covers MS-34, MS-36, MS-37."""
     context = store.for_store()
     with context.with_session() as left, context.with_session() as right:
         assert counts(left, 2) == counts(right, 2) == ["1", "2"]
@@ -149,7 +149,7 @@ def test_a_restart_is_of_one_session_and_is_told(
 def test_a_server_that_died_is_seen_at_once_and_its_loss_is_told(
     store: MCPStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """MS-25, MS-31, MS-47."""
+    """Covers MS-25, MS-31, MS-47."""
     with store.for_store().with_session("killed") as s:
         found = s.use_tool("inc").structured
         assert found is not None
@@ -170,7 +170,7 @@ def test_a_server_that_died_is_seen_at_once_and_its_loss_is_told(
 
 
 def test_an_extension_moves_the_end_by_exactly_its_seconds(store: MCPStore) -> None:
-    """MS-15, MS-35."""
+    """Covers MS-15, MS-35."""
 
     def ends(s: Session) -> datetime:
         return datetime.fromisoformat(s.session_info()["expires_at"])
@@ -184,7 +184,7 @@ def test_an_extension_moves_the_end_by_exactly_its_seconds(store: MCPStore) -> N
 async def test_many_first_calls_at_once_start_one_server(
     store: MCPStore, servers: Callable[[int], None]
 ) -> None:
-    """MS-12: 20 calls on a cold session."""
+    """Make 20 calls on a cold session (MS-12)."""
     counted: list[int] = []
 
     async def call(s: Session) -> None:
@@ -202,7 +202,7 @@ async def test_many_first_calls_at_once_start_one_server(
 async def test_a_session_that_expired_is_over_for_every_handle(
     store: MCPStore, servers: Callable[[int], None]
 ) -> None:
-    """MS-25, MS-53: and nothing is left of what it kept open."""
+    """Nothing is left of the session's connections either (MS-25, MS-53)."""
     context = store.for_store()
     s = await context.create_session_async("brief", lifetime_seconds=100)
     other = await context.find_session_async("brief")
@@ -210,7 +210,7 @@ async def test_a_session_that_expired_is_over_for_every_handle(
     assert (await s.use_tool_async("inc")).text == "1"
     await s.extend_session_async(seconds=-99.9)
     with anyio.fail_after(10):
-        while await other.is_active_async():  # noqa: ASYNC110 nobody tells
+        while await other.is_active_async():  # noqa: ASYNC110 - there is no event to wait for
             await anyio.sleep(0.01)
     assert not await s.is_active_async()
     assert (await s.session_info_async())["reason"] == "lifetime"
@@ -220,7 +220,7 @@ async def test_a_session_that_expired_is_over_for_every_handle(
 
 
 def test_a_state_is_written_by_many_at_once_and_compared(store: MCPStore) -> None:
-    """MS-58: 20 threads, 1000 writes, all of them there."""
+    """20 threads make 1000 writes, and all of them are applied (MS-58)."""
     with store.for_store().with_session() as s:
 
         def write(number: int) -> None:
@@ -235,7 +235,7 @@ def test_a_state_is_written_by_many_at_once_and_compared(store: MCPStore) -> Non
 
 
 async def test_every_method_has_an_async_twin(store: MCPStore) -> None:
-    """MS-09 to MS-12."""
+    """Covers MS-09 to MS-12."""
     context = store.for_agent("twins")
     await context.add_service_async({"name": "counter", **service("asking")})
     assert (await context.wait_service_async("counter")).status == "available"

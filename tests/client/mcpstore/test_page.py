@@ -1,4 +1,4 @@
-"""The page for people who come from MCPStore, and the program that goes with it."""
+"""The page for users of MCPStore, and its program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = ROW.findall(PAGE)
 
 @pytest.fixture(scope="module")
 def scope(store: MCPStore) -> Generator[dict[str, Any]]:
-    """What the rows are about. The last row ends it."""
+    """The names that the rows use. The last row closes the session."""
     session = store.for_store().create_session("of the page")
     yield {
         "store": store,
@@ -42,7 +42,7 @@ def scope(store: MCPStore) -> Generator[dict[str, Any]]:
 
 @pytest.mark.parametrize(("theirs", "ours"), ROWS, ids=[theirs for theirs, _ in ROWS])
 def test_what_the_page_names_is_there(scope: dict[str, Any], theirs: str, ours: str) -> None:
-    """MS-48: each row of the finder, in both its columns."""
+    """Evaluate each row of the finder, in both of its columns (MS-48)."""
     own = ours if "(tool" not in ours else "s.call('counter/inc', args)"
     for code in (theirs, own):
         eval(code, scope)
@@ -55,7 +55,7 @@ def test_the_page_names_every_method_of_a_session_that_mcpstore_had() -> None:
 
 
 def test_the_program_runs_and_writes_nothing(tmp_path: Path, nursery: Nursery) -> None:
-    """MS-19: without a folder given, no file."""
+    """Without a folder, no file is written (MS-19)."""
     example = "examples/migrating_from_mcpstore.py"
     assert f"uv run python {example}" in (ROOT / example).read_text(encoding="utf-8")
     given = nursery.command(str(ROOT / example))

@@ -1,4 +1,4 @@
-"""What MCPStore's page about sessions shows, run as it is written there but for the addresses."""
+"""The snippets of MCPStore's page about sessions, run as printed except for the addresses."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def shown_in(session: Any) -> str:
 
 
 def test_the_page_begins_with_a_program_that_runs(browser: str) -> None:
-    """MS-04, MS-20, MS-32."""
+    """Covers MS-04, MS-20, MS-32."""
     (program,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert "http://127.0.0.1:8931/sse" in program
     scope = ran(program.replace("http://127.0.0.1:8931/sse", browser), {})
@@ -113,7 +113,7 @@ def test_the_page_begins_with_a_program_that_runs(browser: str) -> None:
 
 @pytest.mark.parametrize("snippet", [OF_THE_STORE, OF_AN_AGENT], ids=["store", "agent"])
 def test_a_block_keeps_the_page_and_ends(store: MCPStore, snippet: str) -> None:
-    """MS-01, MS-04, MS-05, MS-16, MS-20, MS-22, MS-24, MS-32, MS-33, MS-41."""
+    """Covers MS-01, MS-04, MS-05, MS-16, MS-20, MS-22, MS-24, MS-32, MS-33, MS-41."""
     kept = snippet + "    page = s.use_tool('browser_screenshot').text\n"
     scope = ran(kept, {"store": store})
     assert scope["page"] == "https://baidu.com"
@@ -123,7 +123,7 @@ def test_a_block_keeps_the_page_and_ends(store: MCPStore, snippet: str) -> None:
 
 @pytest.mark.parametrize("snippet", [ASYNC, AWAITED], ids=["documented", "awaited"])
 async def test_a_block_of_async_code_is_no_coroutine(store: MCPStore, snippet: str) -> None:
-    """MS-09, MS-10, MS-11, MS-12."""
+    """Covers MS-09, MS-10, MS-11, MS-12."""
     scope: dict[str, Any] = {"store": store}
     code = compile(snippet, "snippet", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     running = eval(code, scope)
@@ -133,7 +133,7 @@ async def test_a_block_of_async_code_is_no_coroutine(store: MCPStore, snippet: s
 
 
 def test_calls_without_a_block_share_a_session_until_it_is_manual(store: MCPStore) -> None:
-    """MS-07, MS-08."""
+    """Covers MS-07, MS-08."""
     context = store.for_store()
     head, tail = AUTO.split("store.for_store().session_manual()")
     ran(head, {"store": store})
@@ -145,14 +145,14 @@ def test_calls_without_a_block_share_a_session_until_it_is_manual(store: MCPStor
 
 
 def test_a_session_is_made_used_and_closed_by_hand(store: MCPStore) -> None:
-    """MS-06, MS-23."""
+    """Covers MS-06, MS-23."""
     session = ran(EXPLICIT, {"store": store})["session"]
     assert session.session_id == "langchain_browser"
     assert not session.is_active
 
 
 class Executor:
-    """As much of AgentExecutor as a script needs: its model calls these tools, whatever is asked."""
+    """The part of AgentExecutor that a script needs: its model calls these tools, whatever the question is."""
 
     def __init__(self, agent: Any, tools: list[Any]) -> None:
         self.tools = {tool.name: tool for tool in tools}
@@ -174,7 +174,7 @@ SEEN: list[Any] = []
 
 @pytest.fixture
 def agents() -> dict[str, Any]:
-    """What the snippets have from elsewhere."""
+    """The names that the snippets expect from elsewhere."""
     SEEN.clear()
     return {
         "create_tool_calling_agent": lambda *parts: parts,  # pyright: ignore[reportUnknownLambdaType]
@@ -188,7 +188,7 @@ def agents() -> dict[str, Any]:
 def test_an_agent_takes_a_picture_of_the_page_that_it_opened(
     store: MCPStore, agents: dict[str, Any], snippet: str
 ) -> None:
-    """MS-38, MS-39, MS-40."""
+    """Covers MS-38, MS-39, MS-40."""
     ran(snippet, {"store": store, **agents})
     store.for_store().session_manual()
     page, picture = SEEN

@@ -24,7 +24,7 @@ def inc(context: Any) -> str:
 def test_an_agent_has_services_tools_and_sessions_of_its_own(
     store: MCPStore, counter: dict[str, Any], servers: Callable[[int], None]
 ) -> None:
-    """MS-01, MS-03, MS-05, MS-18: one bound service is one server, the agent's own."""
+    """One bound service is one server, which belongs to the agent (MS-01, MS-03, MS-05, MS-18)."""
     one, two = store.for_agent("team_1"), store.for_agent("team_2")
     assert store.for_agent("team_1") is one
     assert (one.list_services(), one.list_tools()) == ([], [])
@@ -65,7 +65,7 @@ def test_an_agent_has_services_tools_and_sessions_of_its_own(
 
 
 def test_an_agent_of_any_name_can_have_any_service(store: MCPStore) -> None:
-    """MS-18."""
+    """Covers MS-18."""
     context = store.for_agent("团队 一").add_service({"name": "ein Zähler", **service("asking")})
     with context.with_session("会话") as s:
         assert s.use_tool("ein Zähler_inc").text == "1"
@@ -76,7 +76,7 @@ def test_an_agent_of_any_name_can_have_any_service(store: MCPStore) -> None:
 def test_threads_in_blocks_of_their_own_never_meet(
     store: MCPStore, servers: Callable[[int], None]
 ) -> None:
-    """MS-02, MS-17, MS-43, MS-46: 20 sessions, 50 implicit calls each, at the same time."""
+    """20 sessions make 50 implicit calls each, at the same time (MS-02, MS-17, MS-43, MS-46)."""
     context = store.for_store()
     together = threading.Barrier(20)
 
@@ -93,7 +93,7 @@ def test_threads_in_blocks_of_their_own_never_meet(
 
 
 def test_blocks_nest_and_end_whatever_happens(store: MCPStore) -> None:
-    """MS-04, MS-56: the caller's own exception comes out."""
+    """The caller's own exception is raised (MS-04, MS-56)."""
     context = store.for_store()
     with context.with_session("outer") as outer:
         assert inc(context) == "1"
@@ -114,7 +114,7 @@ def test_blocks_nest_and_end_whatever_happens(store: MCPStore) -> None:
 async def test_a_block_that_is_cancelled_leaves_nothing(
     store: MCPStore, servers: Callable[[int], None]
 ) -> None:
-    """MS-09: at whatever moment, while its session is made too."""
+    """The block is cancelled at various moments, some of them while its session is created (MS-09)."""
     context = store.for_store()
 
     async def body() -> None:
@@ -126,12 +126,12 @@ async def test_a_block_that_is_cancelled_leaves_nothing(
             await body()
         assert scope.cancelled_caught
     with anyio.fail_after(10):
-        while await context.list_sessions_async():  # noqa: ASYNC110 nobody tells
+        while await context.list_sessions_async():  # noqa: ASYNC110 - there is no event to wait for
             await anyio.sleep(0.01)
 
 
 def test_a_block_whose_store_was_closed_ends_quietly() -> None:
-    """MS-19."""
+    """Covers MS-19."""
     store = MCPStore.setup_store()
     with store.for_store().with_session() as s:
         store.close()
@@ -142,7 +142,7 @@ def test_a_block_whose_store_was_closed_ends_quietly() -> None:
 def test_calls_without_a_session_keep_nothing_unless_it_is_automatic(
     store: MCPStore, servers: Callable[[int], None]
 ) -> None:
-    """MS-07, MS-08."""
+    """Covers MS-07, MS-08."""
     context: Context = store.for_store()
     assert [inc(context), inc(context)] == ["1", "1"]
     servers(0)
@@ -170,7 +170,7 @@ def test_calls_without_a_session_keep_nothing_unless_it_is_automatic(
 def test_all_sessions_of_a_space_are_counted_restarted_closed_and_removed(
     store: MCPStore, counter: dict[str, Any], servers: Callable[[int], None]
 ) -> None:
-    """MS-50 to MS-52, MS-55: looking moves no clock."""
+    """Looking at a session changes no deadline (MS-50 to MS-52, MS-55)."""
     context = store.for_agent("crowd").add_service(counter)
     sessions = [context.create_session(f"{number}") for number in range(3)]
     other = store.for_store().create_session("outside")
@@ -200,7 +200,7 @@ def test_all_sessions_of_a_space_are_counted_restarted_closed_and_removed(
 
 
 def test_a_service_may_take_one_call_at_a_time(store: MCPStore, tmp_path: Path) -> None:
-    """MS-46: a call that comes during another one of its session begins after that one's end."""
+    """A call that arrives during another call of its session begins after that call's end (MS-46)."""
     context, log = store.for_agent("orderly"), tmp_path / "calls"
     context.add_service({"name": "one", **service("asking", "--log", str(log), concurrency=1)})
 
@@ -217,7 +217,7 @@ def test_a_service_may_take_one_call_at_a_time(store: MCPStore, tmp_path: Path) 
 
 
 def test_a_service_is_added_once(store: MCPStore, counter: dict[str, Any]) -> None:
-    """MS-20: again as it is does nothing, otherwise it is refused."""
+    """Adding an equal service again does nothing; adding a different one is refused (MS-20)."""
     context = store.for_agent("adding").add_service(counter).add_service(counter)
     assert [each.service for each in context.list_services()] == ["counter"]
     with pytest.raises(NameTaken):
