@@ -1,4 +1,4 @@
-"""An agent in tests: a client that works in one session, and what of a server it can watch and kill."""
+"""An agent in tests: a client that works in one session, and functions to inspect the processes of a server."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ def found(running: Running, wanted: Callable[[psutil.Process], bool]) -> psutil.
 
 
 def memory_of(running: Running) -> int:
-    """Bytes of all processes of a server, what they share counted once, but for mapped files.
+    """Return the bytes of all processes of a server; shared pages count once, and mapped files do not count.
 
-    Of those, how much counts as theirs depends on which other browsers run on the machine.
+    The share of mapped files depends on which other browsers run on the machine.
     """
     total = 0
     for process in tree_of(running):
@@ -98,14 +98,14 @@ def memory_of(running: Running) -> int:
 
 
 async def until(condition: Callable[[], object], within: float = 15.0) -> None:
-    """Wait for something that nobody tells of, such as what another process writes."""
+    """Poll until a condition holds that has no event, such as a change by another process."""
     with anyio.fail_after(within):
         while not condition():  # noqa: ASYNC110
             await anyio.sleep(0.02)
 
 
 def saved_text(data: Path, session: str) -> str:
-    """What the database of a server has of the browser of a session."""
+    """Return the stored snapshot of a session's browser from the database of a server."""
     with sqlite3.connect(f"file:{next(data.glob('*.db'))}?mode=ro", uri=True) as connection:
         rows: list[Any] = connection.execute(
             "SELECT data FROM snapshot WHERE session_id = ? ORDER BY seq DESC LIMIT 1", (session,)

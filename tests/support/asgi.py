@@ -86,5 +86,5 @@ class Asked:
 
     @property
     def answer(self) -> JSON:
-        """The answer, whichever way it came."""
+        """Return the answer, as JSON or from the stream."""
         return self.events[-1] if self.type == "text/event-stream" else json.loads(self.text)

@@ -6,7 +6,7 @@ program.
 
 from __future__ import annotations
 
-# Of these only what starts at once: `json` and `socket` would take longer than everything else here.
+# Import only modules that load at once: `json` and `socket` would take longer than the rest of this program.
 import marshal
 import os
 import signal

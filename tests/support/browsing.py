@@ -136,7 +136,7 @@ async def opened(
 
 
 async def saved(service: BrowserService, url: str) -> tuple[Snapshot, BrowserProcess]:
-    """Return what was saved of a session on a page, and the process, which nobody uses now."""
+    """Return the snapshot of a session on a page, and its process, which is unused now."""
     async with opened(service) as browse:
         await browse.text("navigate", url=url)
         return await browse.saved(), process_of(browse)
@@ -152,7 +152,7 @@ async def again(browse: Browse, *, light: bool = False) -> AsyncGenerator[Browse
 
 
 def lost(browse: Browse) -> str:
-    """What was told to be lost when the session was opened."""
+    """Return the losses that were reported when the session was opened."""
     return browse.connection.opened.lost
 
 

@@ -43,7 +43,7 @@ class Nobody:
 
 
 async def refuse() -> Snapshot | None:
-    """What takes the place of a connection's snapshot() or checkpoint() when it cannot be saved."""
+    """Stands in for snapshot() or checkpoint() of a connection that cannot be saved."""
     raise ServiceUnavailable("The counter does not answer.\nNor does anybody.")
 
 
@@ -129,9 +129,9 @@ class Counting:
     call_seconds: float = 30.0
     checkpoint_seconds: float | None = None
     refuse: int = 0
-    """How many openings fail from now on."""
+    """The number of openings that still fail."""
     checkpoints: int = 0
-    """How many were taken."""
+    """The number of checkpoints taken."""
     opened: int = 0
     open_now: int = 0
     live: list[Counter] = field(default_factory=list[Counter])

@@ -1,4 +1,4 @@
-"""Real servers of PostgreSQL and MariaDB, each in a temporary folder, reached through a socket in it and by nobody else."""
+"""Real servers of PostgreSQL and MariaDB, each in a temporary folder and reachable only through a socket in it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class DatabaseServer:
     """
 
     accounts: tuple[str, ...]
-    """Who may run it where we are root, which it refuses to be run by."""
+    """Accounts that may run the server when the tests run as root, because it refuses to run as root."""
     program: str
     driver: str
     signal = "TERM"
-    """What ends it when we are killed."""
+    """The signal that ends the server when the tests are killed."""
     options: ClassVar[dict[str, object]] = {}
 
     def __init__(self, *, durable: bool = False) -> None:
@@ -112,7 +112,7 @@ class DatabaseServer:
             self._folder = None
 
     def disconnect(self) -> None:
-        """Close everybody's connections, as a server does with those that are idle for long."""
+        """Close all client connections, as a server does with those that are idle for long."""
         with self._admin() as connection:
             for number in connection.execute(text(self._others)).scalars().all():
                 connection.execute(text(self._disconnecting.format(int(number))))
@@ -176,12 +176,12 @@ class DatabaseServer:
         ending = [f"--pdeathsig={self.signal}"] if sys.platform == "linux" else []
         return ["setpriv", *ids, *ending, *command]
 
-    # What differs.
+    # Differences between the servers.
 
     _first: str
     """A database that is there from the beginning."""
     _others: str
-    """What finds the connections besides the one that asks."""
+    """The query for all connections except the one that asks."""
     _disconnecting: str
 
     def url(self, database: str) -> str:
@@ -237,7 +237,7 @@ class MariaDB(DatabaseServer):
         return f"mysql://root@localhost/{database}?unix_socket={self.folder}/socket"
 
     def _answers(self) -> bool:
-        # PyMySQL leaves its socket open when nobody listens.
+        # PyMySQL leaves its socket open when no server listens.
         with socket.socket(socket.AF_UNIX) as probe:
             return probe.connect_ex(f"{self.folder}/socket") == 0 and super()._answers()
 

@@ -1,4 +1,4 @@
-"""Waiting for the end of processes that are not ours to wait for: children of children, and what a killed parent left."""
+"""Waiting for the end of processes that are not our children: children of children, and those that a killed parent left."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def alive(pid: int) -> bool:
 
 
 async def until_gone(*pids: int, seconds: float = 10) -> None:
-    """Wait until none of these processes runs; one whose parent has not asked for it yet does not.
+    """Wait until none of these processes runs. A process that ended counts as gone, even if its parent has not waited for
+    it.
 
     Raises:
         TimeoutError: one still runs after so many seconds.

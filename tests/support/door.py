@@ -1,4 +1,4 @@
-"""A legacy session over Streamable HTTP, through the short way and through the SDK alone, without a server."""
+"""A legacy session over Streamable HTTP, on the fast path and through the SDK alone, without a server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERSION = "2025-06-18"
 
 @dataclass
 class Door:
-    """Both ways into one session of Streamable HTTP."""
+    """The fast path and the SDK's application, in one session of Streamable HTTP."""
 
     face: StateholdServer
     manager: StreamableHTTPSessionManager

@@ -1,6 +1,6 @@
-"""The ways into Statehold, so that one test can be run over all of them.
+"""Connections to Statehold over each transport and protocol era, so that one test can run over all of them.
 
-A way is a transport and a protocol era. `connect()` opens one more connection; over stdio that is one more process, over
+A `Way` is a transport and a protocol era. `connect()` opens one more connection; over stdio that is one more process, over
 the same data folder.
 """
 
@@ -50,11 +50,13 @@ FEW_WAYS: list[tuple[Transport, Era]] = [
     ("sse", "legacy"),
     ("stdio", "modern"),
 ]
-"""Each transport and each era, for what no pair of them changes. A module that is content with them says so: `WAYS`."""
+"""Each transport and each era once, for tests to which their pairs make no difference. Such a module sets `WAYS`."""
 
 
 def statehold() -> list[str]:
-    """Return what starts Statehold: out of a nursery, where there is one, whose command line it then has."""
+    """Return the command that starts Statehold, forked from the nursery if one runs; then the command line is the
+    nursery's.
+    """
     return STATEHOLD if Nursery.current is None else Nursery.current.command(*MODULE)
 
 
@@ -119,7 +121,7 @@ def serving(
     env: Mapping[str, str] | None = None,
     as_installed: bool = False,
 ) -> Generator[Running]:
-    """Run `statehold serve` on a free port until the block ends: out of a nursery, where there is one and that will do."""
+    """Run `statehold serve` on a free port until the block ends, forked from the nursery if one runs and that suffices."""
     given = ["serve", "--config", str(config), "--data", str(data), "--port", "0", *options]
     environment = {**os.environ, **(env or {})}
     if Nursery.current is not None and not as_installed:
@@ -165,7 +167,7 @@ def _read(running: Running, listening: threading.Event) -> None:
 
 @dataclass
 class Way:
-    """One way in: `connect()` opens a new connection over it."""
+    """One transport and era: `connect()` opens a new connection over it."""
 
     transport: Transport
     era: Era
@@ -176,7 +178,7 @@ class Way:
     options: Sequence[str] = ()
     """More options of the command line, for stdio."""
     program: Sequence[str] = field(default_factory=statehold)
-    """What is started, for stdio."""
+    """The program to start, for stdio."""
 
     @property
     def modern(self) -> bool:
@@ -263,7 +265,7 @@ def meta_of(result: types.CallToolResult) -> JSON:
 
 
 def code_of(result: types.CallToolResult) -> str:
-    """Return the code of an error that came as a tool result, checked to be said both ways."""
+    """Return the code of an error in a tool result, after a check that both forms of the error carry it."""
     assert result.is_error
     error = meta_of(result)["statehold/error"]
     head, advice = text_of(result).split("\n", 1)

@@ -1,4 +1,4 @@
-"""What the node process of a server still uses, without what V8 has not thrown away yet."""
+"""Collects the garbage of a server's node process, so that its memory in use can be measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import anyio.to_thread
 import psutil
 
 INSPECTABLE: Final[Mapping[str, str]] = {"NODE_OPTIONS": "--inspect-port=0"}
-"""The environment of a server whose node opens its inspector, when told to, at a port that nobody else has."""
+"""The environment of a server whose node opens its inspector on request, at a free port."""
 
 COLLECT: Final = """
 const [target] = await (await fetch(`http://127.0.0.1:${process.argv[1]}/json`)).json();

@@ -1,4 +1,4 @@
-"""What tests of saving and bringing back share: a session's context, what is done in it, and what is seen of it."""
+"""Shared parts of the tests of saving and restoring: a session's context, actions in it, and checks of the result."""
 
 from __future__ import annotations
 
@@ -135,6 +135,6 @@ async def log_in(context: BrowserContext, page: Page, at: str, name: str) -> Non
 
 
 async def logged_in(page: Page) -> dict[str, Any]:
-    """What the scripts of the page saw when they started."""
+    """Return the values that the scripts of the page read when they started."""
     await page.wait_for_function("window.ready")
     return await page.evaluate("started")

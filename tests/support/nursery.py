@@ -1,7 +1,7 @@
-"""Python programs whose imports are done: `python nursery.py SOCKET` forks one for each process that asks for it.
+"""Python programs with their imports done: `python nursery.py SOCKET` forks one for each process that asks for it.
 
-Importing the SDK takes a program longer than everything else it does in a test. What is started so is a process of its own
-like any other, but its command line is that of the nursery; what a test says of command lines needs the real thing.
+Importing the SDK takes a program longer than everything else it does in a test. A program that is started in this way is a
+separate process like any other, but its command line is that of the nursery; tests of command lines need the real program.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Born:
 
     @staticmethod
     def _pipe(mode: Literal["rb", "wb"]) -> tuple[int, IO[bytes]]:
-        """The end for the program, and ours."""
+        """Return the program's end of a pipe, and ours."""
         read, write = os.pipe()
         theirs, ours = (write, read) if mode == "rb" else (read, write)
         return theirs, open(ours, mode)
@@ -230,7 +230,7 @@ class Mother:
                 asking.close()
 
     def _forsake(self, asking: Any) -> None:
-        """Who asked was killed: its program has to go as well."""
+        """Kill the program of a process that was itself killed."""
         with suppress(ConnectionError):
             if asking.recv(64):
                 return

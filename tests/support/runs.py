@@ -1,4 +1,4 @@
-"""What the upstream `quick` writes down of each call that it runs, with its option `--log`."""
+"""The log that the upstream `quick` writes of the calls that it runs, with its option `--log`."""
 
 from __future__ import annotations
 
