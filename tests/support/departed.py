@@ -16,8 +16,7 @@ def alive(pid: int) -> bool:
 
 
 async def until_gone(*pids: int, seconds: float = 10) -> None:
-    """Wait until none of these processes runs. A process that ended counts as gone, even if its parent has not waited for
-    it.
+    """Wait until none of these processes runs. A zombie counts as gone.
 
     Raises:
         TimeoutError: one still runs after so many seconds.
