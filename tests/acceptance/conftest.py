@@ -22,12 +22,12 @@ WAYS = [
 
 @pytest.fixture(scope="session", autouse=True)
 def _nursery(nursery: Nursery) -> None:
-    """What these tests start, they start again and again."""
+    """Use the nursery for all tests here, because they start the same programs many times."""
 
 
 @pytest.fixture(scope="module")
 def settings(everything_command: list[str], memory_command: list[str]) -> JSON:
-    """Both behind one Statehold. What the memory server remembers lies in a folder of each session's own."""
+    """Both behind one Statehold. The memory server stores its data in a separate folder for each session."""
 
     def service(command: list[str], **options: object) -> JSON:
         return {"command": command[0], "args": command[1:], **options}

@@ -24,7 +24,7 @@ TOOL_ERROR = 5
 
 
 class Ended(NamedTuple):
-    """What a run of the program printed."""
+    """The exit code and the output of one run of the program."""
 
     code: int
     output: str

@@ -19,7 +19,7 @@ ANSWERS: JSON = {"name": "Ada", "check": True}
 
 
 class Human:
-    """Who answers what a server asks, and hears what it tells."""
+    """A user who answers the questions of a server and receives its messages."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -47,7 +47,7 @@ class Human:
 
 @pytest.fixture(scope="module")
 async def human(way: Way) -> Human:
-    """One for each way, so that nobody is heard twice."""
+    """One user for each transport and era, so that no message counts twice."""
     return Human()
 
 

@@ -44,7 +44,7 @@ def address(playwright_command: list[str], tmp_path: Path) -> Generator[str]:
 async def test_logins_are_kept_by_a_playwright_that_is_reached_by_its_address(
     transport: str, address: str, login_site: str, tmp_path: Path
 ) -> None:
-    """MS-22, MS-41: the cookie that the first client was given goes along with the calls of the next one."""
+    """The cookie that the first client was given is sent with the calls of the next one (MS-22, MS-41)."""
     url = address + {"sse": "/sse", "http": "/mcp"}[transport]
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": {"playwright": {"url": url, "transport": transport}}}))
