@@ -1,4 +1,4 @@
-"""That the benchmarks run and say what they measured. What they say is nobody's business here."""
+"""The benchmarks run and report their measurements. Their numbers are not checked here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def measured(nursery: Nursery, tmp_path: Path, *arguments: str) -> dict[str, Any
 
 @pytest.mark.usefixtures("postgresql")
 def test_the_store_is_measured_at_1_10_and_100_writers(nursery: Nursery, tmp_path: Path) -> None:
-    """SC-18, SC-31."""
+    """Covers SC-18, SC-31."""
     databases = ("sqlite", "postgresql")
     only = ("--databases", ",".join(databases))
     found = measured(nursery, tmp_path, "store", "--quick", "--seconds", "0.1", *only)
@@ -70,7 +70,7 @@ def test_a_wrong_part_is_refused(nursery: Nursery) -> None:
 
 
 def test_what_a_state_costs_is_measured_at_three_sizes(nursery: Nursery, tmp_path: Path) -> None:
-    """AG-36 to AG-38."""
+    """Covers AG-36 to AG-38."""
     found = measured(nursery, tmp_path, "state", "--quick", "--seconds", "0.1")
     rows = found["state"]["rows"]
     assert [row["state"] for row in rows] == ["0.9 KB", "10 KB", "50 KB"]
