@@ -27,7 +27,7 @@ HANGING = "hanging"
 
 
 class Counted:
-    """Calls a counter that writes down every run, while somebody kills the server of the calls."""
+    """Calls a counter that logs every run, while the server of the calls is killed."""
 
     def __init__(self, folder: Path, calls: int, kills: int) -> None:
         self._calls = calls
@@ -123,7 +123,7 @@ async def test_a_server_on_a_pipe_is_started_again(tmp_path: Path, nursery: Nurs
 
     async def kill() -> None:
         # The one before may have been killed just now: the next call starts another.
-        while not (running := list(servers())):  # noqa: ASYNC110 nobody tells
+        while not (running := list(servers())):  # noqa: ASYNC110 - there is no event to wait for
             await anyio.sleep(0.01)
         (child,) = running
         child.kill()

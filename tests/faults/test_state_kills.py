@@ -65,13 +65,13 @@ class Writer:
         for key, acknowledged in self.acknowledged.items():
             assert acknowledged <= value[key] <= self.sent[key]
             assert value["same"][key] == value[key]
-        # What was sent and not acknowledged may be there; the callers go on from what is.
+        # An update that was sent and not acknowledged may be applied; the callers continue from the current value.
         self.sent = {key: number for key, number in value.items() if key != "same"}
 
 
 @pytest.mark.timeout(120)
 def test_every_acknowledged_update_survives_kill_9(tmp_path: Path) -> None:
-    """AS-27, AS-32: killed at random moments, eight callers at once."""
+    """The server is killed at random moments while eight callers update at once (AS-27, AS-32)."""
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": {"quick": service("quick")}}))
     moments = random.Random(4)
@@ -89,7 +89,7 @@ def test_every_acknowledged_update_survives_kill_9(tmp_path: Path) -> None:
 
 
 def test_a_call_that_was_answered_is_in_the_history_after_kill_9(tmp_path: Path) -> None:
-    """AM-14: where the journal is written before the reply."""
+    """Here the journal is written before the reply (AM-14)."""
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"journal": "sync", "services": {"quick": service("quick")}}))
     session, answered = "", 0
