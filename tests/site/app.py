@@ -76,7 +76,7 @@ COUNTER = """<h1>Counter</h1><p>It lives in this page and nowhere else.</p>
 
 
 class Visitor:
-    """Somebody who is logged in."""
+    """A user who is logged in."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -209,8 +209,8 @@ def _many(handler: Handler, rest: str, query: Query) -> None:
 
 
 def _huge(handler: Handler, rest: str, query: Query) -> None:
-    """A page of `kb` kilobytes of text; the default is the 500 MB that nobody should render. With `silent` it does not say
-    how long it is, and with `half=NAME` its second half waits until that gate is open.
+    """Answer with `kb` kilobytes of text; the default of 500 MB is too much to render. With `silent` the answer has no
+    length, and with `half=NAME` its second half waits until that gate is open.
     """
     left = int(query.get("kb", "500000"))
     handler.send_response(200)

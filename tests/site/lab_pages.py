@@ -293,7 +293,7 @@ PAGES = {
     "/counter": ("Counter", COUNTER),
     "/routes": ("Routes", ROUTES),
 }
-"""What is always the same, or has one value to fill in; see lab.py for the rest."""
+"""Pages that are always the same, or have one value to fill in; see lab.py for the rest."""
 
 LINKED = [
     *PAGES,
@@ -353,6 +353,6 @@ def many(refs: int) -> bytes:
 
 
 def echoed(title: str, values: list[tuple[str, str]]) -> bytes:
-    """What was sent, as a list."""
+    """Return the values that were sent, as a list."""
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in values)
     return page(title, f"<dl>{rows}</dl>")

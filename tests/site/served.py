@@ -1,4 +1,4 @@
-"""What the sites of tests share: threads that serve every loopback address, from `with` until its end or close()."""
+"""Shared base of the test sites: threads that serve every loopback address, from `with` until its end or close()."""
 
 from __future__ import annotations
 
