@@ -36,7 +36,7 @@ STUBBORN_CHILD = (
 
 
 def flood(descriptor: int, kind: str, mib: int) -> None:
-    """Write junk; ends early when nobody reads any more."""
+    """Write junk; end early when the reader is gone."""
     piece = (b"j" * 1023 + b"\n" if kind == "lines" else b"j" * 1024) * 1024
     try:
         for _ in range(mib):

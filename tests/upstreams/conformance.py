@@ -52,7 +52,7 @@ RETRY_MS = 100
 PAUSE_SECONDS = 0.05
 """The pause between two notifications that the scenarios ask for."""
 LONG_SECONDS = 1.0
-"""A call of this length is answered with a stream by whoever answers short ones with plain JSON."""
+"""A call of this length is answered with a stream by a server that answers short ones with plain JSON."""
 
 
 def text(value: str) -> JSON:

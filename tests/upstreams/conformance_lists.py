@@ -1,4 +1,4 @@
-"""What the server of the conformance suite lists, and the schemas of its forms."""
+"""The lists of the conformance suite's server, and the schemas of its forms."""
 
 from __future__ import annotations
 

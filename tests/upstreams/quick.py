@@ -13,7 +13,7 @@ import threading
 import time
 
 TYPE_CHECKING = False
-# What only a checker or a few tools need stays out of hundreds of starts.
+# Imports for the type checker and for a few tools would slow down hundreds of starts.
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
