@@ -1,4 +1,4 @@
-"""What the tests run against: real servers, a second Python environment, a browser, a login site, and a count of leaks."""
+"""Resources of the tests: real servers, a second Python environment, a browser, a login site, and a count of leaks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Install what the selected tests need before the first one starts, outside of any test's time limit."""
     if session.config.option.collectonly:
         return
-    # What is there now stays to the end: a quarter of a million objects that no later collection has to look through.
+    # Objects from before the tests stay to the end: a quarter of a million that later collections need not visit.
     gc.freeze()
     needed = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     for fixture, part in INSTALLED_BY.items():
@@ -217,7 +217,7 @@ Task: TypeAlias = asyncio.Task[Any]
 
 @dataclass
 class Leaks:
-    """What this process held when the test began. `check()` fails with what has been added since."""
+    """The resources that this process held when the test began. `check()` fails if any were added since."""
 
     children: set[int]
     files: set[str]
@@ -232,7 +232,7 @@ class Leaks:
         import anyio
 
         with anyio.move_on_after(within):
-            while self.left():  # noqa: ASYNC110 - the kernel tells nobody when a child is gone
+            while self.left():  # noqa: ASYNC110 - there is no event to wait for
                 await anyio.sleep(0.02)
         self.check_now()
 

@@ -24,7 +24,7 @@ async def test_login_is_used_by_two_clients_of_two_eras(headless_shell: str, lea
         done = await anyio.run_process([sys.executable, example], cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr.decode()
     said = done.stdout.decode()
-    # What came back is told with the first call after the pause.
+    # The first call after the pause reports the restored content.
     assert "generation 1 to 2; it was paused). Restored: 1 tab, 1 cookie." in " ".join(said.split())
     lines = [re.split(r"  +", line) for line in said.splitlines() if line[0] != " "]
     assert lines == [
@@ -52,7 +52,7 @@ async def said_by(example: str, *arguments: str) -> list[str]:
 async def test_an_agent_takes_a_picture_of_the_page_it_opened(
     headless_shell: str, tmp_path: Path, leaks: Any
 ) -> None:
-    """MS-40: offline, with a scripted model and a local page, and a real PNG in the end."""
+    """The example runs offline, with a scripted model and a local page, and ends with a real PNG (MS-40)."""
     picture = tmp_path / "cart.png"
     said = await said_by("examples/langgraph_agent.py", str(picture))
     assert said[-2:] == ['"Shop: 2"', "There are two in the cart."]

@@ -1,4 +1,4 @@
-"""docs/browser.md and the README's part on the browser say what is so."""
+"""docs/browser.md and the README's section on the browser agree with the code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_settings_of_the_page_can_be_loaded(tmp_path: Path) -> None:
     assert list(load(config=path, environ={}).browsers()) == ["browser"]
     for line in re.findall(r"`(\w+ = [^`]+)`", PAGE):
         key, value = next(iter(tomllib.loads(line).items()))
-        # What stands in an address as a variable has a value only when it is read.
+        # A variable in an address has a value only when the configuration is read.
         assert BrowserConfig.model_validate({key: value})
 
 

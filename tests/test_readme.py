@@ -1,4 +1,4 @@
-"""The README and the pages in docs/ say what is so; the example in the README runs as printed."""
+"""The README and the pages in docs/ agree with the code; the example in the README runs as printed."""
 
 from __future__ import annotations
 

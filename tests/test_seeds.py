@@ -1,4 +1,4 @@
-"""The checklist of what session systems of the field promise: each row has a test that carries its id, or a reason.
+"""A checklist of promises that other session systems make: each row has a test that carries its id, or a reason.
 
 A row is shown by a test whose docstring, or the id of whose parameters, names it. `AM` are rows of agno's MCP sessions, `AS`
 of its session objects, `AG` of Agno-Go's session state, `MS` of MCPStore's sessions, `SC` of agentscope's.
