@@ -1,4 +1,4 @@
-"""Calls whose caller may have to send them again: run at most once without a write, as far as anybody can know."""
+"""Repeatable calls whose operation ids are not stored: they run at most once, as far as can be known, without a write."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ async def test_recovering_takes_up_what_a_killed_adopter_left_half_done(
 
 
 class Workers:
-    """Starts nodes in processes of their own and reads what they do. Every kill is a SIGKILL by pid."""
+    """Starts nodes in separate processes and reads their reports. Every kill is a SIGKILL by pid."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdin is not None
@@ -196,7 +196,7 @@ class Workers:
         os.kill(pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill what is left and read what it said before."""
+        """Kill the remaining processes and read their earlier output."""
         self._stdin.close()
         for pid in [*self.alive]:
             self.kill(pid)
@@ -319,7 +319,7 @@ async def test_racing_nodes_that_are_killed_at_random_never_share_a_session_nor_
 
 
 def check(log: list[list[str]], *, claims: int = 30) -> None:
-    """Judge by what the nodes said, in the order in which they said it."""
+    """Judge by the reports of the nodes, in the order in which they were written."""
     assert [words for words in log if words[0] == "failed"] == []
     epochs: dict[str, int] = defaultdict(int)
     owners: dict[tuple[str, int], str] = {}
@@ -342,7 +342,7 @@ def check(log: list[list[str]], *, claims: int = 30) -> None:
 
 
 async def check_end(folder: Path, place: str, log: list[list[str]]) -> None:
-    """Nothing is left of the dead, and the database holds what was acknowledged."""
+    """Check that nothing is left of the dead nodes, and that the database holds all acknowledged writes."""
     async with open_store(place) as store, started(store, folder) as node:
         with anyio.fail_after(10):
             while len(await store.nodes()) > 1:

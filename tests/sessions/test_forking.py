@@ -128,7 +128,7 @@ async def test_a_paused_session_is_forked_without_waking_it(build: Build) -> Non
         (child,) = await forked(house, session)
         assert await house.status(session.id) == "paused"
         assert await house.count(child) == 2
-        # And a child that was never opened has what it was forked with to give.
+        # A fork of the child continues from the child's count.
         (grandchild,) = await forked(house, await house.registry.find(LOCAL, child))
         assert await house.count(grandchild) == 3
 

@@ -1,4 +1,4 @@
-"""The budget of live sessions: who gives way, who waits, and that no place is ever lost."""
+"""The budget of live sessions: which session is paused for another, which one waits, and that no place is lost."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ async def test_one_owner_leaves_places_and_room_in_the_queue_to_others():
         await rooms.waiting(8)
         rooms.budget.release("alice1")
         await rooms.waiting(7)
-        rooms.budget.release("alice2")  # what alice gives up then is alice's again
+        rooms.budget.release("alice2")  # the place goes back to alice
         await rooms.waiting(6)
         tasks.cancel_scope.cancel()
 

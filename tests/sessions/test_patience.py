@@ -40,7 +40,7 @@ async def later(monkeypatch: pytest.MonkeyPatch) -> Later:
 
 
 class Running:
-    """A call of 300 seconds: `begin` is what it does before it goes on forever."""
+    """A call of 300 seconds: it runs `begin`, and then never ends."""
 
     def __init__(self, caller: CallContext, begin: Callable[[CallContext], Awaitable[Any]]) -> None:
         self._caller = caller
@@ -191,7 +191,7 @@ async def test_progress_and_log_messages_are_passed_on() -> None:
 
 
 class Told(Nobody):
-    """A caller who wants to know how its call goes."""
+    """A caller that wants progress notifications."""
 
     wants_progress = True
 

@@ -1,4 +1,4 @@
-"""Patterns of a state's schema: what they weigh written out, and that none is compared with more than a moment allows."""
+"""Patterns in the schema of a state: their expanded size, and a limit on the time of each comparison."""
 
 from __future__ import annotations
 

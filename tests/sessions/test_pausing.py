@@ -26,7 +26,7 @@ async def burst() -> Snapshot | None:
 
 
 async def told(house: House, session: Session) -> str:
-    """Return what the next result says, which only that one does."""
+    """Return the notice of the next result, after a check that later results have none."""
     answer = await house.call(session.id)
     assert (await house.call(session.id)).notice is None
     assert answer.notice is not None

@@ -1,4 +1,4 @@
-"""Sessions as documents: out, in again, and what is refused on the way."""
+"""Sessions as documents: export, import, and refused documents."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ async def test_without_secrets_there_are_none(build: Build):
 
 
 def place(path: str, value: Any) -> Any:
-    """Return what puts a value at a place of a document; with `del` it is taken away."""
+    """Return a function that sets a value at a place of a document, or with `del` removes it."""
 
     def change(document: Any) -> None:
         *way, last = [int(step) if step.lstrip("-").isdigit() else step for step in path.split(".")]
@@ -250,7 +250,7 @@ async def test_a_wrong_document_is_refused_before_anything_is_made(build: Build)
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield every place in a JSON value: what it is in, and its key."""
+    """Yield every place in a JSON value: its container and its key."""
     found: list[tuple[Any, Any]] = []
     if isinstance(value, dict):
         found = list(cast("dict[str, Any]", value).items())

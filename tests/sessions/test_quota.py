@@ -23,7 +23,7 @@ LARGE = {"text": "x" * 100_000}
 
 
 async def measured(house: House, owner: Principal) -> int:
-    """Wait for the measurement that is due, and return what it found."""
+    """Wait for the measurement that is due, and return its result."""
     start = house.clock.now()
 
     def done() -> bool:

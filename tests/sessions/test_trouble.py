@@ -32,7 +32,7 @@ from statehold.sessions.transitions.admission import USED_SECONDS
 
 @contextmanager
 def failing(house: House, method: str = "write") -> Generator[None]:
-    """The store refuses what one of its methods is asked, for as long as the block runs."""
+    """Make one method of the store fail until the block ends."""
 
     async def refuse(*_: object, **__: object) -> None:
         raise StoreUnavailable("The disk is full.")
@@ -229,7 +229,7 @@ async def test_a_thousand_updates_at_once_are_all_applied(build: Build, tmp_path
 async def test_the_first_answer_waits_until_it_is_durable_that_there_is_a_connection(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
-    """A kill right after it must not hide that what was behind the connection is gone."""
+    """After a kill right after the first call, the loss of the connection must still be reported."""
     async with build(Counting()) as house:
         session = await house.create()
         asked, may, real = anyio.Event(), anyio.Event(), house.store.write
@@ -506,7 +506,7 @@ async def test_a_call_that_does_not_end_does_not_cost_its_session_at_the_end(
 
 
 def released(counter: Counting) -> Any:
-    """Closing the connection is what ends the deaf call."""
+    """Return an `aclose` that ends the deaf call."""
 
     async def aclose() -> None:
         counter.let_go.set()

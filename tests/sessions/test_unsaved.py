@@ -36,7 +36,7 @@ async def unsaved(house: House, tool: str = "inc") -> tuple[Session, Counter]:
 
 
 async def noticed(house: House, session: Session) -> str:
-    """Return what the first result says."""
+    """Return the notice of the first result."""
     told = (await house.call(session.id, "get")).notice
     assert told is not None
     return told
@@ -50,13 +50,13 @@ async def died(house: House, session: Session) -> None:
 
 
 async def killed(house: House, session: Session) -> str:
-    """Kill the connection of a session, and return what the first result says when it is there again."""
+    """Kill the connection of a session, and return the notice of the first result after it is replaced."""
     await died(house, session)
     return await noticed(house, session)
 
 
 async def copied(house: House, folder: Path) -> Path:
-    """Return what a kill of the process would leave of its data."""
+    """Return the data that would be left after a kill of the process."""
     await house.store.flush()
     return Path(copytree(folder, folder.with_name("copy")))
 

@@ -1,4 +1,4 @@
-"""Records for the tests of stores and nodes, made the short way."""
+"""Records for the tests of stores and nodes, with defaults for most fields."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def entry(session_id: str, seq: int, *, epoch: int = 1, **values: Any) -> Journa
 
 
 class Sessions:
-    """Makes sessions in a store the short way."""
+    """Makes sessions in a store, with defaults for most fields."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

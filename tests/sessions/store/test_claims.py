@@ -78,7 +78,7 @@ async def test_a_session_is_made_once_for_an_id_of_its_owner(
         )
 
     await make("sh_a", name="n")
-    # Before the name that it has by now, and before what it takes of a limit.
+    # The receipt is checked before the name, which is taken by now, and before the limit.
     with pytest.raises(Repeated) as caught:
         await make("sh_b", name="n")
     assert caught.value.receipt.session_id == "sh_a"

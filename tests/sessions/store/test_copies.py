@@ -1,4 +1,4 @@
-"""Copies of a database in use, what becomes of one that is damaged, and a disk that is full for a while."""
+"""Copies of a database in use, the fate of a damaged one, and a disk that is full for a while."""
 
 from __future__ import annotations
 

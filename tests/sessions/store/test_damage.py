@@ -80,7 +80,7 @@ def aside(folder: Path) -> list[Path]:
 
 
 async def start(folder: Path, *, mends: bool = True) -> list[str]:
-    """Do what a process does before it serves, then let it serve a little. Return what it adopted."""
+    """Prepare a database as a process does before it serves, serve for a short time, and return the adopted sessions."""
     async with (
         SQLStore.sqlite(folder, mends=mends) as store,
         Node.start(store, folder, address="test", clock=lambda: 5.0) as node,
@@ -158,7 +158,7 @@ async def test_damage_met_while_serving_stays_an_error(killed: Killed) -> None:
     async with SQLStore.sqlite(file.parent, mends=True) as store:
         await store.join(node_record(OTHER))
         assert len(await store.adopt([NODE], 5.0)) == MANY
-        checkpoint(file)  # the readers are open already, and find in the log what is in it
+        checkpoint(file)  # otherwise the open readers would find the content in the log
         with file.open("r+b") as opened:
             opened.seek(4096)
             opened.write(os.urandom(file.stat().st_size - 4096))

@@ -1,4 +1,4 @@
-"""Finding sessions by what their callers said of them."""
+"""Finding sessions by the labels, names and metadata that their callers gave."""
 
 from __future__ import annotations
 

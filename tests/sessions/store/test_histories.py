@@ -137,7 +137,7 @@ async def test_calls_and_messages_are_counted(store: Store, sessions: Sessions) 
 
 
 async def _room(store: SQLStore) -> tuple[int, int]:
-    """Return what a journal takes, counted, and check that it was noted."""
+    """Return the counted entries and bytes of a journal, after a check that the tally has the same numbers."""
 
     def one(connection: Connection, statement: str) -> tuple[int, int]:
         row = connection.exec_driver_sql(statement).one()

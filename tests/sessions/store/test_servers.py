@@ -38,7 +38,7 @@ def server(
     request: pytest.FixtureRequest, postgresql: PostgreSQL, mariadb: MariaDB
 ) -> Generator[DatabaseServer]:
     found = postgresql if request.param == "postgresql" else mariadb
-    # Tables that are made without a store need what the store's module says of indexes.
+    # Creating tables without a store needs this module, which registers the indexes.
     import_module(f"statehold.sessions.store.dialect.{found.driver.partition('+')[0]}")
     found.start()
     yield found

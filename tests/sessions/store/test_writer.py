@@ -1,4 +1,4 @@
-"""How writes that wait together share a transaction, and what that must never do to any of them."""
+"""Writes that wait together share a transaction, and do not affect one another."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from statehold.sessions.store.writer import LATER
 
 
 class Outcomes:
-    """Runs things at once, so that they wait together, and notes what became of each."""
+    """Runs writes at once, so that they wait together, and records the outcome of each."""
 
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
@@ -326,7 +326,7 @@ async def test_entries_of_calls_are_made_once_in_their_place_and_fail_alone(
         store.append_call(call(4, made))
         assert made == []
         await store.flush()
-        # The batch that the second one spoilt was run again, with what was made.
+        # The second call made the batch fail. The batch ran again with the calls that could be built.
         assert sorted(made) == [1, 2, 4]
         assert store.dropped == 1
         assert [e.seq for e in await store.journal("sh_a")] == [1, 3, 4]
