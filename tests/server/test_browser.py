@@ -115,7 +115,7 @@ async def test_files_of_a_session_are_resources_that_outlive_a_pause(
         assert [s["connected"] for s in info["services"]] == [False]
 
 
-# Over one of them: what these do is the same over all.
+# Over HTTP only, because the other transports make no difference here.
 
 
 async def test_sessions_do_not_see_each_others_logins(http: Way, login_site: str) -> None:
@@ -300,7 +300,7 @@ async def enter_everywhere(ada: Agent, site: str, lab: str) -> None:
 
 
 async def check_everywhere(ada: Agent, why: str) -> None:
-    """Check that all logins are there, that this was told once, and that the session goes on."""
+    """Check that all logins are restored, that the loss was reported once, and that the session continues."""
     first = await ada.said("browser_snapshot")
     assert "generation 1 to 2" in first
     assert why in first

@@ -127,7 +127,7 @@ MANY = 200
 
 
 async def listen(stream: httpx2.Response, asked: list[str]) -> None:
-    """Note the methods of all requests that arrive; that the stream ends is an error."""
+    """Record the methods of all requests that arrive, and fail if the stream ends."""
     async for line in stream.aiter_lines():
         if line.startswith("data:") and (data := line.removeprefix("data:").strip()):
             message: JSON = json.loads(data)
@@ -258,7 +258,7 @@ async def test_row_10_evaluate_does_not_pause_as_the_peer_does(
     two: tuple[Agent, Agent], lab_site: Lab
 ) -> None:
     await two[0].said("browser_navigate", url=f"{lab_site.url}/frame")
-    # The peer's half second after each would not fit; that no timer runs out at all is tested beside settle().
+    # The peer waits half a second after each call and would exceed this. Tests of settle() check that no timer runs out.
     with anyio.fail_after(20):
         for number in range(40):
             text = await two[0].said("browser_evaluate", function=f"() => {number}")
@@ -435,7 +435,7 @@ async def test_what_was_done_after_the_last_checkpoint_is_told_as_lost(
                 os.kill(found(running, is_browser).pid, signal.SIGKILL)
                 assert UNSAVED in await ann.said("browser_snapshot")
                 return
-            # Reading it makes what was called durable.
+            # Reading the history makes the calls before it durable.
             await ann.said("session_history")
         running.process.kill()
         running.process.wait(10)

@@ -221,7 +221,7 @@ async def test_cycles_of_opening_and_closing_leave_everything_as_it_was(
 ) -> None:
     way = Way("http", "modern", Path(), data, url=server.url)
     async with way.connect() as client:
-        # One that stays: what it has in common with the others is there before and after.
+        # This session stays, so that the resources it shares with the others count before and after.
         first = Agent(client, await opened_session(client))
         await first.said("browser_navigate", url=f"{lab.url}/frame")
         slots = anyio.Semaphore(AT_ONCE)

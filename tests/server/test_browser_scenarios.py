@@ -20,13 +20,13 @@ from mcp import Client
 pytestmark = pytest.mark.peer
 
 WAYS = [("http", "modern"), ("stdio", "legacy")]
-"""Both transports and both eras; that the other two pairs answer the same is tested without a browser."""
+"""Both transports and both eras. Tests without a browser check that the other two pairs give the same answers."""
 PROTOCOLS = {"modern": "2026-07-28", "legacy": "2025-11-25"}
 LETTER = "Dear harbour,\na berth, please.\n"
 
 
 class Dated(Way):
-    """A way whose clients speak one era, and try no other."""
+    """A `Way` whose clients speak one era and try no other."""
 
     @property
     def mode(self) -> str:

@@ -39,7 +39,7 @@ NOTIFICATIONS = {
 
 
 class Told:
-    """Counts how often a client was told that a list changed, in the way of its era."""
+    """Counts the notifications of changed lists that a client gets, in either era."""
 
     def __init__(self, what: str = "tools") -> None:
         self.times = 0
@@ -126,7 +126,7 @@ def counter(
 
 @asynccontextmanager
 async def both_eras(gateway: Gateway, what: str) -> AsyncGenerator[list[tuple[Client, Told]]]:
-    """A client of each era, and what each is told."""
+    """A client of each era, and its notifications."""
     face = StateholdServer(gateway, version="0")
     legacy, modern = Told(what), Told(what)
     async with (

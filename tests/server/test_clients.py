@@ -101,7 +101,7 @@ async def door(total: int | None = None, **settings: float) -> AsyncGenerator[Do
 
 
 async def rest(stream: SocketStream) -> bytes:
-    """Return what comes until the server closes the connection."""
+    """Return all bytes that arrive until the server closes the connection."""
     found = b""
     try:
         while True:
@@ -203,7 +203,7 @@ async def test_one_caller_leaves_only_so_much_unread(who: bytes) -> None:
 
 
 async def read_all(stream: SocketStream) -> bytes:
-    """Return one big answer, or what came of it."""
+    """Return one big answer, or the error in its place."""
     found = bytearray()
     try:
         while len(found) < BIG:

@@ -1,4 +1,4 @@
-"""Settings: where they come from, which one wins, and what is said when one is wrong."""
+"""Settings: their sources, their order, and the messages about wrong ones."""
 
 from __future__ import annotations
 

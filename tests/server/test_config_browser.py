@@ -1,4 +1,4 @@
-"""The built-in browser in the configuration: when it is there, how it is given, and what is said of mistakes."""
+"""The built-in browser in the configuration: when it is offered, how it is set, and the messages about mistakes."""
 
 from __future__ import annotations
 

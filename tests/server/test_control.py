@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def served(folder: Path) -> AsyncIterator[list[dict[str, Any]]]:
-    """A node whose handler echoes the request; what it was asked is collected."""
+    """A node whose handler echoes each request and collects it."""
     asked: list[dict[str, Any]] = []
 
     async def handler(request: dict[str, Any]) -> dict[str, Any]:

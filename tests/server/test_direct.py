@@ -250,7 +250,7 @@ async def test_what_is_odd_is_answered_by_the_sdk(
 
 
 def stable(answer: Asked) -> Any:
-    """Return an answer without what is another with every call: the count and the times."""
+    """Return an answer without the parts that differ in every call: the count and the times."""
     try:
         found = json.loads(answer.text)
     except ValueError:

@@ -47,7 +47,7 @@ async def door(face: StateholdServer) -> AsyncGenerator[Door]:
 
 @pytest.fixture
 async def impatient(face: StateholdServer) -> AsyncGenerator[Door]:
-    """A session whose client hears something every twentieth of a second, so that it sees a call run."""
+    """A session with a ping every twentieth of a second, so that its client sees a call run."""
     found = Door(face, StreamableHTTPSessionManager(face), ping_seconds=0.05)
     async with found.manager.run(), found.direct.run():
         await found.enter(elicitation={})
@@ -153,7 +153,7 @@ async def question(call: Asked) -> JSON:
 
 
 async def asking(door: Door, call: Asked, *messages: JSON) -> tuple[JSON, list[Asked]]:
-    """Run a call that asks, send messages while it waits; return the question and what was said to the messages.
+    """Run a call that asks and send messages while it waits. Return the question and the answers to the messages.
 
     A message without an id is an answer to the question.
     """
@@ -338,7 +338,7 @@ async def test_somebody_who_left_is_not_asked() -> None:
 async def test_the_end_of_the_session_ends_its_calls(
     impatient: Door, one: JSON, gateway: Gateway
 ) -> None:
-    # Without a session of Statehold: that of the connection, which is closed after its call.
+    # Without a session of Statehold, the call uses that of its connection, which is closed after the call.
     calls = [impatient.call("hang", one), impatient.call("hang", {}, id=2)]
     async with anyio.create_task_group() as tasks:
         for asking in calls:

@@ -120,7 +120,7 @@ def test_node_is_missed_only_by_those_who_use_it(
     monkeypatch.setenv("PATH", str(tmp_path))
     code, found = doctor(*services(tmp_path, py={"command": sys.executable}))
     assert (code, found["npx"]["status"]) == (OK, "ok")
-    # The row of the built-in browser says what there is.
+    # The row of the built-in browser covers Chromium.
     assert "chromium" not in found
     entry = {"command": "npx", "args": ["-y", "@playwright/mcp"]}
     code, found = doctor(*services(tmp_path, browser=entry))

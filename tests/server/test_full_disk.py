@@ -1,4 +1,4 @@
-"""A server whose disk is full: it says so, and loses nothing that it acknowledged."""
+"""A server whose disk is full reports it, and loses no acknowledged change."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ async def connected(kind: type[BoundedHttp] = BoundedHttp) -> AsyncGenerator[Soc
 
 
 async def rest(stream: SocketStream) -> bytes:
-    """Return what comes until the server closes the connection."""
+    """Return all bytes that arrive until the server closes the connection."""
     found = b""
     try:
         while True:

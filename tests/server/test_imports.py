@@ -1,4 +1,4 @@
-"""An imported document is material of a stranger: a recipe restores of it only what it would have saved."""
+"""An imported document is not trusted: a recipe restores only those parts of it that the recipe would have saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels that callers give, and what stands beside them: the same on every database."""
+"""Labels from callers, and the values stored beside them, are the same on every database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def client(
     postgresql: PostgreSQL,
     mariadb: MariaDB,
 ) -> AsyncGenerator[Client]:
-    """A client of a Statehold whose sessions are in each kind of database."""
+    """A client of a Statehold, with each kind of database in turn."""
     config, data = (
         tmp_path_factory.mktemp("config") / "statehold.toml",
         tmp_path_factory.mktemp("d"),

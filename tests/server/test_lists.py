@@ -1,4 +1,4 @@
-"""The tool list: the same for everybody who asks the same way, valid for clients of both eras."""
+"""The tool list is the same for every caller that asks in the same way, and valid for clients of both eras."""
 
 from __future__ import annotations
 

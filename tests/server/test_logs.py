@@ -1,4 +1,4 @@
-"""The log of a running server at its levels, and the stderr of what its sessions run."""
+"""The log of a running server at its levels, and the stderr of its sessions' programs."""
 
 from __future__ import annotations
 

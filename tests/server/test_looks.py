@@ -139,7 +139,7 @@ def test_screenshot_shows_the_page_and_leaves_no_trace(
     called = [entry["tool"] for entry in after.pop("journal") if entry["kind"] == "call"]
     assert called == ["browser_navigate", *["browser_type"] * 2, "browser_snapshot"]
     assert after == before
-    # The caller is told nothing, and its refs hold.
+    # The caller gets no event, and its refs are still valid.
     assert "### Events" not in caller.call("browser_snapshot")
 
 

@@ -1,4 +1,4 @@
-"""The three ways a caller names its session: as an argument, by the URL or command line, or not at all."""
+"""Three ways to name a session: by an argument, by the URL or command line, or not at all."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="changes the lim
 
 @contextmanager
 def no_descriptor_left(pid: int) -> Generator[None]:
-    """Let a process open nothing more; what it has open stays open."""
+    """Keep a process from opening more files; its open ones stay open."""
     process = psutil.Process(pid)
     before = process.rlimit(psutil.RLIMIT_NOFILE)
     # A new descriptor gets the lowest free number, so that the gaps below the limit have to be few.

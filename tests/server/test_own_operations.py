@@ -224,7 +224,7 @@ async def test_a_session_is_made_once(client: Client, tool: str) -> None:
     # It is an id of the caller's, not of the session's.
     this: JSON = {"session_id": first["session_id"], "values": {}}
     structured(await client.call_tool("state_update", this, meta=operation))
-    # Closed, it keeps what it has; deleted, it is as if it had never been.
+    # A repeat returns the same session while that is closed, and makes a new one after it is deleted.
     await client.call_tool("session_close", {"session_id": first["session_id"]})
     await again()
     await client.call_tool("session_delete", {"session_id": first["session_id"]})

@@ -1,4 +1,4 @@
-"""How a Statehold process ends, and what it leaves behind: answers, no child, and sessions that are there again."""
+"""The end of a Statehold process: calls are answered, no child is left, and the sessions are there after a restart."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_open_streams_do_not_keep_the_process_from_ending(
                     await stack.enter_async_context(client.listen(tools_list_changed=True))
             running.process.send_signal(signal.SIGTERM)
             assert await ended(running.process) == 0
-        # uvicorn says so when it has to end what does not end by itself.
+        # uvicorn logs this when it has to cancel a task that does not end by itself.
         assert "Cancel" not in running.log
         assert "Traceback" not in running.log
 

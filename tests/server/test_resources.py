@@ -226,7 +226,7 @@ async def test_a_parked_resource_ends_with_its_session(memory: Way, face: Stateh
         assert len(face.parking) == 0
 
 
-# Changes of resources, of which only those of a state are told.
+# Changes of resources: clients are notified only of states.
 
 
 async def test_no_more_is_promised_of_changed_resources_than_is_told(

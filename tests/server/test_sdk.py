@@ -54,7 +54,7 @@ def serving(handle: Handler) -> Server[Any]:
 
 
 async def called(server: Server[Any], mode: str, **options: Any) -> list[Any]:
-    """Call the tool twice over one connection; return what the handler said."""
+    """Call the tool twice over one connection, and return the results of the handler."""
     async with Client(server, mode=mode, cache=None, **options) as client:
         found = [await client.session.call_tool("tool", {}) for _ in range(2)]
     return [result.structured_content for result in found]

@@ -91,7 +91,7 @@ async def test_where_the_session_is_pinned_its_state_is_listed_and_no_other_ther
         foreign = await opened_session(other)
         with pytest.raises(MCPError, match="session_not_found"):
             await read(client, address(foreign))
-        # Where none is pinned, the list does not depend on what is open.
+        # Without a pinned session, the list does not depend on the open sessions.
         assert (await other.list_resources()).resources == []
 
 

@@ -21,7 +21,7 @@ PARAMS = {
 
 @pytest.fixture
 def answers(tmp_path: Path) -> Any:
-    """`answers(line, ...)` sends lines and a good request, closes stdin, and returns what came by its id."""
+    """`answers(line, ...)` sends lines and a valid request, closes stdin, and returns the answers by id."""
     config = tmp_path / "statehold.toml"
     config.write_text("")
 
@@ -125,7 +125,7 @@ anyio.run(main)
 
 @pytest.mark.parametrize("side", ["reads", "writes"])
 def test_a_side_that_was_closed_first_ends_the_streams_without_an_error(side: str) -> None:
-    """A killed client reads no more, and a server that has ended takes no more of what the client had written."""
+    """A killed client reads no more, and a server that has ended reads none of the client's remaining lines."""
     ping = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode() + b"\n"
     with subprocess.Popen(
         [sys.executable, "-c", LATE, side],

@@ -35,7 +35,7 @@ Command = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def statehold(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs a command in this process, and returns its exit code and what it said."""
+    """Runs a command in this process, and returns its exit code and its output."""
 
     def run(data: Path, *arguments: str) -> tuple[int, str, str]:
         monkeypatch.setenv("SECRET", SECRET)

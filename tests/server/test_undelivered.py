@@ -38,7 +38,7 @@ async def served(tmp_path: Path) -> AsyncGenerator[tuple[Running, Client]]:
 
 
 async def lost_session(client: Client) -> str:
-    """Return a session whose counter is lost and opened again, which no result has said yet."""
+    """Return a session whose counter is lost and opened again, which no result has reported yet."""
     session = await opened_session(client)
     assert await count(client, session) == 1
     await client.call_tool("crash", {"session_id": session})
