@@ -1,4 +1,4 @@
-"""Fields and editors whose scripts know more of them than they show: back with what was done there, or said to be lost."""
+"""Fields and editors whose scripts hold more than they show: edits are restored, or reported lost."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ async def test_what_is_written_to_a_driver_that_just_died_fails_as_playwright_do
         try:
             private: Any = driver
             private._process.stdin.transport.abort()
-            # Until the loop has closed it. The driver ends by itself then, which is told by its stdout.
+            # Wait until the loop has closed it. The driver then ends by itself, which its stdout shows.
             for _ in range(2):
                 await asyncio.sleep(0)
             with anyio.fail_after(10), pytest.raises(Error):

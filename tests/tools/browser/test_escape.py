@@ -31,7 +31,7 @@ WORKER = b"fetch(decodeURIComponent(location.search.slice(1)), {mode: 'no-cors'}
 
 
 fetched_ahead: set[str] = set()
-"""The URLs that stood beside a page which was fetched before anybody went there."""
+"""The URLs in the addresses of pages that were fetched before a visit."""
 
 
 async def allowed_site(stream: SocketStream) -> None:
@@ -136,7 +136,7 @@ async def other_side() -> AsyncGenerator[Forbidden]:
 
 @dataclass
 class Visit:
-    """One page, and what it must not reach."""
+    """One page, and the forbidden address."""
 
     here: str
     forbidden: Forbidden
@@ -148,7 +148,7 @@ class Visit:
         return f"http://127.0.0.2:{self.forbidden.port}/there"
 
     async def refused(self) -> None:
-        """Wait until the session is told that the other side may not be reached."""
+        """Wait until the session is told that the address is forbidden."""
         assert self.browse is not None
         text = ""
         while "Not allowed to reach 127.0.0.2" not in text:
@@ -162,7 +162,7 @@ class Visit:
         )
 
     async def content(self) -> str:
-        """Return what the page shows when it has ceased to go elsewhere."""
+        """Return the content of the page after its last navigation."""
         while True:
             with suppress(PlaywrightError):
                 return await self.tab.content()
@@ -186,7 +186,7 @@ async def world_of(data: Path, path: str) -> AsyncGenerator[World]:
 async def world(
     anyio_backend: Any, path: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncGenerator[World]:
-    # Without the rule for names, which would hide what the proxy lets through: it makes all other hosts unknown.
+    # The rule for names makes all other hosts unknown, and would hide requests that the proxy lets through.
     async with AsyncExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
             args = [arg for arg in BROWSER_ARGS if "resolver" not in arg]
@@ -272,7 +272,7 @@ STEPS = {
     "fetch at the end": keepalive,
     "API request": api_request,
 }
-"""Name to what is done to the page from outside."""
+"""Name to an action on the page from outside."""
 
 VECTORS = [*STEPS, *SCRIPTS]
 
@@ -303,7 +303,7 @@ async def test_a_page_does_not_reach_what_is_forbidden(world: World, vector: str
 @pytest.mark.parametrize("path", ["shell"], indirect=True)
 @pytest.mark.parametrize("vector", VECTORS)
 async def test_without_the_proxy_each_way_leads_there(world: World, vector: str) -> None:
-    """The control: what never works proves nothing."""
+    """This is the control: each attempt must work without the proxy."""
     async with world.unguarded() as visit:
         with anyio.fail_after(20):
             await attempt(visit, vector)

@@ -50,7 +50,7 @@ def part_of(browse: Browse, kind: str) -> psutil.Process:
 
 
 async def in_flight(browse: Browse, fault: Any) -> BaseException:
-    """Return what a call raises during which a fault happens."""
+    """Return the error of a call during which a fault happens."""
     raised: list[BaseException] = []
 
     async def call() -> None:
@@ -369,7 +369,7 @@ async def test_a_page_that_comes_while_the_one_before_it_is_given_up_is_opened_o
 
 
 async def answered(browse: Browse, lab: str, button: str) -> str:
-    """Answer every dialog of a storm that is shown; return what is said after the last one."""
+    """Answer every dialog of a storm that is shown, and return the text after the last one."""
     await browse.text("navigate", url=f"{lab}/alerts")
     text = await browse.text("click", target=f"button >> text={button}")
     for number in range(1, DIALOGS + 1):

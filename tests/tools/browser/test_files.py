@@ -1,4 +1,4 @@
-"""The files of a session, without a browser: their names, what is read of them, and what is said when they fail."""
+"""The files of a session, without a browser: their names, their content, and the errors when they fail."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ async def test_a_trace_that_was_given_up_is_not_on(
 
 
 async def let_expire(browse: Browse) -> str:
-    """Start a trace whose time is over at once, and return what is told of it."""
+    """Start a trace whose time is over at once, and return the message about it."""
     over = anyio.Event()
     trace = browse.connection.session.trace
 

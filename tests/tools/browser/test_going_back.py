@@ -73,7 +73,7 @@ def name_of(text: str) -> str:
 
 
 async def names(browse: Browse) -> list[str]:
-    """Return what would be saved of the history of the current tab, the current page in capitals."""
+    """Return the history of the current tab as it would be saved, with the current page in capitals."""
     tab = (await saved(browse)).tabs[0]
     found = [name_of(url) for url in tab.history]
     return [name.upper() if n == tab.place else name for n, name in enumerate(found)]
@@ -236,7 +236,7 @@ async def test_a_page_that_does_not_load_in_time_is_said_and_the_one_before_it_s
 async def resume_with(
     resume: Resume, browse: Browse, given: ContextSnapshot, monkeypatch: pytest.MonkeyPatch
 ) -> Browse:
-    """Resume a session with something else than what is saved of it."""
+    """Resume a session from a changed snapshot."""
 
     async def snapshot() -> Snapshot:
         return given.snapshot()
@@ -279,7 +279,9 @@ Failing = Callable[[str, str, int], list[str]]
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
-    """Has a browser refuse a DevTools command with some words, so many times; what it was asked is in the list."""
+    """Makes a browser refuse a DevTools command with a given message, a given number of times. The list holds the
+    requests.
+    """
     monkeypatch.setattr(world, "SWAP_SECONDS", 0)
 
     def fail(method: str, words: str, times: int) -> list[str]:

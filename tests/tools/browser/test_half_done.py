@@ -1,4 +1,4 @@
-"""Actions that end halfway: nothing is said to be done that was not, and nothing stays pressed or unsaid."""
+"""Actions that end halfway: no result claims an action that did not happen, and no key stays pressed or unreported."""
 
 from __future__ import annotations
 

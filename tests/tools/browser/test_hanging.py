@@ -133,7 +133,7 @@ async def test_a_session_that_cannot_be_closed_has_what_hangs_killed(
 async def test_a_browser_elsewhere_that_hangs_is_given_up(
     data: Path, by_devtools: str, lab: str
 ) -> None:
-    """It cannot be killed; but who waits for it would wait for ever, as where the line to it is cut."""
+    """Such a browser cannot be killed, but without a limit its callers would wait without end, as on a cut connection."""
     port = urlsplit(by_devtools).port
     listens = (c for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN)
     pid = next(one.pid for one in listens if tuple(one.laddr)[1:] == (port,))

@@ -128,7 +128,7 @@ async def test_session_storage_waits_for_a_tab_to_come_back(
         found = await browse.saved(light=light)
         assert [tab["lost"] for tab in found.data["tabs"]] == [[], []]
         assert len(browse.connection.session.context.pages) == 2
-    # Saved once more before anybody looks at the tab, and once after.
+    # Save once before the tab is used again, and once after.
     async with opened(service, browse.later(), found) as slept:
         found = await slept.saved()
         await slept.text("tabs", action="select", index=0)

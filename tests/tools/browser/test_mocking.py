@@ -67,7 +67,7 @@ async def test_a_route_answers_instead_of_the_site(browse: Browse, lab: str) -> 
 async def given_up(
     browse: Browse, monkeypatch: pytest.MonkeyPatch, method: str, tool: str, **given: Any
 ) -> None:
-    """Call a tool and give it up when the browser has done what it was to do, before that is known."""
+    """Call a tool, and cancel the call when the browser has done its part but has not answered."""
     whole = getattr(BrowserContext, method)
 
     async def late(self: BrowserContext, *arguments: Any) -> None:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.peer
 
 
 class Listener(InternalContext):
-    """A caller who wants to know how far its call is."""
+    """A caller that wants progress notifications."""
 
     wants_progress = True
 
@@ -189,7 +189,7 @@ async def test_what_is_no_url_is_said_to_be_none(browse: Browse, url: str, words
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A path whose pages count as being of a scheme that may not be seen."""
+    """A path whose pages count as having a forbidden scheme."""
 
     def allowed(url: str) -> bool:
         return "name=refused" not in url

@@ -1,4 +1,4 @@
-"""Opening a browser for a session: what comes back, what it may reach, and browsers that run elsewhere."""
+"""Opening a browser for a session: restored content, reachable addresses, and browsers that run elsewhere."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def launch_server(tmp_path: Path, shell: str) -> list[str]:
 
 @pytest.fixture
 async def run_server(tmp_path: Path, shell: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Serves each connection a browser of its own: the shell, put where Playwright looks for what it has downloaded."""
+    """Serves each connection a separate browser: the shell, put where Playwright looks for its downloads."""
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path / "browsers"))
     async with async_playwright() as playwright:
         with pytest.raises(Error) as caught:

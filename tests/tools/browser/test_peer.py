@@ -190,7 +190,7 @@ async def test_all_tools_have_the_names_and_arguments_of_the_peer(peer: ClientSe
     for name, own in ours.items():
         schema, wanted = own.definition["inputSchema"], theirs[name].input_schema
         assert shape(schema) == shape(wanted | {"additionalProperties": False}), name
-        # They require what has a default.
+        # The peer also requires arguments that have a default.
         needed = {
             key for key in wanted.get("required", ()) if "default" not in wanted["properties"][key]
         }

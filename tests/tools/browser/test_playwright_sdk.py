@@ -1,4 +1,4 @@
-"""The private parts of Playwright that Statehold uses; each test names what breaks without its part."""
+"""The private parts of Playwright that Statehold uses; each test names the feature that breaks without its part."""
 
 from __future__ import annotations
 

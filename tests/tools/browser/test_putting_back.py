@@ -1,4 +1,4 @@
-"""Putting back what was typed: pages do with it what they do when a person types, once, and where it was typed."""
+"""Restoring typed text: pages react as to a person who types, once and in the same place."""
 
 from __future__ import annotations
 
@@ -442,7 +442,7 @@ async def test_what_is_cleared_in_a_frame_stays_so_when_it_was_just_put_back(
         async with again(browse) as resumed:
             assert await resumed.value(text) == "typed"
             await resumed.text("click", target=await resumed.ref("Clear"))
-            # Nothing tells that nothing comes: some looks of what puts back once more.
+            # There is no event for the absence of changes, so wait for a few more checks of the restoring script.
             await resumed.value("new Promise(done => setTimeout(done, 200))")
             assert await resumed.value(text) == ""
 

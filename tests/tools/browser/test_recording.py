@@ -34,7 +34,7 @@ async def test_a_form_that_is_filled_is_written_down(browse: Browse, lab: str) -
 
 
 async def test_a_click_into_a_field_is_written_down(browse: Browse, lab: str) -> None:
-    """A page may show what belongs to a field, such as a calendar, when it is clicked."""
+    """A click on a field may make the page show more, such as a calendar."""
     await browse.text("navigate", url=f"{lab}/form")
     await browse.value("() => { document.querySelector('[type=range]').value = 1; }")
     await browse.text("start_recording")

@@ -1,4 +1,4 @@
-"""Waiting for what an action caused: all of it within a bound, and nothing else."""
+"""Waiting for the effects of an action: all of them within a limit, and nothing else."""
 
 from __future__ import annotations
 

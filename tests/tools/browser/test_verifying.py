@@ -1,4 +1,4 @@
-"""Checking what a page shows."""
+"""Tools that check the content of a page."""
 
 from __future__ import annotations
 

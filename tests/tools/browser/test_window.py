@@ -117,7 +117,7 @@ async def test_browser_asks_a_person_for_files_itself(browse: Browse, lab: str) 
     async with window_of(browse):
         tab = await browse.connection.session.current()
         await tab.page.locator("input[type=file]").first.click()
-        # A page that waits for a caller would not be answered by anybody.
+        # A page that waited for a caller would not answer this.
         assert await tab.page.evaluate("1 + 1") == 2
         assert tab.modal_text is None
         await tab.page.close()

@@ -1,4 +1,4 @@
-"""A caller who remembers what it was told and answers what it is asked, and what else these tests share."""
+"""A caller that records messages and answers questions, and other shared parts of these tests."""
 
 from __future__ import annotations
 

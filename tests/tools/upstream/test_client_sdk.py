@@ -1,4 +1,6 @@
-"""The private parts of the MCP SDK's client that Statehold uses; each test names what breaks without its part."""
+"""The private parts of the MCP SDK's client that Statehold uses; each test names the feature that breaks without its
+part.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def asked() -> list[str]:
 
 @pytest.fixture
 def client(asked: list[str]) -> httpx2.AsyncClient:
-    """A client whose server leads to another host."""
+    """A client whose server redirects to another host."""
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         asked.append(request.url.host)
@@ -49,6 +51,6 @@ async def test_a_stream_comes_from_no_other_host(
 
 
 def test_streams_have_the_methods_of_our_transports() -> None:
-    """They are the types of what the transports give the SDK's client session."""
+    """The transports give these types to the SDK's client session."""
     assert {"receive", "aclose"} <= set(dir(ReadStream))
     assert {"send", "aclose"} <= set(dir(WriteStream))

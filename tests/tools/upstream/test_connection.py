@@ -1,4 +1,4 @@
-"""One connection over each transport in each era: what passes through it, and how it ends."""
+"""One connection over each transport in each era: its messages and its end."""
 
 from __future__ import annotations
 

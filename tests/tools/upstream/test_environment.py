@@ -1,4 +1,4 @@
-"""The environment of a server: what every program needs, what the configuration names, nothing else."""
+"""The environment of a server: the variables that every program needs, those of the configuration, and no others."""
 
 from __future__ import annotations
 

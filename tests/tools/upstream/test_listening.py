@@ -127,7 +127,7 @@ async def test_a_change_that_meets_the_end_of_its_connection_is_no_fault(
                 await connection.call("get", {}, Caller())
                 for _ in range(3):
                     tasks.start_soon(busy.call, "grow", NOTHING, Caller())
-                # Each time a little later, since what matters is a matter of a millisecond.
+                # The delay grows each time, because the race is within a millisecond.
                 for _ in range(40 * number):
                     await anyio.lowlevel.checkpoint()
                 await connection.aclose()

@@ -41,7 +41,7 @@ BY_TEXT = {
 
 
 async def replaced(service: UpstreamService, snapshot: Snapshot | None) -> tuple[Restored, str]:
-    """Open the next generation from a snapshot; return what it says and the value it holds."""
+    """Open the next generation from a snapshot; return its notice and its value."""
     connection = await service.open(view(generation=2), snapshot)
     try:
         return connection.opened, text_of(await connection.call("take", {}, Caller()))

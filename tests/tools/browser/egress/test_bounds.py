@@ -128,7 +128,7 @@ async def test_a_tunnel_is_broken_off_when_too_much_comes_without_a_pause() -> N
         browser(await proxy.admit(policy, on_refused=told)) as one,
     ):
         await one.tunnel(f"127.0.0.1:{port}")
-        for _ in range(3):  # three responses, as far as anybody can tell
+        for _ in range(3):  # these look like three responses
             await one.stream.send(b"x" * 1000)
             got = 0
             while got < 1000:
@@ -144,7 +144,7 @@ async def test_bytes_take_their_time() -> None:
     clock = ManualClock()
     bandwidth = Bandwidth(1000, clock)
     assert bandwidth.piece == 250
-    await bandwidth.take(250)  # what was saved up
+    await bandwidth.take(250)  # the saved allowance
     done: list[int] = []
 
     async def take(count: int) -> None:

@@ -106,7 +106,7 @@ async def test_another_user_of_the_machine_is_not_served(proxy: FilteringProxy) 
     grant = await proxy.admit(LOCAL)
     async with site(handler) as port:
         assert await asked_by(NOBODY, port_of(grant), port) == ""
-        # To the system what was closed already is root's.
+        # Linux reports root as the owner of a closed socket.
         assert await asked_by(NOBODY, port_of(grant), port, stays=False) == ""
         assert not seen
         assert await asked_by(os.geteuid(), port_of(grant), port) == "HTTP/1.1 200 OK"

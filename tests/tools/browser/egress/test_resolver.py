@@ -78,7 +78,7 @@ async def test_names_that_nobody_answers_for_keep_only_their_owner_from_asking()
 
         async def ask(number: int) -> None:
             async with browser(many[number % 2]) as one:
-                # One of them is what the other owner asks for, too.
+                # The other owner asks for one of these names too.
                 host = "site.example" if number == 7 else f"slow{number}.example"
                 refused.append((await one.get(f"http://{host}:{port}/")).status)
 
