@@ -67,7 +67,7 @@ def blocking(server: Running) -> Generator[sync.Hub]:
 
 
 class Scripted(GenericFakeChatModel):
-    """A model that calls the tools it is told to, and remembers what it was shown of them."""
+    """A model that makes scripted calls, and keeps the tool descriptions that it was shown."""
 
     shown: list[JSON] = Field(default_factory=list[JSON])
 

@@ -1,4 +1,4 @@
-"""The programs of the pages on the client run as printed, and say what is printed below them."""
+"""The programs of the pages on the client run as printed, and print the output that is shown below them."""
 
 from __future__ import annotations
 

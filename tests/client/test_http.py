@@ -138,7 +138,7 @@ async def test_of_a_process_that_is_gone_nobody_knows_what_it_did(
             relay.lose, relay.then = 1, int(other.url.rpartition(":")[2])
             with pytest.raises(OutcomeUnknown):
                 await hub.create(metadata={"test": "the next process"})
-            # The next one says that it is another, and remembers what it is sent as itself.
+            # The next process answers that it is another one, and then records the operations that it gets itself.
             sessions = [await hub.create(metadata={"test": "the next process"})]
             relay.lose = 1
             sessions.append(await hub.create(metadata={"test": "the next process"}))

@@ -24,7 +24,7 @@ def counter() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def store(counter: dict[str, Any]) -> Generator[MCPStore]:
-    """A store of its own, whose space has the service `counter`."""
+    """A separate store, whose space has the service `counter`."""
     with MCPStore.setup_store() as found:
         found.for_store().add_service(counter)
         yield found

@@ -91,7 +91,7 @@ def store(browser: str) -> Generator[MCPStore]:
 
 
 def ran(snippet: str, scope: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a snippet, and return what it left behind."""
+    """Run a snippet and return its variables."""
     found = dict(scope)
     exec(compile(snippet, "snippet", "exec"), found)
     return found
