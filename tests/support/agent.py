@@ -72,13 +72,13 @@ def is_browser(process: psutil.Process) -> bool:
 
 
 def tree_of(running: Running) -> list[psutil.Process]:
-    """The process of a server and all below it."""
+    """Return the process of a server and all its descendants."""
     server = psutil.Process(running.process.pid)
     return [server, *server.children(recursive=True)]
 
 
 def found(running: Running, wanted: Callable[[psutil.Process], bool]) -> psutil.Process:
-    # The first: what a browser forks looks like itself for a moment.
+    # The oldest one is meant: a child that a browser forks looks like the browser for a moment.
     below = tree_of(running)[1:]
     return min(filter(wanted, below), key=lambda process: process.create_time())
 

@@ -15,7 +15,7 @@ Header = tuple[str, str]
 
 @dataclass
 class Asked:
-    """One request over ASGI, and what was answered."""
+    """One request over ASGI and its answer."""
 
     body: bytes
     headers: list[Header]

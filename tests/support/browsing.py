@@ -61,7 +61,7 @@ class Browse:
         return self.tab.page
 
     async def value(self, function: str) -> Any:
-        """Return what a script returns, as Python."""
+        """Return the result of a script as a Python value."""
         return await self.page.evaluate(function)
 
     async def saved(self, *, light: bool = False) -> Snapshot:

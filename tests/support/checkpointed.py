@@ -1,4 +1,4 @@
-"""A session whose connection takes checkpoints, and the time that passes until one is there."""
+"""A session whose connection takes checkpoints, and the time until the next one."""
 
 from __future__ import annotations
 

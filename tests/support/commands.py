@@ -32,14 +32,14 @@ class House:
         return ["--config", str(self.config), "--data", str(self.data)]
 
     def run(self, *words: str, configured: bool = True) -> tuple[int, str, str]:
-        """Return the exit code and what was said on both streams."""
+        """Return the exit code and the text of both output streams."""
         self._capsys.readouterr()
         code = main(["sessions", *words, *self.flags[0 if configured else 2 :]])
         told = self._capsys.readouterr()
         return code, told.out, told.err
 
     def json(self, *words: str) -> Any:
-        """Return what a command that has to succeed says as JSON."""
+        """Return the JSON output of a command that has to succeed."""
         code, out, err = self.run(*words, "--json")
         assert code == OK, err
         return json.loads(out)

@@ -20,7 +20,7 @@ def put_ffmpeg(folder: Path) -> None:
 
 
 def about(video: Path) -> dict[str, Any]:
-    """Return what ffmpeg says of a video that it can read: its codec, size and duration."""
+    """Return ffmpeg's description of a video that it can read: its codec, size and duration."""
     frames = pytest.importorskip("imageio_ffmpeg").read_frames(video)
     with closing(frames):
         return next(frames)

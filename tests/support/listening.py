@@ -34,7 +34,7 @@ def listening(command: list[str], *, timeout: float = 30.0) -> Generator[int]:
 def told(command: list[str], mark: str) -> Generator[str]:
     """Run a program that says on stderr or stdout where it listens; yield the address after `mark`."""
     pipe = subprocess.PIPE
-    # A session of its own, so that what the program starts ends with it.
+    # A separate session, so that the program's children end with it.
     with subprocess.Popen(
         command, stdout=pipe, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as process:

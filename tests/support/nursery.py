@@ -48,7 +48,7 @@ PRELOADED: Final = (
 
 
 class Born:
-    """A program that a nursery runs, with what the tests use of `subprocess.Popen`."""
+    """A program that a nursery runs, with the part of the interface of `subprocess.Popen` that the tests use."""
 
     def __init__(
         self, address: Path, arguments: Sequence[str], env: Mapping[str, str], *, piped: bool

@@ -1,4 +1,4 @@
-"""Both ends of a proxy, byte by byte: scripted sites on loopback, and a client that says what it is told."""
+"""Both ends of a proxy, byte by byte: scripted sites on loopback, and a client that sends scripted bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from statehold.tools.browser.egress.resolver import Resolver
 Handler = Callable[[SocketStream], Awaitable[None]]
 
 LOCAL = NetworkPolicy(allow=["*", "127.0.0.0/8", "::1"])
-"""Lets through what the tests serve."""
+"""Allows the sites that the tests serve."""
 
 OVER = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
@@ -138,14 +138,14 @@ def port_of(grant: EgressAccess) -> int:
 
 
 class Told(list[tuple[str, str]]):
-    """Remembers what it is told: hosts and reasons."""
+    """Records the hosts and reasons of refusals."""
 
     def __call__(self, host: str, reason: str) -> None:
         self.append((host, reason))
 
 
 class Names:
-    """A resolver's source: what it says may change from one question to the next."""
+    """A resolver's source, whose answers may change from one question to the next."""
 
     def __init__(self, **answers: list[list[str]]) -> None:
         self.answers = answers

@@ -20,7 +20,7 @@ def runs(log: Path) -> Counter[str]:
 
 
 async def arrived(log: Path, tool: str) -> dict[str, Any]:
-    """Wait until a call of a tool is running, 20 seconds at most; return what was written of it."""
+    """Wait at most 20 seconds until a call of a tool is running, and return its log entry."""
     with anyio.fail_after(20):
         while True:
             found = [entry for entry in entries(log) if entry["tool"] == tool]
