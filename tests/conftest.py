@@ -69,7 +69,7 @@ def _visible(config: pytest.Config) -> Generator[None]:
 
 
 def _prepare(config: pytest.Config, part: str) -> str:
-    """Run the installer of one part once per process. Returns what it printed, or `!` and the problem."""
+    """Run the installer of one part once per process. Return its output, or `!` and the problem."""
     known = config.stash.setdefault(_prepared, {})
     if part not in known:
         command = [sys.executable, str(PEERS / "install.py"), part]

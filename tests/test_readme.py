@@ -46,7 +46,7 @@ def rows(name: str, head: str) -> list[list[str]]:
 
 
 def quoted(text: str) -> list[str]:
-    """Return what stands in backticks, code blocks aside."""
+    """Return the text in backticks, except in code blocks."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     return re.findall(r"`([^`\n]+)`", text)
 
@@ -195,7 +195,7 @@ def test_every_example_configuration_can_be_loaded() -> None:
 
 
 def test_the_demo_is_the_first_command() -> None:
-    """A new user meets it first; that it works is shown by tests/server/test_demo.py."""
+    """A new user meets the demo first; tests/server/test_demo.py shows that it works."""
     assert blocks("README.md", "console")[0].startswith("uv run statehold demo ")
     done = subprocess.run(
         [sys.executable, "-m", "statehold.server", "demo", "--help"],

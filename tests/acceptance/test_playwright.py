@@ -147,7 +147,7 @@ def _is_saved(data: Path, session: str) -> bool:
 
 
 def family(running: Running) -> list[psutil.Process]:
-    """Everything that Statehold has started, with what that has started."""
+    """Return all processes that Statehold has started, directly or not."""
     return psutil.Process(running.process.pid).children(recursive=True)
 
 

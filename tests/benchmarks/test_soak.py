@@ -1,4 +1,4 @@
-"""The checks of the soak find what they are for: each from the files that a run of it leaves."""
+"""The checks of the soak test detect their faults: each one in the files of a run."""
 
 from __future__ import annotations
 

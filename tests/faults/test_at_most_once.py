@@ -49,7 +49,7 @@ class Killed:
         self.back = anyio.Event()
 
     async def call(self, http: httpx2.AsyncClient, tool: str, arguments: JSON, meta: JSON) -> JSON:
-        """Call a tool; one whose server dies is called again, the same way, until it is answered."""
+        """Call a tool; repeat the same call while its server dies, until there is an answer."""
         known: JSON = {f"{INFO}/protocolVersion": VERSION, f"{INFO}/clientCapabilities": {}}
         client = {f"{INFO}/clientInfo": {"name": "tests", "version": "1"}}
         params = {"name": tool, "arguments": arguments, "_meta": {**known, **client, **meta}}

@@ -16,7 +16,7 @@ CALLERS = 8
 
 
 class Writer:
-    """Updates one session from many callers and keeps what was acknowledged: each writes its own key, counting up."""
+    """Updates one session from many callers and keeps the acknowledged numbers: each caller counts up its own key."""
 
     def __init__(self, session: str) -> None:
         self.session = session

@@ -108,7 +108,7 @@ class Server(ThreadingHTTPServer):
         super().__init__((host, port), Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a browser that goes away is what these pages are for."""
+        """Log nothing, because browsers that disconnect are expected here."""
 
 
 def _listen(port: int, lab: Lab) -> list[Server]:
@@ -283,7 +283,7 @@ def _picture(handler: Handler, rest: str, query: Query) -> None:
 
 
 def _forget(handler: Handler, rest: str, query: Query) -> None:
-    """Has the browser forget what it knows, as a site does at a logout. Some of it is the proxy's."""
+    """Make the browser clear the site's data, as at a logout. Some of this data is the proxy's."""
     handler.answer(pages.page("Forgotten", "<p>Bye.</p>"), Clear_Site_Data='"*"')
 
 
@@ -356,7 +356,7 @@ def _worker_answer(handler: Handler, rest: str, query: Query) -> None:
 
 
 def _websocket(handler: Handler, rest: str, query: Query) -> None:
-    """Echo what comes, until the other side closes."""
+    """Echo all messages until the other side closes."""
     key = handler.headers.get("Sec-WebSocket-Key", "") + _WEBSOCKET_KEY
     handler.send_response(101)
     handler.send_header("Upgrade", "websocket")

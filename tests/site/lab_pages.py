@@ -326,7 +326,7 @@ def found_boats(words: str) -> dict[int, tuple[str, str]]:
 
 
 def search(words: str) -> bytes:
-    """The search for boats, with what it found."""
+    """Return the search page for boats, with its results."""
     found = found_boats(words)
     links = "".join(f'<li><a href="/boats/{n}">{boat[0]}</a></li>' for n, boat in found.items())
     told = f"<h2>{len(found)} found</h2><ul>{links}</ul>" if words else ""

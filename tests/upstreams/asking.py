@@ -131,7 +131,7 @@ class Asking(Quick):
         return found
 
     def ask(self, question: JSON) -> JSON:
-        """Put a question to a legacy client and wait for what it says."""
+        """Ask a legacy client a question and wait for its answer."""
         with self.answered:
             self.asked += 1
             number = f"question-{self.asked}"

@@ -97,7 +97,7 @@ class Pending(Exception):
 
 
 def filled(answers: JSON, key: str) -> JSON:
-    """Return what a person filled into a form; empty without that."""
+    """Return the values that a person filled into a form, or an empty object."""
     return answers[key].get("content") or {}
 
 

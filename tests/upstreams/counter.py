@@ -81,7 +81,7 @@ def is_modern(ctx: Context) -> bool:
 
 
 class Counter:
-    """The tools. `log` is the ground truth of the tests: what really arrived here."""
+    """The tools. `log` records the calls that arrived here, for comparison in the tests."""
 
     def __init__(self, log: str | None) -> None:
         self.log = log
@@ -242,7 +242,7 @@ async def elicited(ctx: Context, question: str, params: Asking) -> str | types.I
 
 
 def _asked(params: Asking, request: Any) -> str | types.InputRequiredResult:
-    """The two legs of a 2026-07-28 question: ask it, and answer with what came back."""
+    """Handle both steps of a 2026-07-28 question: ask it, then answer with the reply."""
     if params.input_responses is None:
         return types.InputRequiredResult(
             input_requests={"question": request}, request_state="asked"

@@ -1,4 +1,4 @@
-"""A server that keeps one value and can write it to a file, tell it, and take it back: what a recipe needs."""
+"""A server for tests of recipes: it keeps one value, writes it to a file, returns it, and takes it back."""
 
 from __future__ import annotations
 

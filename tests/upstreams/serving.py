@@ -165,7 +165,7 @@ def _sse_app(server: Server[Any], era: str, state: Callable[[], Any]) -> ASGIApp
 
 
 class OneEra:
-    """Refuses over Streamable HTTP what a server of one era refuses: the era stands in a header there."""
+    """Refuses requests over Streamable HTTP as a server of one era does. The header names the era."""
 
     def __init__(self, app: ASGIApp, era: str) -> None:
         self.app = app
