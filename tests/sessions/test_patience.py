@@ -24,7 +24,7 @@ from statehold.sessions.services import CallContext, CallResult, SessionView, Sn
 
 
 class Thinking(Nobody):
-    """A caller who answers when told to."""
+    """A caller that answers on request of the test."""
 
     def __init__(self) -> None:
         self.answering = anyio.Event()

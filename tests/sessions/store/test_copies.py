@@ -175,7 +175,7 @@ async def test_nothing_that_can_be_read_is_ever_set_aside(
 
 @contextmanager
 def _no_room_beyond(size: int) -> Generator[None]:
-    """Let no file of this process grow beyond a size: to who writes it is the same as a full disk."""
+    """Limit the size of every file of this process: for the writer this is the same as a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

@@ -1,4 +1,4 @@
-"""Damage that is seen when a process starts: the file is set aside whole, by who serves, and left alone by all others."""
+"""Damage found when a process starts: a server sets the whole file aside, and all other processes leave it alone."""
 
 from __future__ import annotations
 

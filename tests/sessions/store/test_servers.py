@@ -103,7 +103,7 @@ async def test_a_server_that_dies_is_told_and_nothing_acknowledged_is_lost(
         with pytest.raises(StoreUnavailable):
             await store.write(_state(acknowledged + 5))
         server.start()
-        # The last one may have been kept without its having been said.
+        # The last write may be stored without an acknowledgement.
         assert await version_of(store) in (acknowledged, acknowledged + 1)
         await store.write(_state(acknowledged + 10))
         assert await version_of(store) == acknowledged + 10

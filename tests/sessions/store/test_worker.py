@@ -82,7 +82,7 @@ async def test_what_was_done_is_not_kept_alive() -> None:
     assert await worker.run(partial(isinstance, thing, Thing))
     del thing
     with anyio.fail_after(10):
-        # The thread lets go of it only after it has told.
+        # The thread releases it only after it has delivered the result.
         while kept() is not None:
             await anyio.lowlevel.checkpoint()
     worker.end()
