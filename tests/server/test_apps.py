@@ -147,7 +147,7 @@ async def test_a_page_is_read_again_when_the_service_tells_of_a_change(tmp_path:
         (tmp_path / "one.html").write_text("<p>new</p>")
         assert (await read(client, uri)).text == "<p>one</p>"
         session = await opened_session(client)
-        # The service tells before it answers the call.
+        # The service sends the notification before it answers the call.
         await client.call_tool("one_add", {"session_id": session, "uri": "apps://more"})
         assert (await read(client, uri)).text == "<p>new</p>"
 

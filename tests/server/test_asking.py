@@ -178,7 +178,7 @@ async def test_somebody_who_cannot_be_asked_is_not_asked(
 
 
 async def test_nobody_gets_the_question_of_another(way: Way, era: str) -> None:
-    """A legacy upstream does not say for which call it asks: of the first ones at once some are refused, later none."""
+    """A legacy upstream does not name the call that asks: of several first questions some are refused, later none."""
     if way.transport == "stdio":
         pytest.skip("one process, one client")
     people = [Person(answer=f"answer {n}") for n in range(3)]
@@ -438,7 +438,7 @@ async def test_a_parked_call_ends_with_its_session(modern: Client) -> None:
 
 
 async def test_a_state_that_nobody_minted_reaches_no_upstream_as_ours(modern: Client) -> None:
-    """A state of the upstream's own comes back to it without our mark, any other not at all."""
+    """A state of the upstream comes back to it without our mark; any other state does not reach it."""
     session = await opened_session(modern)
     parked = await Parked(modern, session, "modern_ask").start()
     assert parked.state == "up:asked"

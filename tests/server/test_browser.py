@@ -34,7 +34,7 @@ WAYS = [("http", "modern"), ("stdio", "legacy")]
 
 @pytest.fixture(scope="module")
 def settings(headless_shell: str) -> JSON:
-    """A browser whose checkpoints are soon."""
+    """A browser with frequent checkpoints."""
     browser = {"executable": headless_shell, "checkpoint": 0.05, "caps": ["devtools"]}
     toolsets = ["core", "lifecycle", "state", "history", "branch", "admin"]
     services = {"browser": browser}

@@ -279,7 +279,7 @@ async def test_row_11_the_snapshot_is_inline_over_http(
 
 
 async def while_bob_works(bob: Agent, site: str, attack: Callable[[], Awaitable[None]]) -> None:
-    """Run an attack, while another session has to be answered as ever."""
+    """Run an attack, while another session has to be answered as usual."""
     await bob.said("browser_navigate", url=f"{site}/frame?name=bob")
     over = False
 
@@ -350,7 +350,7 @@ async def test_a_bomb_of_downloads_stays_within_the_disk_of_its_session(
 
 
 def disk_of(server: Running, data: Path) -> int:
-    """Bytes of all files of a server but its database, and of its drivers, which put theirs into a folder of their own."""
+    """Return the bytes of all files of a server except its database, and of its drivers, which use a separate folder."""
     folders = {data}
     for process in tree_of(server)[1:]:
         folder = next((word for word in environment(process.pid) if word.startswith("TMPDIR=")), "")

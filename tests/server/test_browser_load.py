@@ -58,7 +58,7 @@ def lab() -> Generator[Lab]:
 
 @pytest.fixture
 async def agents(server: Running, data: Path) -> AsyncGenerator[list[Agent]]:
-    """Agents in sessions of their own, over a few connections of both eras. Their sessions are closed in the end."""
+    """Agents in separate sessions, over a few connections of both eras. Their sessions are closed at the end."""
     async with AsyncExitStack() as stack:
         clients = [
             await stack.enter_async_context(

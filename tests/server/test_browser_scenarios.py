@@ -68,7 +68,7 @@ def lab(whole_lab: Lab) -> Lab:
 async def ada(
     client: Client, way: Way, tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncGenerator[Agent]:
-    """An agent in a session of its own. At the end its screenshot goes to the folder of the test."""
+    """An agent in a separate session. At the end its screenshot goes to the folder of the test."""
     assert client.protocol_version == PROTOCOLS[way.era]
     agent = Agent(client, await opened_session(client))
     yield agent
@@ -108,7 +108,9 @@ class Agent:
         return self.seen
 
     def ref(self, role: str, name: str, *, below: str = "") -> str:
-        """Return the ref of the one element with this role and name; `below`: the first one after a line with that."""
+        """Return the ref of the only element with this role and name, or with `below` of the first one after a matching
+        line.
+        """
         part = self.seen[self.seen.index(below) :] if below else self.seen
         line = rf'^ *- \'?{role} "{re.escape(name)}".*?\[ref=(\w+)\]'
         found = re.findall(line, part, re.M)

@@ -282,7 +282,7 @@ async def test_a_new_tool_of_an_earlier_service_takes_its_name_from_a_later_one(
 
 
 async def test_a_client_that_does_not_read_keeps_nobody_waiting(gateway: Gateway) -> None:
-    """Its notification waits alone; the others have theirs."""
+    """Its notification waits alone; those of the others arrive."""
     face = StateholdServer(gateway, version="0")
     told = Told()
     stuck = anyio.Event()

@@ -15,11 +15,11 @@ from statehold.server.cli.parser import NOT_FOUND, OK, USAGE
 PASSWORD = "hunter2"
 
 STEERING = "\x1b[2J"
-"""It would clear a terminal."""
+"""A text that would clear a terminal."""
 
 
 class House(commands.House):
-    """With a session that has a history."""
+    """Runs the commands on a session that has a history."""
 
     async def fill(self, url: str) -> None:
         way = Way("http", "modern", self.config, self.data, url=url)

@@ -58,7 +58,7 @@ async def test_a_caller_hears_at_once_which_service_is_started_and_then_of_its_c
                     gate.touch()
     counts = [count for count, _ in heard]
     assert counts == sorted(set(counts))
-    # The service told of five steps itself, without a message.
+    # The service itself reported five steps, without a message.
     assert [message for _, message in heard[-5:]] == [None] * 5
     assert counts[-1] - counts[-5] == 4
 

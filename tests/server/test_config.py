@@ -32,7 +32,7 @@ def client_file(folder: Path, text: str | Mapping[str, Any]) -> Path:
 
 
 def refused(**sources: Any) -> str:
-    """Return the one line that says why these sources are refused."""
+    """Return the one-line error about these sources."""
     with pytest.raises(ConfigError) as caught:
         load(environ=sources.pop("environ", {}), **sources)
     message = str(caught.value)

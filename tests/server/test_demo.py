@@ -27,7 +27,7 @@ DEMO = [*STATEHOLD, "demo"]
 
 @pytest.fixture
 def folder() -> Generator[Path]:
-    """The temporary folder of the demo; a socket has to fit below it, so pytest's own is too deep."""
+    """The temporary folder of the demo. A socket must fit below it, and pytest's own folder is too deep."""
     with tempfile.TemporaryDirectory(prefix="demo-") as path:
         yield Path(path)
 

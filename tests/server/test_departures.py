@@ -1,4 +1,6 @@
-"""Clients that go away, at every stage of a request and in both eras: no traceback is logged, and the server goes on."""
+"""Clients that disconnect, at every stage of a request and in both eras: no traceback is logged, and the server
+continues.
+"""
 
 from __future__ import annotations
 

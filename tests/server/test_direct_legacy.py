@@ -271,7 +271,7 @@ async def test_a_client_that_leaves_does_not_cancel_its_call(
     assert live.in_flight == 0
     answer = await door.call("get", one).of(door.direct)
     assert answer.result["structuredContent"]["count"] == 0
-    # It was never told more than that the result is there.
+    # The answer holds the result alone.
     assert asking.answer["result"]["content"] == [{"type": "text", "text": "done"}]
 
 

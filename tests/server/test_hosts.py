@@ -1,4 +1,4 @@
-"""The Host header: which hosts are ours, written how, and that no second way of naming one gets past the check."""
+"""The Host header: accepted hosts and spellings, and refused requests that name two hosts."""
 
 from __future__ import annotations
 

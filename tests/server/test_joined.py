@@ -1,4 +1,4 @@
-"""A response reaches its client in as few pieces as it was meant to have."""
+"""A response reaches its client in no more pieces than intended."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_a_connection_that_is_closed_after_its_response_ends_with_all_of_i
 
 
 def test_what_is_written_after_the_client_has_gone_is_dropped() -> None:
-    """As asyncio does by itself."""
+    """asyncio does the same by itself."""
     pytest.importorskip("uvloop")
 
     async def write() -> None:

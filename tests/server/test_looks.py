@@ -28,7 +28,7 @@ def browser(shell: str) -> JSON:
 
 
 class House(commands.House):
-    """With a browser, and one session that a test works on."""
+    """With a browser, and one session of the test."""
 
     def __init__(
         self,
@@ -251,7 +251,7 @@ def ended(process: subprocess.Popen[str]) -> str:
 
 
 def until_shown(house: House, url: str, file: Path) -> None:
-    """Look at the window from outside until it shows a page."""
+    """Take pictures of the window from outside until it shows a page."""
     out = ""
     for _ in range(20):
         code, out, err = house.on("screenshot", str(file), "--json")

@@ -1,4 +1,4 @@
-"""The note about a loss reaches clients that show the content, and clients that show structured content only."""
+"""The notice of a loss reaches clients that show the content, and clients that show structured content only."""
 
 from __future__ import annotations
 

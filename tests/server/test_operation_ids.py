@@ -89,7 +89,7 @@ async def test_what_is_settled_is_not_kept(client: Client) -> None:
         await client.call_tool("inc", given, meta=once(operation))
     settling: Any = {**once("c"), "statehold/settled": ["a", "nothing"]}
     assert structured(await client.call_tool("inc", given, meta=settling))["count"] == 3
-    # Its caller said that it would not ask again.
+    # The caller has acknowledged the result, and so will not repeat the call.
     counts = [
         structured(await client.call_tool("inc", given, meta=once(operation)))["count"]
         for operation in ("a", "b", "c")

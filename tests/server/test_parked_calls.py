@@ -1,4 +1,4 @@
-"""A call that waits for an answer of its caller: other calls go on, or their callers hear why they wait."""
+"""A call that waits for an answer of its caller: other calls continue, or their callers learn the reason to wait."""
 
 from __future__ import annotations
 

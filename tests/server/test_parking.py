@@ -1,4 +1,4 @@
-"""How long a call may wait for the answers of its caller."""
+"""Limits on the time that a call may wait for the answers of its caller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALL_SECONDS = 300.0
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncGenerator[Gateway]:
-    """A gateway of this test's own: its time is moved on."""
+    """A gateway for this test alone, whose clock is moved on."""
     services: JSON = {
         era: service("asking", "--era", era, prefix=f"{era}_") for era in ("legacy", "modern")
     }

@@ -330,7 +330,7 @@ HELLO: list[JSON] = [
 
 @asynccontextmanager
 async def piped(config: Path, data: Path, *, as_installed: bool = False) -> AsyncGenerator[Pipes]:
-    """Run a stdio Statehold that said hello."""
+    """Run a stdio Statehold up to the end of its handshake."""
     command = STATEHOLD if as_installed else statehold()
     command = [*command, "--config", str(config), "--data", str(data)]
     async with await anyio.open_process(command, stderr=subprocess.PIPE) as process:

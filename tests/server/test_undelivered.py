@@ -1,4 +1,4 @@
-"""The note about a loss, when the answer that carries it does not reach its client: the next result has it."""
+"""The notice of a loss, when the answer that carries it does not reach its client: the next result carries it again."""
 
 from __future__ import annotations
 

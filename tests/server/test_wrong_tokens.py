@@ -1,4 +1,4 @@
-"""Wrong tokens cost time and are logged, a right one is not slowed down; clients cannot fill the log."""
+"""Wrong tokens cost time and are logged, and a right one is not slowed down. Clients cannot fill the log."""
 
 from __future__ import annotations
 
