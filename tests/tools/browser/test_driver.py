@@ -1,4 +1,4 @@
-"""The driver's process, as far as it is told about the machine."""
+"""The driver's process: its environment, its errors and its end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_driver_gets_nothing_of_ours_and_fails_without_naming_folders(
 async def test_it_is_said_that_a_driver_ended_as_soon_as_it_was_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaks: Any
 ) -> None:
-    """As where its node lacks a library."""
+    """A missing library of its node has the same effect."""
     node = tmp_path / "node"
     node.write_text("#!/bin/sh\nexit 127\n")
     node.chmod(0o755)

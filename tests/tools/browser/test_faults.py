@@ -218,7 +218,7 @@ def zygote_of(browse: Browse) -> psutil.Process:
 async def test_a_browser_that_can_start_no_page_any_more_is_replaced(
     data: Path, which: str, request: pytest.FixtureRequest
 ) -> None:
-    """Chromium goes on without the process that its pages are started from, and never opens one again."""
+    """Chromium continues without the process that starts its pages, and never opens a page again."""
     async with running(data, request.getfixturevalue(which)) as service:
         async with opened(service) as browse:
             zygote_of(browse).kill()
@@ -352,7 +352,7 @@ async def test_a_page_that_comes_while_the_one_before_it_is_given_up_is_opened_o
     lab, whole = lab_site.url, Tabs.close
 
     async def close(tabs: Tabs, tab: Entry) -> None:
-        """Closing takes as long as the page needs to go on after all."""
+        """Closing takes until the page runs again."""
         assert isinstance(tab, Tab)
         async with tab.page.expect_event("domcontentloaded"):
             lab_site.open("stuck")

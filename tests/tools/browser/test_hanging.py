@@ -40,7 +40,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def stopped(process: BrowserProcess, which: str) -> Generator[int]:
-    """Stop the browser or the driver, which nothing tells; whatever becomes of it, it is stopped no longer afterwards."""
+    """Stop the browser or the driver with a signal, which raises no event. It is resumed at the end in any case."""
     pid = pid_of(process, which)
     os.kill(pid, signal.SIGSTOP)
     try:

@@ -119,7 +119,7 @@ async def ask(peer: ClientSession, tool: str, arguments: dict[str, Any]) -> str:
     result = await peer.call_tool(f"browser_{tool}", arguments)
     text = "\n".join(block.text for block in result.content if block.type == "text")
     assert not result.is_error, text
-    # Ours tells of errors only, and has the others in browser_console_messages.
+    # Ours reports errors only, and has the other entries in browser_console_messages.
     return re.sub(r"^### Events\n- New console entries: .*\Z", "", text, flags=re.M)
 
 

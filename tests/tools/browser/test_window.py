@@ -78,7 +78,7 @@ async def test_tabs_are_kept_as_they_were_before_the_window_closed(
     assert addresses(found) == [f"{lab}/form", f"{lab}/keys"]
     assert "late" in [cookie["name"] for cookie in found.cookies]
     async with opened(service, new_view(generation=2, id=view.id), snapshot) as again:
-        # Where something happened last is where the session goes on.
+        # The session continues in the tab that was used last.
         assert f"Page URL: {lab}/keys" in await again.text("snapshot")
 
 

@@ -41,7 +41,7 @@ async def started(
 
 
 async def warm(leaks: Any) -> Any:
-    """Take the baseline after a first child: uvloop opens /dev/null once per loop, for good."""
+    """Take the baseline after a first child, because uvloop opens /dev/null once per loop and keeps it."""
     child = await ChildProcess.start(["cat"], service="test")
     await child.aclose()
     return leaks.baseline()

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.fault
 
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, bool]]:
-    """The loop of production; the other tests run on asyncio's own."""
+    """The event loop of production; the other tests run on that of asyncio."""
     return "asyncio", {"use_uvloop": True}
 
 
