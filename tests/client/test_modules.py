@@ -13,7 +13,7 @@ from statehold.client.errors import SessionNotFound
 
 
 class Memory(StateModule):
-    """Does not call `super().__init__()`, and need not."""
+    """A module without a call of `super().__init__()`, which is not needed."""
 
     def __init__(self) -> None:
         self.pages: list[str] = []

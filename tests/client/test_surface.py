@@ -25,7 +25,7 @@ MODULES = sorted(
 
 
 ALIASES = ("Elicitation", "Progress")
-"""Types of callbacks, which cannot hold a text."""
+"""Types of callbacks, which cannot have a docstring."""
 
 
 @pytest.mark.parametrize("name", MODULES)
