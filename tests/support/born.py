@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def asked(
     address: str, arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]
 ) -> tuple[socket, BufferedReader, int]:
-    """Have a nursery run a program: the connection, what is told over it when it ends, and its pid.
+    """Have a nursery run a program. Return the connection, the stream that tells the exit status, and the pid.
 
-    The program is killed when the connection is closed before.
+    The program is killed if the connection is closed before its end.
     """
     nursery = socket(AF_UNIX)
     nursery.connect(address)

@@ -1,4 +1,4 @@
-"""A service that lives in this process: it counts, and can be told to fail in every way a connection can."""
+"""A service that lives in this process: it counts, and the tests can make it fail in every way a connection can."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class Nursery:
         return Born(self._address, arguments, os.environ if env is None else env, piped=piped)
 
     def told_by(self, *arguments: str, lines: int) -> list[str]:
-        """Run a program until it has said so many lines, and kill it."""
+        """Run a program until it has printed a number of lines, and kill it."""
         process = self.start(*arguments, piped=True)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -223,7 +223,7 @@ class Mother:
                 if pid == 0:
                     break
                 asking = self._children.pop(pid)
-                with suppress(KeyError):  # who asked may be gone
+                with suppress(KeyError):  # the asking process may be gone
                     self._selector.unregister(asking)
                 with suppress(OSError):
                     asking.sendall(f"{status}\n".encode())

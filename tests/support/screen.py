@@ -1,4 +1,4 @@
-"""A screen without a monitor, and a simulated user who types and clicks on it."""
+"""A screen without a monitor, and a simulated user with keyboard and mouse."""
 
 from __future__ import annotations
 
