@@ -101,7 +101,7 @@ async def logs_in(agent: Agent, name: str, site: str) -> str:
 
 
 async def goes_on(agent: Agent, name: str, session: str, site: str) -> JSON:
-    """Find the session by its name after the restart and go on as if nothing had been; return a picture of that."""
+    """Find the session by its name after the restart, check the restored and the lost parts, and return a screenshot."""
     one = {"session_id": session}
     listed, first, there, note, picture = await agent.use(
         ("session_list", {"name": name}),

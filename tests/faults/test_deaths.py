@@ -63,7 +63,8 @@ async def test_a_death_changes_the_status_of_its_session_without_any_call(tmp_pa
         pid = (await node.call(session, "inc"))["structuredContent"]["pid"]
         os.kill(pid, signal.SIGKILL)
         with anyio.fail_after(10):
-            # A session in error may be recovered before it is looked at: only its connection's generation tells then.
+            # A session in error may be recovered before this check; then only the generation of its connection shows the
+            # error.
             while (info := await node.registry.info(LOCAL, session))["status"] == "idle":
                 if info["services"][0]["generation"] == 2:
                     break

@@ -63,7 +63,7 @@ class Lab:
         return f"http://{OTHER_HOST if len(self._servers) > 1 else HOST}:{self.port}"
 
     def open(self, gate: str) -> None:
-        """Let everything that waits for this gate go on, now and later."""
+        """Release everything that waits for this gate, now and later."""
         self._gates[gate].set()
 
     def pass_gate(self, gate: str) -> None:

@@ -109,7 +109,7 @@ class InvalidLists(Quick):
 
 
 class Lying(Quick):
-    """Each tool tells one lie; `get` is honest, to see whether the connection is still good."""
+    """Each tool tells one lie; `get` is correct, to show whether the connection still works."""
 
     LIES = (
         "no_content",
