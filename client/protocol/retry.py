@@ -316,7 +316,7 @@ def failure(result: JSON) -> SessionError | None:
 
 def _unknown(what: str, cause: str, error: Exception) -> NoReturn:
     raise OutcomeUnknown(
-        f"The connection to Statehold broke during {what}, and nobody knows whether it ran: {cause}"
+        f"The connection to Statehold broke during {what}, which may have run: {cause}"
     ) from error
 
 

@@ -130,7 +130,7 @@ def _known(where: str, entry: dict[str, Any]) -> tuple[bytes, Principal]:
     if not all(isinstance(value, str) for value in entry.values()):
         raise ConfigError(f"{where}: token, subject, client_id and issuer should be strings")
     if not entry.get("subject"):
-        raise ConfigError(f'{where}: says of nobody whose it is; add a subject, such as "alice"')
+        raise ConfigError(f'{where}: has no subject; add one, such as "alice"')
     principal = Principal(
         subject=entry["subject"],
         client_id=entry.get("client_id", ""),

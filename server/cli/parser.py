@@ -233,7 +233,7 @@ def _add_sessions(commands: Any) -> None:
     every: Flag = (("--closed",), {"action": "store_true", "help": "every session that is closed"})
     for name, text, example, flags in (
         ("close", "Close sessions.", "close work --force", [SESSIONS, FORCE, JSON_FLAG]),
-        ("pause", "Pause sessions until somebody uses them.", "pause work", [SESSIONS, JSON_FLAG]),
+        ("pause", "Pause sessions until their next call.", "pause work", [SESSIONS, JSON_FLAG]),
         ("resume", "Resume paused sessions.", "resume work", [SESSIONS, JSON_FLAG]),
         (
             "purge",

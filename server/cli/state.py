@@ -102,7 +102,7 @@ async def _own(changer: SessionChanger, record: SessionRecord, wish: JSON) -> in
         raise refused(record, error) from None
     finally:
         await _given_back(session)
-    assert newer is not None, "nobody else can close it meanwhile"
+    assert newer is not None, "the session cannot be closed meanwhile"
     return newer.version
 
 

@@ -201,7 +201,7 @@ class JournalSettings(Section):
     )
     receipts_bytes: Bytes = Field(
         default=256 << 20,
-        description="What all results kept for one session may take; past it a call with an operation id gets "
+        description="The bytes that all kept results of one session may take; past them a call with an operation id gets "
         "`session_limit`.",
     )
 
@@ -316,7 +316,7 @@ class Config(Section):
         description="Groups of Statehold's own tools to offer.",
     )
     on_idle: Literal["pause", "close"] = Field(
-        default="pause", description="What happens to a session after `timeouts.idle`."
+        default="pause", description="The fate of a session after `timeouts.idle`."
     )
     journal: Literal["async", "sync", "off"] = Field(
         default="async",

@@ -29,7 +29,7 @@ SERVICE_TEXTS = {
     "type": "Transport. Default: `stdio` with a command; `sse` for a URL that ends in `/sse`; else `http`.",
     "era": "Protocol to speak. `auto`: initialize first, 2026-07-28 only when that is refused.",
     "scope": "`session`: one connection per session. `shared`: one for all, for servers that keep no state.",
-    "pause": "What pausing does to the connection. `snapshot`: save, close and restore (needs a recipe); `keep`: leave it "
+    "pause": "The effect of a pause. `snapshot`: save, close and restore (needs a recipe); `keep`: leave it "
     "open while `limits.live_sessions` allows; `release`: close it. Default: `snapshot` with a recipe, else `keep`.",
     "connect": "`lazy`: with the first call. `eager`: with the session.",
     "concurrency": "Calls of one session that may run at once; 1: in order.",
@@ -47,8 +47,8 @@ RECIPE_TEXTS = {
     "save": "Tool calls that save, run before a pause and as a checkpoint.",
     "restore": "Tool calls that restore, run on a fresh connection; written like those of `save`.",
     "checkpoint": "Seconds between two checkpoints at least. 0: none.",
-    "restores": "What it brings back, in words for the caller.",
-    "loses": "What it cannot bring back, in words for the caller.",
+    "restores": "The restored things, in words for the caller.",
+    "loses": "The lost things, in words for the caller.",
 }
 BROWSER_TEXTS = {
     "type": "Makes a service of any name a browser; `[services.browser]` is one without it.",
@@ -62,11 +62,11 @@ BROWSER_TEXTS = {
     "cdp_headers": "Headers of the requests to it.",
     "ws_endpoint": "Address of a browser elsewhere, by a Playwright server of the same version.",
     "viewport": "Width and height of a page.",
-    "user_agent": "What pages are told the browser is.",
+    "user_agent": "The user agent that pages see.",
     "locale": "Language and region of pages, such as `de-DE`.",
     "timezone": "Time zone of pages, such as `Europe/Berlin`.",
     "device": 'A device to be like, by its name in Playwright, such as `"iPhone 15"`.',
-    "permissions": "What pages may do without being asked, such as `geolocation`. Everything else is denied.",
+    "permissions": "The permissions of pages, such as `geolocation`. All others are denied.",
     "ignore_https_errors": "Accept broken certificates.",
     "init_script": "JavaScript file that every page runs first.",
     "test_id_attribute": "Attribute that test ids of elements stand in.",
@@ -79,7 +79,7 @@ BROWSER_TEXTS = {
     "proxy": "HTTP proxy that all requests leave by.",
     "caps": "Groups of tools besides the core: `config`, `network`, `storage`, `testing`, `vision`, `pdf`, `devtools`. "
     "`unsafe` runs code of the caller's on this machine.",
-    "snapshot": "What of the page an action answers with: all, what changed, nothing.",
+    "snapshot": "The snapshot in the answer of an action: the whole page, its changes, or none.",
     "action_seconds": "Longest duration of one action on an element.",
     "navigation_seconds": "Longest time until a page answers.",
     "script_seconds": "Longest duration of a script of the caller's in a page.",
@@ -101,7 +101,7 @@ BROWSER_TEXTS = {
 STEP_TEXTS = {
     "tool": "Name of the tool.",
     "arguments": "Its arguments. `{name}` in a string stands for a saved value, `{dir}` for the folder of the session.",
-    "keep": "What to save of the result, as name = source: `file:PATH`, `text`, `text:REGEX`, or a JSON pointer.",
+    "keep": "The parts of the result to save, as name = source: `file:PATH`, `text`, `text:REGEX`, or a JSON pointer.",
 }
 
 

@@ -78,9 +78,7 @@ class Repeats:
         elif caller.repeated and (
             caller.instance != self.instance or self._clock.now() < self._blind_until
         ):
-            message = (
-                "The call was sent to another process, and nobody knows whether it took effect."
-            )
+            message = "The call was sent to another process; it may have taken effect."
             raise OutcomeUnknown(message, recovery=ANOTHER)
         elif caller.instance != self.instance:
             # Otherwise a repeat that reaches the named process would run there, too.

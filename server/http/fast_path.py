@@ -143,7 +143,7 @@ class FastPath:
         try:
             await exchange.attend(self._ping_seconds)
         except Exception:
-            logger.exception("nobody watches a call over HTTP any more")
+            logger.exception("the watch over the clients of HTTP calls ended")
 
 
 def _carries_notice(context: RequestContext) -> bool:

@@ -120,7 +120,7 @@ def store_down() -> SessionError:
     """Return the error for a caller when the store fails; the cause is in the log."""
     return ServiceUnavailable(
         "The session store is not available.",
-        recovery="Try again later; whoever runs this server finds the cause in its log.",
+        recovery="Try again later; the log of the server has the cause.",
     )
 
 

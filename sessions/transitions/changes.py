@@ -395,7 +395,7 @@ def busy(session: Session) -> SessionBusy:
         )
     if session.status is Status.ERROR:
         return SessionBusy(
-            "What the session is connected to was lost, and is being connected again.",
+            "The session lost a connection and is connecting again.",
             session_id=session.id,
             recovery="Try again in a moment, or restart the session.",
         )

@@ -75,7 +75,7 @@ def test_file_that_others_may_touch_is_refused_with_the_remedy(tmp_path: Path, m
         ("secret alice\n", "line 1: a token needs at least 16"),
         ("sécret-0123456789abcdef alice\n", "line 1: a token needs at least 16"),
         ("sha256:secret alice\n", "line 1: sha256: should be followed by 64"),
-        (f'[[token]]\ntoken = "{ALICE}"\n', "token 1: says of nobody whose it is"),
+        (f'[[token]]\ntoken = "{ALICE}"\n', "token 1: has no subject"),
         (f'[[token]]\ntoken = "{ALICE}"\nsubject = 5\n', "token 1: .* should be strings"),
         ('[[token]]\nsubject = "a"\n', "token 1: a token needs at least 16"),
         (f'[[token]]\ntoken = "{ALICE}\n', "line 2: is not TOML"),

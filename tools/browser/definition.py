@@ -84,7 +84,7 @@ Target = Annotated[
         " getByRole('button', { name: 'Send' })"
     ),
 ]
-Element = Annotated[str | None, Field(description="What the element is, in words")]
+Element = Annotated[str | None, Field(description="The element in words")]
 Filename = Annotated[
     str | None,
     Field(description="Put the output into a file of the session, under this name"),

@@ -32,7 +32,7 @@ class Export(One):
 
 
 class Import(Arguments):
-    document: Annotated[dict[str, Any], Field(description="What session_export returned.")]
+    document: Annotated[dict[str, Any], Field(description="The result of session_export.")]
     name: Annotated[Name | None, Field(description="Another name than the one in it.")] = None
     strict: Annotated[
         bool, Field(description="false: leave out what is not possible here, and say so.")
@@ -187,7 +187,7 @@ class AdminTools:
         if len(text) > DOCUMENT_LIMIT:
             raise InvalidArgument(
                 f"document: takes {len(text)} bytes; {DOCUMENT_LIMIT} are allowed through a tool.",
-                recovery="Ask whoever runs this server to import it with `statehold sessions import`.",
+                recovery="The operator of this server can import it with `statehold sessions import`.",
             )
         document = await anyio.to_thread.run_sync(partial(read, text))
         found = await self._registry.porting.take(

@@ -35,7 +35,7 @@ class Merge(One):
     policy: Annotated[
         Policy,
         Field(
-            description="What holds where sources disagree: the last one, the first one (the session itself "
+            description="The value kept where sources disagree: the last one, the first one (the session itself "
             "comes before all), or nothing: fail."
         ),
     ] = "last_wins"

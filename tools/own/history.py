@@ -24,7 +24,7 @@ Text = Annotated[Plain, Field(min_length=1, max_length=256)]
 Texts = Annotated[list[Text], BeforeValidator(_listed), Field(max_length=100)]
 Kind = Literal["call", "transition", "message", "compacted"]
 Role = Annotated[
-    Plain, Field(min_length=1, max_length=64, description="Whose words they are, such as user.")
+    Plain, Field(min_length=1, max_length=64, description="The role of the speaker, such as user.")
 ]
 RunId = Annotated[
     Plain,
@@ -69,7 +69,7 @@ class History(One):
 
 class Note(One):
     role: Role
-    content: Annotated[str, Field(min_length=1, description="What was said or is to be known.")]
+    content: Annotated[str, Field(min_length=1, description="The text of the note.")]
     run_id: RunId | None = None
 
 
@@ -81,7 +81,7 @@ class Summary(One):
     topics: Annotated[
         Annotated[list[Annotated[str, Field(min_length=1, max_length=100)]], Field(max_length=50)]
         | None,
-        Field(description="What it is about; together with text."),
+        Field(description="The topics of the text; needs text."),
     ] = None
 
 

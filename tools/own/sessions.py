@@ -55,11 +55,11 @@ class Create(Arguments):
         Field(description="Anything you want to see again in session_info and session_list."),
     ] = None
     user_id: Annotated[
-        Label, Field(description="Whose work it is, in your words: for session_list, no right.")
+        Label, Field(description="A user in your words, for session_list; it grants no access.")
     ] = None
-    agent_id: Annotated[Label, Field(description="Which agent's, for session_list.")] = None
-    team_id: Annotated[Label, Field(description="Which team's, for session_list.")] = None
-    workflow_id: Annotated[Label, Field(description="Of which workflow, for session_list.")] = None
+    agent_id: Annotated[Label, Field(description="An agent, for session_list.")] = None
+    team_id: Annotated[Label, Field(description="A team, for session_list.")] = None
+    workflow_id: Annotated[Label, Field(description="A workflow, for session_list.")] = None
     namespace: Annotated[str, Field(max_length=128, description="Keeps names apart.")] = ""
     idle_seconds: Annotated[
         Seconds | None, Field(description="Pause it after this time without a call. 0: never.")
@@ -125,7 +125,8 @@ class Extend(One):
 
 class Restart(One):
     services: Annotated[
-        list[str] | None, Field(description="Which connections. Default: all that are open.")
+        list[str] | None,
+        Field(description="The services to reconnect. Default: all that are open."),
     ] = None
 
 

@@ -251,7 +251,7 @@ class Tour:
         for note in notes:
             self._screen.note(note)
         if generation is not None:
-            _check(len(notes) == 1, "nobody said that the connection was replaced")
+            _check(len(notes) == 1, "no note tells that the connection was replaced")
             _check(f"to {generation};" in notes[0], f"this should be generation {generation}")
 
 

@@ -73,7 +73,9 @@ def _open_files(folder: Path) -> Iterator[Finding]:
 def check_store(config: Config) -> Iterator[Finding]:
     """Open the database, have it checked, and count its contents and its users."""
     for path in sorted(config.data.glob(f"{FILE_NAME}{DAMAGED}*[0-9]")):
-        remedy = f"sqlite3 {path} .dump shows what can be read; remove it when nobody misses it"
+        remedy = (
+            f"sqlite3 {path} .dump shows its readable part; remove the file when you do not need it"
+        )
         yield Finding("store", "warn", f"{path.name} was damaged and set aside", remedy)
     if not is_made(config) and not is_orphaned(config.data / FILE_NAME):
         yield Finding("store", "ok", "empty")

@@ -341,8 +341,8 @@ def _contents(path: Path) -> JSON:
     mime, size = _mime_by_name(path.name) or _mime_by_content(path), path.stat().st_size
     if size > READ_BYTES:
         raise InvalidArgument(
-            f"The file has {size} bytes; files of more than {READ_BYTES} bytes are not sent. Who has the machine finds it"
-            f" in the data folder: browser/files/{path.parent.name}/{path.name}"
+            f"The file has {size} bytes; files of more than {READ_BYTES} bytes are not sent. It is"
+            f" in the data folder of the server: browser/files/{path.parent.name}/{path.name}"
         )
     data = path.read_bytes()
     if mime.startswith("text/") or mime == "application/json":

@@ -258,7 +258,7 @@ class BrowserSession:
         if scope.cancelled_caught:
             await self.give_up(tab)
         else:
-            self.tabs.news.append(f"What ran in the page {url} did not end, and was stopped.")
+            self.tabs.news.append(f"A script in the page {url} did not end, and was stopped.")
 
     async def give_up(self, tab: Tab) -> None:
         """Close a page that no longer answers, and report it. A page that another tab's dialog may block is left open."""

@@ -25,7 +25,7 @@ class HandleDialog(Arguments):
 
     accept: Annotated[bool, Field(description="As with OK; false as with Cancel")]
     prompt_text: Annotated[
-        str | None, Field(alias="promptText", description="What to enter into a prompt")
+        str | None, Field(alias="promptText", description="The text for a prompt")
     ] = None
 
 

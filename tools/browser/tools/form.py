@@ -241,7 +241,7 @@ async def _choose(
 
 class FormField(Arguments):
     target: Target
-    name: Annotated[str, Field(description="What the field is, in words")]
+    name: Annotated[str, Field(description="The field in words")]
     type: Literal["textbox", "checkbox", "radio", "combobox", "slider"]
     value: Annotated[
         str, Field(description="The text; true or false of a checkbox; the option of a combobox")

@@ -36,11 +36,14 @@ class AddRoute(Arguments):
         Field(min_length=1, description="URLs, such as **/api/users or **/*.{png,jpg}"),
     ]
     status: Annotated[
-        Whole | None, Field(ge=200, le=599, description="Of the answer; 200 when left out")
+        Whole | None, Field(ge=200, le=599, description="The status of the answer; 200 by default")
     ] = None
-    body: Annotated[str | None, Field(description="Of the answer, in place of the server's")] = None
+    body: Annotated[
+        str | None, Field(description="The body of the answer, in place of the server's")
+    ] = None
     content_type: Annotated[
-        str | None, Field(alias="contentType", description="Of the body, such as application/json")
+        str | None,
+        Field(alias="contentType", description="The type of the body, such as application/json"),
     ] = None
     headers: Annotated[
         list[str] | None,

@@ -20,9 +20,9 @@ class Tabs(Arguments):
     action: Literal["list", "new", "close", "select"]
     index: Annotated[
         Whole | None,
-        Field(description="Which tab to close or select, by its number in the list"),
+        Field(description="The tab to close or select, by its number in the list"),
     ] = None
-    url: Annotated[str | None, Field(description="What a new tab opens")] = None
+    url: Annotated[str | None, Field(description="The address that a new tab opens")] = None
 
 
 @tool("browser_tabs", title="Manage tabs", patience="navigation")

@@ -90,7 +90,7 @@ async def _visible(call: Call, wanted: Callable[[Frame], Locator], code: str, wh
 
 
 class VerifyList(Arguments):
-    element: Annotated[str, Field(description="What the list is, in words")]
+    element: Annotated[str, Field(description="The list in words")]
     target: Target
     items: list[str]
 
@@ -113,7 +113,7 @@ async def verify_list_visible(call: Call, given: VerifyList) -> None:
 
 class VerifyValue(Arguments):
     type: Literal["textbox", "checkbox", "radio", "combobox", "slider"]
-    element: Annotated[str, Field(description="What the element is, in words")]
+    element: Annotated[str, Field(description="The element in words")]
     target: Target
     value: Annotated[str, Field(description="For a checkbox or radio, true or false")]
 
