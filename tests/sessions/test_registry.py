@@ -213,7 +213,7 @@ async def test_a_session_that_is_being_recovered_says_so_to_who_wants_to_pause_i
         await house.count(session.id)
         house.counter.live[0].die("killed")
         await house.until(lambda: session.status == "error")
-        with pytest.raises(SessionBusy, match="being connected again"):
+        with pytest.raises(SessionBusy, match="connecting again"):
             await house.registry.pause(LOCAL, session.id)
         await house.pass_time(lambda: session.status == "idle")
         await house.registry.pause(LOCAL, session.id)
