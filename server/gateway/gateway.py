@@ -200,6 +200,8 @@ class Gateway:
         Raises:
             ServiceUnavailable: the gateway was left before it was known whether there is such a tool.
         """
+        if self._probed.is_set():
+            return await self._find(name, naming)
         starting, find = partial(self._starting, name, naming), partial(self._find, name, naming)
         return await (waiting.starting(starting, find) if starting() else find())
 
