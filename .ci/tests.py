@@ -70,6 +70,4 @@ def passes_alone(name: str, options: list[str]) -> bool:
 
 
 if __name__ == "__main__":
-    # A shell that starts the gate in the background makes it ignore Ctrl-C, which tests send to programs.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]))

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Generator
@@ -43,6 +44,12 @@ INSTALLED_BY = {
 """Fixture to the part of tests/peers/install.py that it needs."""
 
 _prepared = pytest.StashKey[dict[str, str]]()
+
+
+def pytest_configure() -> None:
+    """Receive Ctrl-C also when a shell started the tests in the background: the tests send it to their programs."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
