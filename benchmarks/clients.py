@@ -12,11 +12,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from mcp.client.client import Client
+from mcp.client.client import Client as McpClient
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from statehold.client import Hub, connect
-from statehold.client.client import Hub as AnyHub
+from statehold.client import Client, connect
+from statehold.client.client import Client as AnyClient
 from statehold.client.protocol.retry import RetryingRequests, RetryPolicy
 from statehold.client.transport.embedded import EmbeddedTransport, configured
 from statehold.server.protocol.server import StateholdServer
@@ -82,8 +82,8 @@ async def over_http(folder: Path) -> AsyncGenerator[Routes]:
     with http_server(command, folder) as process:
         await accepting(port, process)
         url = f"http://127.0.0.1:{port}"
-        async with Client(f"{url}/mcp", mode=MODE["modern"]) as sdk, connect(url) as hub:
-            yield await both(sdk, hub)
+        async with McpClient(f"{url}/mcp", mode=MODE["modern"]) as sdk, connect(url) as client:
+            yield await both(sdk, client)
 
 
 @asynccontextmanager
@@ -97,15 +97,15 @@ async def over_stdio(folder: Path) -> AsyncGenerator[Routes]:
         parameters = StdioServerParameters(command=theirs[0], args=theirs[1:], cwd=str(ROOT))
         transport = stdio_client(parameters, errlog=errors)
         async with (
-            Client(transport, mode=MODE["modern"]) as sdk,
-            connect(stdio=ours, cwd=ROOT) as hub,
+            McpClient(transport, mode=MODE["modern"]) as sdk,
+            connect(stdio=ours, cwd=ROOT) as client,
         ):
-            yield await both(sdk, hub)
+            yield await both(sdk, client)
 
 
-async def both(sdk: Client, hub: Hub) -> Routes:
+async def both(sdk: McpClient, client: Client) -> Routes:
     """Return the calls of both, each in a session of its own."""
-    session = await hub.create()
+    session = await client.create()
     created = await sdk.call_tool("session_create", {})
     assert created.structured_content is not None
     given = {"session_id": created.structured_content["session_id"]}
@@ -126,14 +126,14 @@ async def embedded() -> AsyncGenerator[Routes]:
     """Both clients of one gateway in this process, and its counter on a pipe."""
     service = {"command": sys.executable, "args": [str(QUICK)]}
     channel = EmbeddedTransport(configured(None, {"quick": service}, None))
-    async with AnyHub(
+    async with AnyClient(
         channel, RetryingRequests(channel, patience=RetryPolicy(), elicitation=None)
-    ) as hub:
+    ) as client:
         assert channel.gateway is not None
         await channel.gateway.ready()
         face = StateholdServer(channel.gateway, version=version("statehold"))
-        async with Client(face, mode=MODE["modern"]) as sdk:
-            session = await hub.create()
+        async with McpClient(face, mode=MODE["modern"]) as sdk:
+            session = await client.create()
             given = {"session_id": session.id}
             yield {
                 "sdk": lambda: sdk.call_tool("inc", given),

@@ -1,7 +1,7 @@
 """The Python client: sessions of a Statehold, over HTTP, over stdio, or embedded in this process.
 
-    async with connect("http://127.0.0.1:8931") as hub:
-        async with hub.session("checkout", services=["browser"]) as s:
+    async with connect("http://127.0.0.1:8931") as client:
+        async with client.session("checkout", services=["browser"]) as s:
             await s.call("browser_navigate", url="http://shop.test/")
             await s.state.update({"step": 2})
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from . import errors
 from .automatic import AutoSession
 from .block import SessionBlock
-from .client import Hub
+from .client import Client
 from .connect import connect
 from .modules import Loaded, StateModule
 from .protocol.elicitation import Answer, Elicitation, Question
@@ -53,7 +53,7 @@ def __getattr__(name: str) -> object:
 
 __all__ = [
     "connect",
-    "Hub",
+    "Client",
     "Session",
     "SessionBlock",
     "AutoSession",

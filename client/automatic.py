@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class AutoSession:
-    """One session for one hub. The first call that needs it creates it; when it was closed meanwhile, a new one is created.
+    """One session for one client. The first call that needs it creates it; after it was closed, the next one does.
 
-    It is in force from auto_session() until end(), the end of its block, or the end of the hub.
+    It is in force from auto_session() until end(), the end of its block, or the end of the client.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ from .errors import SessionNotFound
 from .session import Session
 
 if TYPE_CHECKING:
-    from .client import Hub
+    from .client import Client
 
 T = TypeVar("T")
 
@@ -33,9 +33,9 @@ class SessionBlock:
     """
 
     def __init__(
-        self, hub: Hub, find: Callable[[], Awaitable[Session]], *, keep: bool | None
+        self, client: Client, find: Callable[[], Awaitable[Session]], *, keep: bool | None
     ) -> None:
-        self._hub = hub
+        self._client = client
         self.find = find
         self._keep = keep
         self._session: Session | None = None
@@ -43,11 +43,11 @@ class SessionBlock:
 
     async def __aenter__(self) -> Session:
         if self._session is not None:
-            raise RuntimeError("this block was entered before; ask the hub for another one")
+            raise RuntimeError("this block was entered before; ask the client for another one")
         session = self._session = await made(self.find, self._undo)
         if self._closes(session):
             session.children = []
-        self._outer = self._hub.current.enter(self._hub.key, session)
+        self._outer = self._client.current.enter(self._client.key, session)
         return session
 
     async def _undo(self, session: Session) -> None:
@@ -65,7 +65,7 @@ class SessionBlock:
     ) -> None:
         session = self._session
         assert session is not None
-        self._hub.current.leave(self._outer)
+        self._client.current.leave(self._outer)
         if self._closes(session):
             await ended(session)
 
@@ -140,7 +140,7 @@ async def _closed(session: Session) -> None:
     if not session.is_open:
         return
     try:
-        await session.hub.calls.run(session.id, "session_close", {}, patient=False)
+        await session.client.calls.run(session.id, "session_close", {}, patient=False)
     except SessionNotFound:
         pass
     except Exception as error:

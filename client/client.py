@@ -52,8 +52,8 @@ class Shared:
     closed: bool = False
 
 
-class Hub:
-    """A connection to one Statehold: `async with connect(...) as hub`. Any task may use it while it is open.
+class Client:
+    """A connection to one Statehold: `async with connect(...) as client`. Any task may use it while it is open.
 
     Leaving it ends the connection, not the sessions on a server: blocks close theirs, others stay and can be found by name.
     An embedded Statehold, and one that was started over stdio, end with it.
@@ -67,7 +67,7 @@ class Hub:
         """The namespace of its sessions."""
 
     def __repr__(self) -> str:
-        return f"<Hub {type(self._shared.channel).__name__} namespace={self.scope!r}>"
+        return f"<Client {type(self._shared.channel).__name__} namespace={self.scope!r}>"
 
     async def __aenter__(self) -> Self:
         """Connect.
@@ -77,7 +77,7 @@ class Hub:
         """
         shared = self._shared
         if shared.is_open or shared.closed:
-            raise RuntimeError("a hub is entered once; connect() makes another one")
+            raise RuntimeError("a client is entered once; connect() makes another one")
         try:
             await shared.channel.open()
             if shared.channel.breaks:
@@ -122,7 +122,7 @@ class Hub:
     def calls(self) -> Calls:
         if not self._shared.is_open:
             raise ServerUnreachable(
-                "The hub is not open.", recovery="Use it inside of `async with connect(...)`."
+                "The client is not open.", recovery="Use it inside of `async with connect(...)`."
             )
         return self._shared.calls
 
@@ -130,7 +130,7 @@ class Hub:
         """Drop all data kept here of a closed session. Sends nothing."""
         self._shared.calls.forget(session_id)
 
-    def namespace(self, name: str) -> Hub:
+    def namespace(self, name: str) -> Client:
         """Return a view of this connection whose sessions have names of their own. It needs no closing."""
         view = object.__new__(type(self))
         view._shared = self._shared
@@ -348,7 +348,7 @@ class Hub:
     async def call(
         self, tool: str, given: Mapping[str, Any] | None = None, /, **arguments: Any
     ) -> CallResult:
-        """Call a tool in the current session: that of the innermost block, in this task or thread, of this hub.
+        """Call a tool in the current session: that of the innermost block, in this task or thread, of this client.
 
         Raises:
             NoCurrentSession: there is none.
@@ -394,13 +394,13 @@ class Hub:
 
     @property
     def current_session(self) -> Session | None:
-        """The session of the innermost block of this hub around the running code."""
+        """The session of the innermost block of this client around the running code."""
         return self.current.find(self.key)
 
     def auto_session(self, name: str | None = None, **options: Any) -> AutoSession:
         """From now on, let calls outside of every block share one session, which the first of them creates.
 
-        `async with` the result to end that with a block. Otherwise manual_session() or the end of the hub ends it. The
+        `async with` the result to end that with a block. Otherwise manual_session() or the end of the client ends it. The
         options are those of session().
 
         Raises:
@@ -484,4 +484,4 @@ class Hub:
         return (await self.calls.run(None, tool, given)).structured or {}
 
 
-__all__ = ["Hub"]
+__all__ = ["Client"]

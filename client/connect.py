@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from .client import Hub
+from .client import Client
 from .protocol.elicitation import Elicitation
 from .protocol.retry import RetryingRequests, RetryPolicy
 from .transport.base import Transport
@@ -34,10 +34,10 @@ def connect(
     namespace: str = "",
     elicitation: Elicitation | None = None,
     retry_seconds: float = 60.0,
-) -> Hub:
-    """Return a hub; `async with` it to connect.
+) -> Client:
+    """Return a client; `async with` it to connect.
 
-    `url` connects to the Statehold that serves there. `stdio` is a command that starts one; it ends with the hub. With
+    `url` connects to the Statehold that serves there. `stdio` is a command that starts one; it ends with the client. With
     neither, a whole Statehold runs in this process, without a port or a process of its own: with `config` (a Config or a
     TOML file) and `services` (a client's `mcpServers` table or file). It stores its data in the folder `data`, or in memory
     only without one.
@@ -75,8 +75,8 @@ def connect(
 
         channel = EmbeddedTransport(configured(config, services, data))
     line = RetryingRequests(channel, patience=RetryPolicy(retry_seconds), elicitation=elicitation)
-    hub = Hub(channel, line)
-    return hub.namespace(namespace) if namespace else hub
+    client = Client(channel, line)
+    return client.namespace(namespace) if namespace else client
 
 
 def _together(*ways: tuple[str, bool, Mapping[str, object]]) -> None:

@@ -61,7 +61,7 @@ class ServerUnreachable(ConnectionLost):
 class UnknownTool(RequestRefused):
     """Raised when there is no tool of that name; the message lists similar names."""
 
-    recovery = "Call one of the tools that there are: `tools()` of the hub lists them."
+    recovery = "Call one of the tools that there are: `tools()` of the client lists them."
 
     def __init__(self, rpc_code: int, tool: str, near: Sequence[str]) -> None:
         hint = f" The nearest: {', '.join(near)}." if near else ""
@@ -87,7 +87,9 @@ class NoCurrentSession(SessionError):
     """Raised when a call names no session and none is open around it, in this task or thread."""
 
     code = "no_current_session"
-    recovery = "Call it inside `with hub.session():`, on a session, or after `hub.auto_session()`."
+    recovery = (
+        "Call it inside `with client.session():`, on a session, or after `client.auto_session()`."
+    )
 
     def __init__(self, tool: str) -> None:
         super().__init__(f"{tool} needs a session, and there is no current one here.")

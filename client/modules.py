@@ -5,8 +5,8 @@ class Notes(StateModule):
         self.pages: list[str] = []
         self.register_state("pages")
 
-await hub.save_session_state("alice", notes=notes)
-await hub.load_session_state("alice", notes=notes)
+await client.save_session_state("alice", notes=notes)
+await client.load_session_state("alice", notes=notes)
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from .transport.base import Progress
 if TYPE_CHECKING:
     from langchain_core.tools import StructuredTool
 
-    from .client import Hub
+    from .client import Client
     from .integrations.langchain import Handler
 
 MergePolicy: TypeAlias = Literal["last_wins", "first_wins", "fail"]
@@ -50,9 +50,9 @@ class Session:
     """
 
     def __init__(
-        self, hub: Hub, brief: SessionBrief, *, attached: bool = False, namespace: str = ""
+        self, client: Client, brief: SessionBrief, *, attached: bool = False, namespace: str = ""
     ) -> None:
-        self.hub = hub
+        self.client = client
         self.id = brief.id
         self.attached = attached
         """Whether the session existed before: found by its name or id, not created by this handle."""
@@ -92,11 +92,11 @@ class Session:
     @contextmanager
     def use(self) -> Generator[Session]:
         """Make it the current session of this task inside of a `with` block, which leaves it as it is."""
-        outer = self.hub.current.enter(self.hub.key, self)
+        outer = self.client.current.enter(self.client.key, self)
         try:
             yield self
         finally:
-            self.hub.current.leave(outer)
+            self.client.current.leave(outer)
 
     # Calls.
 
@@ -130,7 +130,7 @@ class Session:
         tool is returned, not raised.
         """
         try:
-            result = await self.hub.calls.run(
+            result = await self.client.calls.run(
                 self.id,
                 tool,
                 arguments or {},
@@ -167,7 +167,7 @@ class Session:
 
     def mark_closed(self) -> None:
         """Mark the session as closed. Sends nothing."""
-        self.hub.forget(self.id)
+        self.client.forget(self.id)
         brief = self._brief
         self._brief = SessionBrief(
             self.id, brief.name, "closed", brief.generation, brief.expires_at
@@ -182,7 +182,7 @@ class Session:
     async def tools(self) -> list[Tool]:
         """Return the tools of the services that it uses."""
         used = {service.service for service in (await self.info()).services}
-        return [tool for tool in await self.hub.tools() if tool.service in used]
+        return [tool for tool in await self.client.tools() if tool.service in used]
 
     async def langchain_tools(
         self,
@@ -214,7 +214,7 @@ class Session:
         elif "://" not in uri:
             uri = f"session://{self.id}/{uri}"
         try:
-            found = await self.hub.calls.line.request("resources/read", {"uri": uri})
+            found = await self.client.calls.line.request("resources/read", {"uri": uri})
         except RequestRefused as refused:
             error = of_refusal(refused)
             self._failed(error)
@@ -272,7 +272,7 @@ class Session:
         self.mark_closed()
 
     async def export(self, *, secrets: bool = False) -> JSON:
-        """Return all its stored data as one document, for Hub.import_session. Needs the toolset `admin`."""
+        """Return all its stored data as one document, for Client.import_session. Needs the toolset `admin`."""
         found = await self.own("session_export", {"secrets": True} if secrets else {})
         return found["document"]
 
@@ -358,7 +358,9 @@ class Session:
         found = await self.own("session_fork", given)
         return [
             Session(
-                self.hub, SessionBrief(child["session_id"], child["name"]), namespace=self.namespace
+                self.client,
+                SessionBrief(child["session_id"], child["name"]),
+                namespace=self.namespace,
             )
             for child in found["children"]
         ]

@@ -84,7 +84,7 @@ def agent(model: Any, tools: Sequence[BaseTool]) -> Any:
 
 async def run(url: str) -> list[bytes]:
     """Let the agent work, and return the pictures it took."""
-    async with connect() as hub, hub.session("shopper", services=["browser"]) as s:
+    async with connect() as client, client.session("shopper", services=["browser"]) as s:
         tools = await s.langchain_tools()
         assert not any("session_id" in tool.args for tool in tools)
         asked = {"messages": [("user", "Put two teas into the cart and show me.")]}

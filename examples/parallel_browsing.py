@@ -61,7 +61,7 @@ def price(child: Session, url: str, item: str) -> None:
     child.state.update({"prices": {item: int(heading)}})
 
 
-with site() as url, connect() as hub, hub.session("prices", services=["browser"]) as parent:
+with site() as url, connect() as client, client.session("prices", services=["browser"]) as parent:
     parent.call("browser_navigate", url=f"{url}/login")
     children = parent.fork(len(PRICES))
     with ThreadPoolExecutor() as threads:

@@ -9,9 +9,9 @@ from statehold.client import (
     Answer,
     AutoSession,
     CallResult,
+    Client,
     Entry,
     History,
-    Hub,
     Image,
     Loaded,
     Merged,
@@ -48,35 +48,35 @@ async def answer(question: Question) -> Mapping[str, Any] | Answer | None:
 async def progress(done: float, total: float | None, message: str | None) -> None: ...
 
 
-async def hubs() -> None:
-    assert_type(connect(), Hub)
+async def clients() -> None:
+    assert_type(connect(), Client)
     connect("http://127.0.0.1:8931", token="x", headers={"a": "b"}, namespace="n", retry_seconds=5)
     connect(stdio=["statehold", "--ephemeral"], env={}, cwd=".", elicitation=answer)
     connect(config="statehold.toml", services={"a": {"command": "a"}}, data="kept")
-    async with connect() as hub:
-        assert_type(hub, Hub)
-        assert_type(hub.namespace("team"), Hub)
-        assert_type(hub.scope, str)
-        assert_type(hub.session("x", services=["a"], keep=True, state={"a": 1}), SessionBlock)
-        assert_type(await hub.create("x", metadata={}, idle_seconds=5), Session)
-        assert_type(await hub.get("x"), Session)
-        assert_type(await hub.sessions(statuses=["idle"], user_id="u"), list[SessionInfo])
-        assert_type(await hub.call("inc", n=1), CallResult)
-        assert_type(hub.current_session, Session | None)
-        assert_type(hub.auto_session(), AutoSession)
-        assert_type(await hub.tools(), list[Tool])
-        assert_type(await hub.services(), list[ServiceStatus])
-        assert_type(await hub.wait_service("a", 5), ServiceStatus)
-        assert_type(await hub.add_service("a", {"command": "a"}), ServiceStatus)
-        assert_type(await hub.stats(), Stats)
-        assert_type(await hub.import_session({}), Session)
-        assert_type(await hub.load_session_state("x", notes=Notes()), Loaded | None)
-        await hub.save_session_state("x", notes=Notes())
-        await hub.save_session_state("x", notes=1)  # pyright: ignore[reportArgumentType]
+    async with connect() as client:
+        assert_type(client, Client)
+        assert_type(client.namespace("team"), Client)
+        assert_type(client.scope, str)
+        assert_type(client.session("x", services=["a"], keep=True, state={"a": 1}), SessionBlock)
+        assert_type(await client.create("x", metadata={}, idle_seconds=5), Session)
+        assert_type(await client.get("x"), Session)
+        assert_type(await client.sessions(statuses=["idle"], user_id="u"), list[SessionInfo])
+        assert_type(await client.call("inc", n=1), CallResult)
+        assert_type(client.current_session, Session | None)
+        assert_type(client.auto_session(), AutoSession)
+        assert_type(await client.tools(), list[Tool])
+        assert_type(await client.services(), list[ServiceStatus])
+        assert_type(await client.wait_service("a", 5), ServiceStatus)
+        assert_type(await client.add_service("a", {"command": "a"}), ServiceStatus)
+        assert_type(await client.stats(), Stats)
+        assert_type(await client.import_session({}), Session)
+        assert_type(await client.load_session_state("x", notes=Notes()), Loaded | None)
+        await client.save_session_state("x", notes=Notes())
+        await client.save_session_state("x", notes=1)  # pyright: ignore[reportArgumentType]
 
 
-async def sessions(hub: Hub) -> None:
-    async with hub.session() as s:
+async def sessions(client: Client) -> None:
+    async with client.session() as s:
         assert_type(s, Session)
         assert_type((s.id, s.name, s.status, s.generation), tuple[str, str | None, str, int])
         assert_type((s.expires_at, s.attached, s.is_open), tuple[str | None, bool, bool])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, assert_type
 
 from statehold.client import CallResult, Loaded, Merged, Question, SessionInfo, StateModule, Tool
-from statehold.client.sync import AutoSession, Hub, Session, SessionBlock, State, connect
+from statehold.client.sync import AutoSession, Client, Session, SessionBlock, State, connect
 
 
 def answer(question: Question) -> dict[str, Any]:
@@ -15,21 +15,21 @@ def answer(question: Question) -> dict[str, Any]:
 def progress(done: float, total: float | None, message: str | None) -> None: ...
 
 
-def hubs() -> None:
-    with connect(services="mcp.json", elicitation=answer) as hub:
-        assert_type(hub, Hub)
-        assert_type(hub.namespace("team"), Hub)
-        assert_type(hub.session("x"), SessionBlock)
-        assert_type(hub.create("x"), Session)
-        assert_type(hub.sessions(), list[SessionInfo])
-        assert_type(hub.call("inc", n=1), CallResult)
-        assert_type(hub.auto_session(), AutoSession)
-        assert_type(hub.tools(), list[Tool])
-        assert_type(hub.load_session_state("x", notes=StateModule()), Loaded | None)
+def clients() -> None:
+    with connect(services="mcp.json", elicitation=answer) as client:
+        assert_type(client, Client)
+        assert_type(client.namespace("team"), Client)
+        assert_type(client.session("x"), SessionBlock)
+        assert_type(client.create("x"), Session)
+        assert_type(client.sessions(), list[SessionInfo])
+        assert_type(client.call("inc", n=1), CallResult)
+        assert_type(client.auto_session(), AutoSession)
+        assert_type(client.tools(), list[Tool])
+        assert_type(client.load_session_state("x", notes=StateModule()), Loaded | None)
 
 
-def sessions(hub: Hub) -> None:
-    with hub.session() as s:
+def sessions(client: Client) -> None:
+    with client.session() as s:
         assert_type(s, Session)
         assert_type(s.state, State)
         assert_type(s.call("inc", {"n": 1}), CallResult)

@@ -6,7 +6,7 @@ from typing import Any, assert_type
 
 from langchain_core.tools import StructuredTool, ToolException
 
-from statehold.client import Hub, Session, sync
+from statehold.client import Client, Session, sync
 from statehold.client.integrations import langchain
 from statehold.client.integrations.langchain import Artifact, SessionToolError
 from statehold.client.integrations.testing import (
@@ -21,14 +21,16 @@ def told(error: ToolException) -> str:
     return error.code if isinstance(error, SessionToolError) else ""
 
 
-async def tools(hub: Hub, s: Session) -> None:
+async def tools(client: Client, s: Session) -> None:
     assert_type(await s.langchain_tools(names=["inc"], images=False), list[StructuredTool])
-    assert_type(await langchain.langchain_tools(hub, handle_tool_error=told), list[StructuredTool])
+    assert_type(
+        await langchain.langchain_tools(client, handle_tool_error=told), list[StructuredTool]
+    )
 
 
-def blocking_tools(hub: sync.Hub, s: sync.Session) -> None:
+def blocking_tools(client: sync.Client, s: sync.Session) -> None:
     assert_type(s.langchain_tools(timeout_seconds=1), list[StructuredTool])
-    assert_type(blocking.langchain_tools(hub), list[StructuredTool])
+    assert_type(blocking.langchain_tools(client), list[StructuredTool])
 
 
 def kept(artifact: Artifact) -> None:

@@ -51,7 +51,7 @@ def sessions(context: Context) -> None:
         assert_type(s.list_services() + s.list_tools(), list[str])
         assert_type(s.connection_status(), dict[str, dict[str, Any]])
         assert_type(s.clear_cache().close_session(), None)
-        s.client.state.update({"a": 1})
+        s.native.state.update({"a": 1})
 
 
 async def tasks(context: Context) -> None:

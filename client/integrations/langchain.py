@@ -1,10 +1,10 @@
 """The tools of a session as LangChain tools. Needs the extra: `pip install "statehold[langchain]"`, langchain-core alone.
 
-    async with hub.session("research", services=["browser"]) as s:
+    async with client.session("research", services=["browser"]) as s:
         agent = create_agent(model, await s.langchain_tools())
 
-A tool knows its session: no model sees a `session_id`, and nothing depends on where a tool is called. Tools of a hub instead
-use the session that is the current one, or the shared one of auto_session(), when they are called.
+A tool knows its session: no model sees a `session_id`, and nothing depends on where a tool is called. Tools of a client
+use the current session instead, or the shared one of auto_session(), when they are called.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeAlias, TypedDict
 
-from ..client import Hub
+from ..client import Client
 from ..errors import (
     NoCurrentSession,
     ServerUnreachable,
@@ -89,7 +89,7 @@ class SessionTool(StructuredTool):
 
 
 async def langchain_tools(
-    target: Session | Hub,
+    target: Session | Client,
     *,
     names: Collection[str] | None = None,
     images: bool = True,
@@ -118,13 +118,13 @@ async def langchain_tools(
     return [bound(tool) for tool in picked(await offered(target, names), names)]
 
 
-async def offered(target: Session | Hub, names: Collection[str] | None) -> list[Tool]:
+async def offered(target: Session | Client, names: Collection[str] | None) -> list[Tool]:
     """Return the tools that langchain_tools() selects from."""
     if isinstance(names, str):
         raise TypeError("names is a list of names of tools, such as ['state_get']")
-    if isinstance(target, Hub):
+    if isinstance(target, Client):
         return await target.tools()
-    return await (target.tools() if names is None else target.hub.tools())
+    return await (target.tools() if names is None else target.client.tools())
 
 
 def _blocked(arguments: Mapping[str, Any]) -> NoReturn:

@@ -22,12 +22,12 @@ import pytest
 if TYPE_CHECKING:
     from .testing import ServerProcess
 
-MARK = "statehold(**options): options of hub.session() for the fixture statehold_session"
+MARK = "statehold(**options): options of client.session() for the fixture statehold_session"
 NO_PLUGIN = "needs anyio's pytest plugin (mark the test with `pytest.mark.anyio`) or pytest-asyncio in an `async def` test"
 
 NO_ASYNCIO = 'needs asyncio: let the fixture `anyio_backend` return "asyncio"'
 
-FIXTURES: Final = {"stdio_session", "statehold_server", "statehold_hub", "statehold_session"}
+FIXTURES: Final = {"stdio_session", "statehold_server", "statehold_client", "statehold_session"}
 FOLDER: Final = Path(__file__).parents[1]
 
 
@@ -127,43 +127,43 @@ def statehold_server(
 
 
 @pytest.fixture
-def statehold_hub(
+def statehold_client(
     request: pytest.FixtureRequest, statehold_server: ServerProcess
 ) -> Generator[Any]:
-    """A connection to statehold_server: a Hub of statehold.client.sync, in an async test one of statehold.client."""
+    """A connection to statehold_server: a Client of statehold.client.sync, in an async test one of statehold.client."""
     if _is_async(request):
-        yield _awaited(request, "_statehold_hub")
+        yield _awaited(request, "_statehold_client")
         return
     from ..sync import connect
 
-    with connect(statehold_server.url) as hub:
-        yield hub
+    with connect(statehold_server.url) as client:
+        yield client
 
 
-async def _statehold_hub(statehold_server: ServerProcess) -> AsyncGenerator[Any]:
+async def _statehold_client(statehold_server: ServerProcess) -> AsyncGenerator[Any]:
     from ..connect import connect
 
-    async with connect(statehold_server.url) as hub:
-        yield hub
+    async with connect(statehold_server.url) as client:
+        yield client
 
 
 @pytest.fixture
-def statehold_session(request: pytest.FixtureRequest, statehold_hub: Any) -> Generator[Any]:
-    """A new session of statehold_hub, closed after the test, of the same kind as the hub.
+def statehold_session(request: pytest.FixtureRequest, statehold_client: Any) -> Generator[Any]:
+    """A new session of statehold_client, closed after the test, of the same kind as the client.
 
-    `@pytest.mark.statehold(services=["shop"], state={"step": 1})` gives it the options of hub.session().
+    `@pytest.mark.statehold(services=["shop"], state={"step": 1})` gives it the options of client.session().
     """
     if _is_async(request):
         yield _awaited(request, "_statehold_session")
         return
-    with statehold_hub.session(**_options(request)) as session:
+    with statehold_client.session(**_options(request)) as session:
         yield session
 
 
 async def _statehold_session(
-    request: pytest.FixtureRequest, statehold_hub: Any
+    request: pytest.FixtureRequest, statehold_client: Any
 ) -> AsyncGenerator[Any]:
-    async with statehold_hub.session(**_options(request)) as session:
+    async with statehold_client.session(**_options(request)) as session:
         yield session
 
 
@@ -205,4 +205,4 @@ async def _stdio_session() -> AsyncGenerator[Any]:
     _report("the server", problems)
 
 
-_ASYNC = (_statehold_hub, _statehold_session, _stdio_session)
+_ASYNC = (_statehold_client, _statehold_session, _stdio_session)

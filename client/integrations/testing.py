@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ...tools.processes import procfs
 from .. import sync
-from ..client import Hub
+from ..client import Client
 from ..connect import connect
 from ..protocol.elicitation import Elicitation
 from ..session import Session
@@ -135,10 +135,10 @@ class StdioSessions:
         """Start a server. `fds` is how many descriptors more than at its start it may hold at its end; `options` are
         those of a service, such as `era="legacy"`."""
         __tracebackhide__ = True
-        hub = connect(services=_table(command, env, cwd, options), elicitation=elicitation)
-        await self._stack.enter_async_context(hub)
-        session = await self._stack.enter_async_context(hub.session(services=[NAME], keep=False))
-        watch = ProcessWatch(hub, fds)
+        client = connect(services=_table(command, env, cwd, options), elicitation=elicitation)
+        await self._stack.enter_async_context(client)
+        session = await self._stack.enter_async_context(client.session(services=[NAME], keep=False))
+        watch = ProcessWatch(client, fds)
         self._watches.append(watch)
         self._stack.callback(watch.look)
         return session
@@ -167,10 +167,10 @@ class BlockingStdioSessions:
         **options: Any,
     ) -> sync.Session:
         __tracebackhide__ = True
-        hub = sync.connect(services=_table(command, env, cwd, options), elicitation=elicitation)
-        self._stack.enter_context(hub)
-        session = self._stack.enter_context(hub.session(services=[NAME], keep=False))
-        watch = ProcessWatch(hub.inner, fds)
+        client = sync.connect(services=_table(command, env, cwd, options), elicitation=elicitation)
+        self._stack.enter_context(client)
+        session = self._stack.enter_context(client.session(services=[NAME], keep=False))
+        watch = ProcessWatch(client.inner, fds)
         self._watches.append(watch)
         self._stack.callback(watch.look)
         return session
@@ -209,9 +209,9 @@ def _verbatim(value: Any) -> Any:
 class ProcessWatch:
     """The descriptors of a server at its start, to compare with those before its end; and the processes left after it."""
 
-    def __init__(self, hub: Hub, fds: int) -> None:
+    def __init__(self, client: Client, fds: int) -> None:
         self._fds = fds
-        self._ledger = _ledger(hub)
+        self._ledger = _ledger(client)
         self._began = {c.pid: Counter(procfs.descriptors(c.pid)) for c in self._ledger.children}
         self._family: dict[int, tuple[str, str]] = {}
         self._found: list[str] = []
@@ -236,10 +236,10 @@ class ProcessWatch:
         return [*self._found, *_running(self._family)]
 
 
-def _ledger(hub: Hub) -> Ledger:
+def _ledger(client: Client) -> Ledger:
     from ...tools.upstream.service import UpstreamService
 
-    channel = hub.calls.line.channel
+    channel = client.calls.line.channel
     assert isinstance(channel, EmbeddedTransport)
     assert channel.gateway is not None
     service = channel.gateway.services[NAME]

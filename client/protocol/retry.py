@@ -71,7 +71,7 @@ class RetryPolicy:
 
 
 class RetryingRequests:
-    """Sends requests to one server. It lives as long as the hub; any task may use it."""
+    """Sends requests to one server. It lives as long as the client; any task may use it."""
 
     def __init__(
         self, channel: Transport, *, patience: RetryPolicy, elicitation: Elicitation | None

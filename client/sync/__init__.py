@@ -1,10 +1,10 @@
 """The Python client for programs that block: the same names and the same methods, without `await`.
 
-    with connect("http://127.0.0.1:8931") as hub:
-        with hub.session("checkout", services=["browser"]) as s:
+    with connect("http://127.0.0.1:8931") as client:
+        with client.session("checkout", services=["browser"]) as s:
             s.call("browser_navigate", url="http://shop.test/")
 
-One background thread runs the event loop of all open hubs; hubs and sessions may be used from any thread.
+One background thread runs the event loop of all open clients; clients and sessions may be used from any thread.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from ..results import (
     Tool,
 )
 from .block import AutoSession, SessionBlock
+from .client import Client
 from .connect import Elicitation, connect
-from .hub import Hub
 from .session import Progress, Session
 from .state import State
 
@@ -49,7 +49,7 @@ def __getattr__(name: str) -> object:
 
 __all__ = [
     "connect",
-    "Hub",
+    "Client",
     "Session",
     "SessionBlock",
     "AutoSession",

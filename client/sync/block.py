@@ -9,7 +9,7 @@ from .. import automatic, block
 from .session import Session
 
 if TYPE_CHECKING:
-    from .hub import Hub
+    from .client import Client
 
 
 class SessionBlock:
@@ -19,19 +19,19 @@ class SessionBlock:
     it attached to is left.
     """
 
-    def __init__(self, hub: Hub, inner: block.SessionBlock) -> None:
-        self._hub = hub
+    def __init__(self, client: Client, inner: block.SessionBlock) -> None:
+        self._client = client
         self._inner = inner
         self._outer: Any = ()
 
     def __enter__(self) -> Session:
         try:
-            session = Session(self._hub, self._hub.run(self._inner.__aenter__))
+            session = Session(self._client, self._client.run(self._inner.__aenter__))
         except BaseException:
             # Interrupted after the session was entered in the loop's thread and before this thread knew.
-            self._hub.run(block.abandoned, self._inner)
+            self._client.run(block.abandoned, self._inner)
             raise
-        self._outer = self._hub.current.enter(self._hub.key, session)
+        self._outer = self._client.current.enter(self._client.key, session)
         return session
 
     def __exit__(
@@ -40,24 +40,24 @@ class SessionBlock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._hub.current.leave(self._outer)
-        self._hub.run(self._inner.__aexit__, None, None, None)
+        self._client.current.leave(self._outer)
+        self._client.run(self._inner.__aexit__, None, None, None)
 
 
 class AutoSession:
     """The session that calls outside of every block share, from auto_session() until end() or the end of its block."""
 
-    def __init__(self, hub: Hub, inner: automatic.AutoSession) -> None:
-        self._hub = hub
+    def __init__(self, client: Client, inner: automatic.AutoSession) -> None:
+        self._client = client
         self._inner = inner
 
     def session(self) -> Session:
         """Return the session, making it when there is none."""
-        return Session(self._hub, self._hub.run(self._inner.session))
+        return Session(self._client, self._client.run(self._inner.session))
 
     def end(self, *, close: bool = True) -> None:
         """Go back to calls that need a block; `close` closes the session when it was made here. May be called twice."""
-        self._hub.run(self._inner.end, close=close)
+        self._client.run(self._inner.end, close=close)
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..connect import Path
 from ..connect import connect as connect_async
 from ..protocol.elicitation import Answered, Question
-from .hub import Hub
+from .client import Client
 from .portal import in_thread
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def connect(
     namespace: str = "",
     elicitation: Elicitation | None = None,
     retry_seconds: float = 60.0,
-) -> Hub:
-    """Return a hub; `with` it to connect. Everything else is as in statehold.client.connect.
+) -> Client:
+    """Return a client; `with` it to connect. Everything else is as in statehold.client.connect.
 
     Raises:
         ConfigError: `config` or `services` are wrong.
@@ -53,7 +53,7 @@ def connect(
         elicitation=None if elicitation is None else in_thread(elicitation, "elicitation"),
         retry_seconds=retry_seconds,
     )
-    return Hub(inner)
+    return Client(inner)
 
 
 __all__ = ["Elicitation", "connect"]

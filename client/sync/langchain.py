@@ -19,7 +19,7 @@ from ..integrations.langchain import (
     raised,
 )
 from ..results import Tool
-from .hub import Hub
+from .client import Client
 from .session import Session
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def langchain_tools(
-    target: Session | Hub,
+    target: Session | Client,
     *,
     names: Collection[str] | None = None,
     images: bool = True,
@@ -49,8 +49,8 @@ def langchain_tools(
 
         return made(tool, handle_tool_error, func=func)
 
-    hub = target.hub if isinstance(target, Session) else target
-    return [bound(tool) for tool in picked(hub.run(offered, target.inner, names), names)]
+    client = target.client if isinstance(target, Session) else target
+    return [bound(tool) for tool in picked(client.run(offered, target.inner, names), names)]
 
 
 __all__ = ["langchain_tools"]

@@ -1,4 +1,4 @@
-"""The background thread in which the blocking client's event loop runs: one for all hubs, while any of them is open."""
+"""The background thread in which the blocking client's event loop runs: one for all clients, while any of them is open."""
 
 from __future__ import annotations
 
@@ -150,9 +150,9 @@ class Portal:
 
     def _begun(self, function: Callable[[], Awaitable[T]]) -> Future[T]:
         if self._forked:
-            raise RuntimeError("the hub was opened before a fork: connect again in this process")
+            raise RuntimeError("the client was opened before a fork: connect again in this process")
         if self._portal is None:
-            raise RuntimeError("the hub is not open: use it inside of `with connect(...)`")
+            raise RuntimeError("the client is not open: use it inside of `with connect(...)`")
         return self._portal.start_task_soon(function)
 
     @property

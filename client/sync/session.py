@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from langchain_core.tools import StructuredTool
 
     from ..integrations.langchain import Handler
-    from .hub import Hub
+    from .client import Client
 
 Progress: TypeAlias = Callable[[float, float | None, str | None], None]
 """Receives the progress of a call, in a thread of its own: the amount done, the total, and a message."""
@@ -40,11 +40,11 @@ class Session:
     not end the session: close() does, or the end of the block that made it.
     """
 
-    def __init__(self, hub: Hub, inner: session.Session) -> None:
-        self.hub = hub
+    def __init__(self, client: Client, inner: session.Session) -> None:
+        self.client = client
         self.inner = inner
         """The same handle of the async client."""
-        self.state = State(inner.state, hub.run)
+        self.state = State(inner.state, client.run)
 
     def __repr__(self) -> str:
         return repr(self.inner)
@@ -91,11 +91,11 @@ class Session:
     @contextmanager
     def use(self) -> Generator[Session]:
         """Make it the current session of this thread inside of a `with` block, which leaves it as it is."""
-        outer = self.hub.current.enter(self.hub.key, self)
+        outer = self.client.current.enter(self.client.key, self)
         try:
             yield self
         finally:
-            self.hub.current.leave(outer)
+            self.client.current.leave(outer)
 
     # Calls.
 
@@ -128,7 +128,7 @@ class Session:
         caller. Without one each call gets a new id. `run_id` groups calls in the history. With `check=False` an error of the
         tool is returned, not raised.
         """
-        return self.hub.run(
+        return self.client.run(
             self.inner.call_tool,
             tool,
             arguments,
@@ -143,11 +143,11 @@ class Session:
 
     def info(self) -> SessionInfo:
         """Ask the server for everything about it. Looking does not count as use."""
-        return self.hub.run(self.inner.info)
+        return self.client.run(self.inner.info)
 
     def tools(self) -> list[Tool]:
         """Return the tools of the services that it uses."""
-        return self.hub.run(self.inner.tools)
+        return self.client.run(self.inner.tools)
 
     def langchain_tools(
         self,
@@ -173,50 +173,50 @@ class Session:
 
     def read(self, uri: str, *, service: str | None = None) -> list[ResourceContent]:
         """Read a resource: `session://...` as in a result, or the URI that a service has for it, with `service`."""
-        return self.hub.run(self.inner.read, uri, service=service)
+        return self.client.run(self.inner.read, uri, service=service)
 
     # Lifecycle.
 
     def pause(self) -> SessionInfo:
         """Save its services' snapshots and close their connections. The next call resumes the session."""
-        return self.hub.run(self.inner.pause)
+        return self.client.run(self.inner.pause)
 
     def resume(self) -> SessionInfo:
-        return self.hub.run(self.inner.resume)
+        return self.client.run(self.inner.resume)
 
     def extend(self, seconds: float = 3600.0) -> SessionInfo:
         """Extend its lifetime; negative seconds shorten it."""
-        return self.hub.run(self.inner.extend, seconds)
+        return self.client.run(self.inner.extend, seconds)
 
     def restart(self, services: Sequence[str] | None = None) -> SessionInfo:
         """Replace its live connections, all or those of some services; their state in memory is lost."""
-        return self.hub.run(self.inner.restart, services)
+        return self.client.run(self.inner.restart, services)
 
     def rename(
         self, name: str | None = None, *, metadata: Mapping[str, Any] | None = None
     ) -> SessionInfo:
         """Change its name, or merge values into its metadata. With neither it loses its name."""
-        return self.hub.run(self.inner.rename, name, metadata=metadata)
+        return self.client.run(self.inner.rename, name, metadata=metadata)
 
     def bind(self, service: str) -> SessionInfo:
         """Let it use another service. Binding a bound service does nothing."""
-        return self.hub.run(self.inner.bind, service)
+        return self.client.run(self.inner.bind, service)
 
     def unbind(self, service: str) -> SessionInfo:
         """End its use of a service; the service's snapshot is deleted."""
-        return self.hub.run(self.inner.unbind, service)
+        return self.client.run(self.inner.unbind, service)
 
     def close(self, *, force: bool = False) -> None:
         """Close it and its connections; `force` does not wait for running calls. May be called twice."""
-        self.hub.run(self.inner.close, force=force)
+        self.client.run(self.inner.close, force=force)
 
     def delete(self, *, force: bool = False) -> None:
         """Close it and delete all its stored data. Needs the toolset `admin`."""
-        self.hub.run(self.inner.delete, force=force)
+        self.client.run(self.inner.delete, force=force)
 
     def export(self, *, secrets: bool = False) -> JSON:
-        """Return all its stored data as one document, for Hub.import_session. Needs the toolset `admin`."""
-        return self.hub.run(self.inner.export, secrets=secrets)
+        """Return all its stored data as one document, for Client.import_session. Needs the toolset `admin`."""
+        return self.client.run(self.inner.export, secrets=secrets)
 
     # Its history.
 
@@ -237,7 +237,7 @@ class Session:
         cursor: str | None = None,
     ) -> History:
         """Return the newest matching entries: calls, messages, and changes of its status."""
-        return self.hub.run(
+        return self.client.run(
             self.inner.history,
             last,
             kind=kind,
@@ -255,11 +255,11 @@ class Session:
 
     def note(self, role: str, content: str, *, run_id: str | None = None) -> Entry:
         """Add a message to its history."""
-        return self.hub.run(self.inner.note, role, content, run_id=run_id)
+        return self.client.run(self.inner.note, role, content, run_id=run_id)
 
     def summary(self, text: str | None = None, *, topics: Sequence[str] | None = None) -> Summary:
         """Return its summary; with a text, store that as its summary first."""
-        return self.hub.run(self.inner.summary, text, topics=topics)
+        return self.client.run(self.inner.summary, text, topics=topics)
 
     # Its children.
 
@@ -270,15 +270,15 @@ class Session:
 
         Children of a session whose block is still open are closed with that block, unless `keep`.
         """
-        found = self.hub.run(self.inner.fork, count, names=names, keep=keep)
-        return [Session(self.hub, child) for child in found]
+        found = self.client.run(self.inner.fork, count, names=names, keep=keep)
+        return [Session(self.client, child) for child in found]
 
     def merge(
         self, sources: Sequence[Session | str], *, policy: MergePolicy = "last_wins"
     ) -> Merged:
         """Merge the changes that its children made to their states into its own state."""
         ids = [source if isinstance(source, str) else source.id for source in sources]
-        return self.hub.run(self.inner.merge, ids, policy=policy)
+        return self.client.run(self.inner.merge, ids, policy=policy)
 
 
 __all__ = ["Progress", "Session"]

@@ -10,9 +10,9 @@ import pytest
 from front import JSON, MODULE, Running, service, serving, toml
 from nursery import Nursery
 
-from statehold.client import Hub, connect
+from statehold.client import Client, connect
 
-Connect: TypeAlias = Callable[..., Hub]
+Connect: TypeAlias = Callable[..., Client]
 """`connect` of the client with the address or configuration filled in."""
 
 
@@ -53,7 +53,7 @@ def way(
     # Not at the first connection, which may be part of a test that counts processes.
     url = request.getfixturevalue("server").url if request.param == "http" else None
 
-    def connected(**options: Any) -> Hub:
+    def connected(**options: Any) -> Client:
         if url is not None:
             return connect(url, **options)
         if request.param == "embedded":
@@ -65,14 +65,14 @@ def way(
 
 
 @pytest.fixture(scope="module")
-async def hub(way: Connect) -> AsyncGenerator[Hub]:
+async def client(way: Connect) -> AsyncGenerator[Client]:
     """A connection of this kind that all tests of the module share."""
     async with way() as connected:
         yield connected
 
 
 @pytest.fixture(scope="module")
-async def embedded(config_file: Path) -> AsyncGenerator[Hub]:
+async def embedded(config_file: Path) -> AsyncGenerator[Client]:
     """A Statehold in this process."""
     async with connect(config=config_file) as connected:
         yield connected

@@ -19,8 +19,7 @@ from langgraph.graph import MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from pydantic import Field
 
-from statehold import client
-from statehold.client import sync
+from statehold.client import Client, connect, sync
 from statehold.client.errors import NoCurrentSession, SessionClosed, ToolFailed
 from statehold.client.integrations.langchain import SessionToolError, langchain_tools
 from statehold.client.sync.langchain import langchain_tools as blocking_tools
@@ -55,13 +54,13 @@ def settings() -> JSON:
 
 
 @pytest.fixture(scope="module")
-async def hub(server: Running) -> AsyncGenerator[client.Hub]:
-    async with client.connect(server.url) as connected:
+async def client(server: Running) -> AsyncGenerator[Client]:
+    async with connect(server.url) as connected:
         yield connected
 
 
 @pytest.fixture(scope="module")
-def blocking(server: Running) -> Generator[sync.Hub]:
+def blocking(server: Running) -> Generator[sync.Client]:
     with sync.connect(server.url) as connected:
         yield connected
 
@@ -111,10 +110,10 @@ def named(tools: Sequence[BaseTool], name: str) -> BaseTool:
 ASKED: JSON = {"messages": [("user", "count")]}
 
 
-async def test_an_agent_keeps_state_and_sees_no_session_id(hub: client.Hub) -> None:
+async def test_an_agent_keeps_state_and_sees_no_session_id(client: Client) -> None:
     """Three calls of an agent with a scripted model continue one count in one session (MS-38)."""
     model = script(*[asks("inc")] * 3)
-    async with hub.session(services=["quick"]) as s:
+    async with client.session(services=["quick"]) as s:
         found = await agent(model, await s.langchain_tools()).ainvoke(ASKED)
         assert [message.content for message in heard(found)] == ["1", "2", "3"]
         assert heard(found)[2].artifact["structured_content"]["count"] == 3
@@ -127,7 +126,7 @@ async def test_an_agent_keeps_state_and_sees_no_session_id(hub: client.Hub) -> N
     assert "session_id" not in str(shown)
 
 
-def test_an_agent_that_blocks_is_bound_as_well(blocking: sync.Hub) -> None:
+def test_an_agent_that_blocks_is_bound_as_well(blocking: sync.Client) -> None:
     """The blocking client does the same (MS-38)."""
     with blocking.session(services=["quick"]) as s:
         found = agent(script(*[asks("inc", n=2)] * 3), s.langchain_tools()).invoke(ASKED)
@@ -135,42 +134,42 @@ def test_an_agent_that_blocks_is_bound_as_well(blocking: sync.Hub) -> None:
     assert [tool.name for tool in blocking_tools(blocking, names=["inc"])] == ["inc"]
 
 
-async def test_tools_of_a_hub_use_the_session_of_their_call(hub: client.Hub) -> None:
+async def test_tools_of_a_client_use_the_session_of_their_call(client: Client) -> None:
     """Tools that were listed before any session existed use the current one, or that of auto_session() (MS-39, MS-45)."""
-    tools = await langchain_tools(hub)
+    tools = await langchain_tools(client)
     inc = named(tools, "inc")
     with pytest.raises(NoCurrentSession):
         await inc.ainvoke({})
-    async with hub.session(services=["quick"]):
+    async with client.session(services=["quick"]):
         found = await agent(script(*[asks("inc")] * 2), tools).ainvoke(ASKED)
         assert [message.content for message in heard(found)] == ["1", "2"]
-    async with hub.auto_session(services=["quick"]) as auto:
+    async with client.auto_session(services=["quick"]) as auto:
         assert [await inc.ainvoke({}) for _ in range(3)] == ["1", "2", "3"]
         assert (await (await auto.session()).call("get")).text == "3"
 
 
-async def test_a_tool_of_the_async_client_says_how_to_call_it(hub: client.Hub) -> None:
-    async with hub.session(services=["quick"]) as s:
+async def test_a_tool_of_the_async_client_says_how_to_call_it(client: Client) -> None:
+    async with client.session(services=["quick"]) as s:
         [inc] = await s.langchain_tools(names=["inc"])
         with pytest.raises(NotImplementedError, match=r"ainvoke.*statehold\.client\.sync"):
             inc.invoke({})
         assert await inc.ainvoke({}) == "1"
 
 
-async def test_names_of_tools_are_a_list(hub: client.Hub, blocking: sync.Hub) -> None:
+async def test_names_of_tools_are_a_list(client: Client, blocking: sync.Client) -> None:
     with pytest.raises(TypeError, match="names is a list"):
-        await langchain_tools(hub, names="inc")
+        await langchain_tools(client, names="inc")
     with pytest.raises(TypeError, match="names is a list"):
         blocking_tools(blocking, names="inc")
 
 
 async def test_a_bound_tool_works_outside_of_its_block_until_the_session_is_closed(
-    hub: client.Hub,
+    client: Client,
 ) -> None:
     """A tool carries its session, wherever it is called (MS-45)."""
-    session = await hub.create(services=["quick"])
+    session = await client.create(services=["quick"])
     inc = named(await session.langchain_tools(), "inc")
-    async with hub.session(services=["quick"]):
+    async with client.session(services=["quick"]):
         assert await inc.ainvoke({}) == "1"
     assert await inc.ainvoke({}) == "2"
     await session.close()
@@ -179,8 +178,8 @@ async def test_a_bound_tool_works_outside_of_its_block_until_the_session_is_clos
         await inc.ainvoke(asks("inc"))
 
 
-async def test_what_a_model_can_act_on_it_reads(hub: client.Hub) -> None:
-    async with hub.session(services=["quick"]) as s:
+async def test_what_a_model_can_act_on_it_reads(client: Client) -> None:
+    async with client.session(services=["quick"]) as s:
         tools = await s.langchain_tools(names=["fail", "hang", "inc"], timeout_seconds=1.0)
         failed = await named(tools, "fail").ainvoke(asks("fail"))
         assert (failed.status, failed.content) == ("error", "it failed")
@@ -197,8 +196,10 @@ async def test_what_a_model_can_act_on_it_reads(hub: client.Hub) -> None:
             await s.langchain_tools(names=["nosuch"])
 
 
-async def test_images_are_blocks_for_the_model_and_kept_in_the_artifact(hub: client.Hub) -> None:
-    async with hub.session(services=["pictures"]) as s:
+async def test_images_are_blocks_for_the_model_and_kept_in_the_artifact(
+    client: Client,
+) -> None:
+    async with client.session(services=["pictures"]) as s:
         [picture] = await s.langchain_tools()
         seen = await picture.ainvoke(asks("picture"))
         [block] = seen.content
@@ -210,9 +211,11 @@ async def test_images_are_blocks_for_the_model_and_kept_in_the_artifact(hub: cli
         assert told.artifact["images"] == [block]
 
 
-async def test_arguments_arrive_as_they_are_and_our_own_tools_can_be_given(hub: client.Hub) -> None:
+async def test_arguments_arrive_as_they_are_and_our_own_tools_can_be_given(
+    client: Client,
+) -> None:
     given = {"config": 1, "run_manager": 2, "callbacks": 3, "self": 4, "runtime": 5, "name": None}
-    async with hub.session(services=["quick"], state={"a": 1}) as s:
+    async with client.session(services=["quick"], state={"a": 1}) as s:
         echo, state = await s.langchain_tools(names=["state_get", "echo"])
         if echo.name != "echo":
             echo, state = state, echo

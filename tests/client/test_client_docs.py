@@ -13,8 +13,8 @@ import pytest
 from front import Running, serving
 from nursery import Nursery
 
-from statehold.client import Hub, Session, errors
-from statehold.client.sync import Hub as BlockingHub
+from statehold.client import Client, Session, errors
+from statehold.client.sync import Client as BlockingClient
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
@@ -59,11 +59,11 @@ def test_a_program_of_the_page_runs_as_printed(
 
 def test_every_name_that_the_page_uses_exists() -> None:
     known = {
-        "hub": {*dir(Hub), *dir(BlockingHub)},
+        "client": {*dir(Client), *dir(BlockingClient)},
         "s": {*dir(Session), "state", "attached"},
         "errors": set(errors.__all__),
     }
-    for owner, name in re.findall(r"`[^`]*?\b(hub|s|errors)\.(\w+)", PAGE):
+    for owner, name in re.findall(r"`[^`]*?\b(client|s|errors)\.(\w+)", PAGE):
         assert name in known[owner], f"{owner}.{name}"
 
 

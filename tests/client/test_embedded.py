@@ -10,7 +10,7 @@ import anyio
 import pytest
 from front import Running, service
 
-from statehold.client import Hub, connect
+from statehold.client import Client, connect
 from statehold.client.errors import (
     InvalidArgument,
     NotAllowed,
@@ -22,18 +22,18 @@ from statehold.server.config.model import Config, ConfigError
 
 
 async def test_a_service_is_added_while_it_runs(leaks: Any) -> None:
-    async with connect(services={"quick": service("asking")}) as hub, hub.session() as older:
+    async with connect(services={"quick": service("asking")}) as client, client.session() as older:
         with pytest.raises(InvalidArgument, match="another name"):
-            await hub.add_service("quick", service("asking", prefix="x_"))
+            await client.add_service("quick", service("asking", prefix="x_"))
         with pytest.raises(ServiceUnavailable):
-            await hub.add_service("bad", service("bad", "exit-at-start", prefix="x_"))
+            await client.add_service("bad", service("bad", "exit-at-start", prefix="x_"))
         with pytest.raises(ConfigError):
-            await hub.add_service("wrong", {"nothing": 1})
-        assert [each.service for each in await hub.services()] == ["quick"]
-        found = await hub.add_service("more", service("asking", prefix="more_"))
+            await client.add_service("wrong", {"nothing": 1})
+        assert [each.service for each in await client.services()] == ["quick"]
+        found = await client.add_service("more", service("asking", prefix="more_"))
         assert (found.service, found.status) == ("more", "available")
-        assert "more_inc" in {tool.name for tool in await hub.tools()}
-        async with hub.session() as newer:
+        assert "more_inc" in {tool.name for tool in await client.tools()}
+        async with client.session() as newer:
             assert (await newer.call("more_inc")).text == "1"
         with pytest.raises(ServiceNotBound):
             await older.call("more_inc")
@@ -45,32 +45,32 @@ async def test_a_service_is_added_while_it_runs(leaks: Any) -> None:
 
 
 async def test_a_service_that_is_still_starting_keeps_the_names_of_its_tools() -> None:
-    async with connect(services={"slow": service("bad", "slow-start", "1")}) as hub:
-        await hub.add_service("more", service("quick"))
-        async with hub.session() as s:
+    async with connect(services={"slow": service("bad", "slow-start", "1")}) as client:
+        await client.add_service("more", service("quick"))
+        async with client.session() as s:
             await s.call("more_inc")
             assert (await s.call("inc")).text == "1"
 
 
 async def test_an_added_service_has_the_names_that_are_left() -> None:
-    async with connect(services={"one": service("quick"), "two": service("quick")}) as hub:
-        await hub.add_service("more", service("quick"))
-        names = [tool.name for tool in await hub.tools()]
+    async with connect(services={"one": service("quick"), "two": service("quick")}) as client:
+        await client.add_service("more", service("quick"))
+        names = [tool.name for tool in await client.tools()]
         assert [name for name in names if name.endswith("inc")] == ["inc", "two_inc", "more_inc"]
-        async with hub.session() as s:
+        async with client.session() as s:
             assert (await s.call("more_inc")).text == "1"
             assert (await s.call("inc")).text == "1"
 
 
 async def test_what_a_server_does_not_offer_is_said_with_the_remedy() -> None:
     config = Config(toolsets=["core"])
-    async with connect(config=config, services={"quick": service("asking")}) as hub:
-        found = await hub.add_service("more", service("asking", prefix="more_"))
+    async with connect(config=config, services={"quick": service("asking")}) as client:
+        found = await client.add_service("more", service("asking", prefix="more_"))
         assert (found.service, found.status) == ("more", "available")
         with pytest.raises(NotAllowed) as caught:
-            await hub.services()
+            await client.services()
         assert "admin" in caught.value.recovery
-        async with hub.session() as s:
+        async with client.session() as s:
             with pytest.raises(NotAllowed, match="session_pause"):
                 await s.pause()
             with pytest.raises(UnknownTool):
@@ -78,17 +78,17 @@ async def test_what_a_server_does_not_offer_is_said_with_the_remedy() -> None:
 
 
 async def test_a_server_is_not_given_services(server: Running) -> None:
-    async with connect(server.url) as hub:
+    async with connect(server.url) as client:
         with pytest.raises(NotAllowed):
-            await hub.add_service("more", service("asking", prefix="more_"))
+            await client.add_service("more", service("asking", prefix="more_"))
 
 
 async def test_settings_come_as_a_file_as_a_value_or_as_a_clients_table(
     tmp_path: Path, config_file: Path
 ) -> None:
     async def services(**options: Any) -> set[str]:
-        async with connect(**options) as hub:
-            return {each.service for each in await hub.services()}
+        async with connect(**options) as client:
+            return {each.service for each in await client.services()}
 
     table = {"mcpServers": {"one": service("asking")}}
     file = tmp_path / "mcp.json"
@@ -124,7 +124,7 @@ def test_what_is_no_address_of_a_server_is_refused(url: str) -> None:
         connect(url)
 
 
-async def test_what_is_given_and_what_is_got_are_copies(embedded: Hub) -> None:
+async def test_what_is_given_and_what_is_got_are_copies(embedded: Client) -> None:
     given: dict[str, Any] = {"list": [1]}
     async with embedded.session(state=given, metadata=given, services=["quick"]) as s:
         given["list"].append(2)

@@ -18,13 +18,13 @@ STARTING = {"slow": service("bad", "slow-start", "60")}
 
 
 @pytest.mark.parametrize("calls", [1, 3])
-async def test_calls_that_wait_for_a_service_are_refused_when_the_hub_is_closed(
+async def test_calls_that_wait_for_a_service_are_refused_when_the_client_is_closed(
     leaks: Any, calls: int
 ) -> None:
     refused: list[ServiceUnavailable] = []
-    hub = connect(services=STARTING)
-    async with hub:
-        session = await hub.create()
+    client = connect(services=STARTING)
+    async with client:
+        session = await client.create()
 
         async def call() -> None:
             with pytest.raises(ServiceUnavailable) as caught:
@@ -36,13 +36,13 @@ async def test_calls_that_wait_for_a_service_are_refused_when_the_hub_is_closed(
                 for _ in range(calls):
                     tasks.start_soon(call)
                 await anyio.wait_all_tasks_blocked()
-                await hub.aclose()
+                await client.aclose()
     assert ["stopping" in str(each) for each in refused] == [True] * calls
     with anyio.fail_after(10):
         await leaks.check()
 
 
-def test_a_program_without_a_loop_can_close_its_hub_meanwhile(
+def test_a_program_without_a_loop_can_close_its_client_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waiting, refused = threading.Event(), list[BaseException]()
@@ -53,8 +53,8 @@ def test_a_program_without_a_loop_can_close_its_hub_meanwhile(
         return await entry(self, *arguments)
 
     monkeypatch.setattr(Gateway, "entry", seen)
-    hub = sync.connect(services=STARTING).__enter__()
-    session = hub.create()
+    client = sync.connect(services=STARTING).__enter__()
+    session = client.create()
 
     def call() -> None:
         try:
@@ -65,7 +65,7 @@ def test_a_program_without_a_loop_can_close_its_hub_meanwhile(
     caller = threading.Thread(target=call, daemon=True)
     caller.start()
     assert waiting.wait(20)
-    closing = threading.Thread(target=hub.close, daemon=True)
+    closing = threading.Thread(target=client.close, daemon=True)
     closing.start()
     closing.join(30)
     assert not closing.is_alive()

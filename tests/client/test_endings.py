@@ -1,4 +1,4 @@
-"""How blocks and hubs end: with an exception, a cancelled task, Ctrl-C, or the program."""
+"""How blocks and clients end: with an exception, a cancelled task, Ctrl-C, or the program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import psutil
 import pytest
 from front import JSON, Running, service
 
-from statehold.client import Hub, Session, connect
+from statehold.client import Client, Session, connect
 from statehold.client.errors import ServerUnreachable, SessionNotFound
 
 INSIDE = {
@@ -23,7 +23,7 @@ INSIDE = {
         import asyncio
         from statehold.client import connect
         async def main():
-            async with connect(URL) as hub, hub.session(NAME, services=["quick"]) as s:
+            async with connect(URL) as client, client.session(NAME, services=["quick"]) as s:
                 print("ready", flush=True)
                 await s.call("hang")
         asyncio.run(main())
@@ -32,21 +32,21 @@ INSIDE = {
         import anyio
         from statehold.client import connect
         async def main():
-            async with connect(URL) as hub, hub.session(NAME, services=["quick"]) as s:
+            async with connect(URL) as client, client.session(NAME, services=["quick"]) as s:
                 print("ready", flush=True)
                 await s.call("hang")
         anyio.run(main)
     """,
     "sync": """
         from statehold.client.sync import connect
-        with connect(URL) as hub, hub.session(NAME, services=["quick"]) as s:
+        with connect(URL) as client, client.session(NAME, services=["quick"]) as s:
             print("ready", flush=True)
             s.call("hang")
     """,
     "never left": """
         from statehold.client.sync import connect
-        hub = connect(services=SERVICES).__enter__()
-        s = hub.create(services=["quick"])
+        client = connect(services=SERVICES).__enter__()
+        s = client.create(services=["quick"])
         s.call("inc")
         print("ready", flush=True)
         s.call("hang")
@@ -77,12 +77,12 @@ async def test_ctrl_c_ends_the_session_and_is_what_the_program_sees(
     assert said.rstrip().endswith("KeyboardInterrupt"), said
     assert "ExceptionGroup" not in said
     assert psutil.wait_procs(children, 5)[1] == []
-    async with connect(server.url) as hub:
+    async with connect(server.url) as client:
         with pytest.raises(SessionNotFound):
-            await hub.get(inside)
+            await client.get(inside)
 
 
-async def test_an_exception_in_a_block_is_the_callers_own(hub: Hub, way: Any) -> None:
+async def test_an_exception_in_a_block_is_the_callers_own(client: Client, way: Any) -> None:
     """Covers AM-03."""
     error = ValueError("mine")
     sessions: list[Session] = []
@@ -98,15 +98,15 @@ async def test_an_exception_in_a_block_is_the_callers_own(hub: Hub, way: Any) ->
     assert caught.value is error
     assert error.__context__ is None
     assert not sessions[0].is_open
-    assert await hub.sessions(name="mine") == []
+    assert await client.sessions(name="mine") == []
 
 
-async def test_a_cancelled_task_closes_its_session(hub: Hub) -> None:
+async def test_a_cancelled_task_closes_its_session(client: Client) -> None:
     held = anyio.Event()
     sessions: list[Session] = []
 
     async def work() -> None:
-        async with hub.session("held", services=["quick"]) as s:
+        async with client.session("held", services=["quick"]) as s:
             sessions.append(s)
             held.set()
             await s.call("hang")
@@ -119,33 +119,33 @@ async def test_a_cancelled_task_closes_its_session(hub: Hub) -> None:
     assert (await sessions[0].info()).status == "closed"
 
 
-async def test_nothing_is_left_when_a_hub_is_closed(way: Any, leaks: Any) -> None:
+async def test_nothing_is_left_when_a_client_is_closed(way: Any, leaks: Any) -> None:
     with anyio.fail_after(20):
-        async with way() as hub:
-            s = await hub.create(services=["quick"])
+        async with way() as client:
+            s = await client.create(services=["quick"])
             await s.call("inc")
             await s.close()
-        await hub.aclose()
+        await client.aclose()
         await leaks.check()
     with pytest.raises(ServerUnreachable):
-        await hub.call("inc")
+        await client.call("inc")
     with pytest.raises(RuntimeError):
-        await hub.__aenter__()
+        await client.__aenter__()
 
 
-async def test_a_hub_may_be_entered_and_left_in_different_tasks(way: Any, leaks: Any) -> None:
-    hub = way()
+async def test_a_client_may_be_entered_and_left_in_different_tasks(way: Any, leaks: Any) -> None:
+    client = way()
 
     async def enter() -> None:
         with anyio.move_on_after(20):
-            await hub.__aenter__()
+            await client.__aenter__()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(enter)
-    async with hub.session(services=["quick"]) as s:
+    async with client.session(services=["quick"]) as s:
         assert (await s.call("inc")).text == "1"
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(hub.aclose)
+        tasks.start_soon(client.aclose)
     await leaks.check()
 
 
@@ -156,7 +156,7 @@ async def test_an_embedded_statehold_keeps_nothing_and_changes_nothing_of_its_pr
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.setenv("STATEHOLD_DATA", str(tmp_path / "data"))
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    async with connect(services={"quick": service("asking")}) as hub, hub.session() as s:
+    async with connect(services={"quick": service("asking")}) as client, client.session() as s:
         await s.call("inc")
         await s.state.update({"n": 1})
         assert {n: signal.getsignal(n) for n in before} == before
@@ -165,8 +165,8 @@ async def test_an_embedded_statehold_keeps_nothing_and_changes_nothing_of_its_pr
 
 async def test_an_embedded_statehold_keeps_its_sessions_in_a_folder(tmp_path: Path) -> None:
     for number in (1, 2):
-        hub = connect(services={"quick": service("asking")}, data=tmp_path / "kept")
-        async with hub, hub.session("mine", keep=True) as s:
+        client = connect(services={"quick": service("asking")}, data=tmp_path / "kept")
+        async with client, client.session("mine", keep=True) as s:
             assert s.attached is (number == 2)
             assert await s.state.update({"n": number}) == number
     assert os.listdir(tmp_path) == ["kept"]

@@ -16,7 +16,7 @@ import anyio
 import pytest
 from front import JSON, Running, serving, toml
 
-from statehold.client import Answer, Hub, Question, connect
+from statehold.client import Answer, Client, Question, connect
 from statehold.client.errors import (
     NotAllowed,
     OutcomeUnknown,
@@ -28,7 +28,7 @@ from statehold.client.protocol import acknowledgements
 from statehold.client.protocol.elicitation import Answered
 from statehold.client.transport.http import HttpTransport
 
-Connect: TypeAlias = Callable[..., Hub]
+Connect: TypeAlias = Callable[..., Client]
 TOKEN = "T0ken-of-the-tests-0123456789abcdef"
 
 
@@ -80,7 +80,11 @@ def port(server: Running) -> int:
 
 async def test_an_answer_that_is_lost_is_asked_for_again(port: int) -> None:
     relay = Relay(port)
-    async with relay.running() as url, connect(url) as hub, hub.session(services=["quick"]) as s:
+    async with (
+        relay.running() as url,
+        connect(url) as client,
+        client.session(services=["quick"]) as s,
+    ):
         relay.lose = 3
         assert (await s.call("inc")).text == "1"
         assert (await s.call("inc")).text == "2"
@@ -100,10 +104,10 @@ async def test_what_changes_something_is_done_once_when_its_answer_is_lost(port:
         relay.lose = 2
         return relay.lose
 
-    async with relay.running() as url, connect(url) as hub:
+    async with relay.running() as url, connect(url) as client:
         assert lost()
-        s = await hub.create(metadata={"test": "lost answers"})
-        assert await ids(hub, "lost answers") == [s.id]
+        s = await client.create(metadata={"test": "lost answers"})
+        assert await ids(client, "lost answers") == [s.id]
         assert lost()
         assert await s.state.update({"n": 1}) == 1
         assert s.state.version == 1
@@ -121,12 +125,12 @@ async def test_what_changes_something_is_done_once_when_its_answer_is_lost(port:
             await each.close()
             assert lost()
             await each.delete()
-        assert await ids(hub, "lost answers") == []
+        assert await ids(client, "lost answers") == []
         assert relay.lose == 0
 
 
-async def ids(hub: Hub, test: str) -> list[str]:
-    return [found.session_id for found in await hub.sessions(metadata={"test": test})]
+async def ids(client: Client, test: str) -> list[str]:
+    return [found.session_id for found in await client.sessions(metadata={"test": test})]
 
 
 async def test_of_a_process_that_is_gone_nobody_knows_what_it_did(
@@ -134,15 +138,15 @@ async def test_of_a_process_that_is_gone_nobody_knows_what_it_did(
 ) -> None:
     with serving(config_file, tmp_path) as other:
         relay = Relay(port)
-        async with relay.running() as url, connect(url) as hub:
+        async with relay.running() as url, connect(url) as client:
             relay.lose, relay.then = 1, int(other.url.rpartition(":")[2])
             with pytest.raises(OutcomeUnknown):
-                await hub.create(metadata={"test": "the next process"})
+                await client.create(metadata={"test": "the next process"})
             # The next process answers that it is another one, and then records the operations that it gets itself.
-            sessions = [await hub.create(metadata={"test": "the next process"})]
+            sessions = [await client.create(metadata={"test": "the next process"})]
             relay.lose = 1
-            sessions.append(await hub.create(metadata={"test": "the next process"}))
-            assert set(await ids(hub, "the next process")) == {s.id for s in sessions}
+            sessions.append(await client.create(metadata={"test": "the next process"}))
+            assert set(await ids(client, "the next process")) == {s.id for s in sessions}
 
 
 async def test_of_many_processes_behind_one_address_none_is_asked_twice(
@@ -150,8 +154,8 @@ async def test_of_many_processes_behind_one_address_none_is_asked_twice(
 ) -> None:
     with serving(config_file, tmp_path) as other:
         here, there = f"http://127.0.0.1:{port}/mcp", f"{other.url}/mcp"
-        async with connect(here) as hub, connect(there) as second:
-            channel = hub.calls.line.channel
+        async with connect(here) as client, connect(there) as second:
+            channel = client.calls.line.channel
             assert isinstance(channel, HttpTransport)
             turns = cycle((there, here))
             asked = channel.request
@@ -162,17 +166,17 @@ async def test_of_many_processes_behind_one_address_none_is_asked_twice(
 
             channel.request = request
             for _ in range(3):
-                await hub.create(metadata={"test": "many processes"})
+                await client.create(metadata={"test": "many processes"})
             channel.request = asked
             channel.url = here
-            found = [await ids(each, "many processes") for each in (hub, second)]
+            found = [await ids(each, "many processes") for each in (client, second)]
             assert sum(map(len, found)) == 3
 
 
 async def test_a_server_that_stays_away_is_given_up(port: int) -> None:
     relay = Relay(port)
-    async with relay.running() as url, connect(url, retry_seconds=0.3) as hub:
-        s = await hub.create(services=["quick"])
+    async with relay.running() as url, connect(url, retry_seconds=0.3) as client:
+        s = await client.create(services=["quick"])
         relay.lose = 10_000
         with anyio.fail_after(20):
             with pytest.raises(OutcomeUnknown):
@@ -248,8 +252,8 @@ async def test_a_token_opens_the_door_and_headers_follow_arguments(guarded: Runn
             async with connect(guarded.url, token=wrong):
                 pass
     async with (
-        connect(f"{guarded.url}/mcp/", token=TOKEN) as hub,
-        hub.session(services=["quick"]) as s,
+        connect(f"{guarded.url}/mcp/", token=TOKEN) as client,
+        client.session(services=["quick"]) as s,
     ):
         assert [(await s.call("inc")).text for _ in range(2)] == ["1", "2"]
 
@@ -258,7 +262,7 @@ async def test_calls_without_end_fit_into_one_session(
     guarded: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acknowledgements, "MOST", 20)
-    async with connect(guarded.url, token=TOKEN) as hub, hub.session(services=["quick"]) as s:
+    async with connect(guarded.url, token=TOKEN) as client, client.session(services=["quick"]) as s:
         first = await s.call_tool("inc", operation_id="mine")
         for _ in range(70):
             await s.call("inc")
@@ -270,7 +274,7 @@ async def test_calls_without_end_fit_into_one_session(
 async def test_an_id_of_the_callers_own_is_kept_with_the_session_for_our_tools_too(
     guarded: Running,
 ) -> None:
-    async with connect(guarded.url, token=TOKEN) as hub, hub.session(services=["quick"]) as s:
+    async with connect(guarded.url, token=TOKEN) as client, client.session(services=["quick"]) as s:
         await s.state.update({"log": []})
         given = {"values": "e", "path": "/log/-"}
         first = await s.call_tool("state_update", given, operation_id="mine")
@@ -290,7 +294,7 @@ async def test_a_question_is_answered_declined_or_cancelled(way: Connect) -> Non
         asked.append(question)
         return answers.pop(0)
 
-    async with way(elicitation=answer) as hub, hub.session(services=["quick"]) as s:
+    async with way(elicitation=answer) as client, client.session(services=["quick"]) as s:
         said = [(await s.call("ask")).text for _ in range(3)]
         assert ["accept" in said[0], "decline" in said[1], "cancel" in said[2]] == [True] * 3
         assert asked[0].message == "quick asks: What is the answer?"
@@ -306,7 +310,7 @@ async def test_what_a_callback_raises_is_the_callers_own(way: Connect) -> None:
         asked.append(question)
         raise LookupError("nobody knows")
 
-    async with way(elicitation=answer) as hub, hub.session(services=["quick"]) as s:
+    async with way(elicitation=answer) as client, client.session(services=["quick"]) as s:
         with pytest.raises(LookupError):
             await s.call("ask_twice")
         assert len(asked) == 1

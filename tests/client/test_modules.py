@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from statehold.client import Hub, StateModule
+from statehold.client import Client, StateModule
 from statehold.client.errors import SessionNotFound
 
 
@@ -122,36 +122,36 @@ def test_what_is_registered_is_checked() -> None:
         agent.state_dict()
 
 
-async def test_several_modules_are_kept_in_a_session_and_come_back(embedded: Hub) -> None:
+async def test_several_modules_are_kept_in_a_session_and_come_back(embedded: Client) -> None:
     """Covers SC-03, SC-08, SC-09, SC-22, SC-25, SC-38."""
-    hub = embedded
+    client = embedded
     alice, bob, memory = Agent("alice"), Agent("bob"), Memory()
     memory.pages.append("one")
-    await hub.save_session_state("user_a", agent=alice, memory=memory)
-    await hub.save_session_state("user_b", agent=bob)
-    session = await hub.get("user_a")
+    await client.save_session_state("user_a", agent=alice, memory=memory)
+    await client.save_session_state("user_b", agent=bob)
+    session = await client.get("user_a")
     await session.state.update({"own": 1})
     memory.pages.append("two")
-    await hub.save_session_state(session, memory=memory)
+    await client.save_session_state(session, memory=memory)
     agent, fresh = Agent("nobody"), Memory()
-    loaded = await hub.load_session_state("user_a", agent=agent, memory=fresh)
+    loaded = await client.load_session_state("user_a", agent=agent, memory=fresh)
     assert loaded is not None
     assert (agent.state_dict(), fresh.pages) == (alice.state_dict(), ["one", "two"])
     assert await session.state.get("/own") == 1
     assert agent.plan == {"steps": [1, None]}
     with pytest.raises(SessionNotFound, match="other"):
-        await hub.load_session_state("user_b", agent=agent, other=fresh)
+        await client.load_session_state("user_b", agent=agent, other=fresh)
     assert agent.name == "alice"
-    some = await hub.load_session_state("user_b", agent=agent, other=fresh, allow_not_exist=True)
+    some = await client.load_session_state("user_b", agent=agent, other=fresh, allow_not_exist=True)
     assert some is not None
     assert (agent.name, some.missing) == ("bob", ["other"])
     with pytest.raises(SessionNotFound):
-        await hub.load_session_state("user_c", agent=agent)
-    assert await hub.load_session_state("user_c", agent=agent, allow_not_exist=True) is None
+        await client.load_session_state("user_c", agent=agent)
+    assert await client.load_session_state("user_c", agent=agent, allow_not_exist=True) is None
     before = await session.state.get()
     memory.pages.append(object())  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match=r"memory\.pages"):
-        await hub.save_session_state(session, agent=bob, memory=memory)
+        await client.save_session_state(session, agent=bob, memory=memory)
     assert await session.state.get() == before
 
 
@@ -169,7 +169,9 @@ def test_a_copy_of_a_module_and_the_module_keep_to_their_own_attributes() -> Non
 
 
 @pytest.mark.parametrize("name", ["strict", "allow_not_exist"])
-async def test_a_module_is_not_called_as_an_option_of_loading_is(embedded: Hub, name: str) -> None:
+async def test_a_module_is_not_called_as_an_option_of_loading_is(
+    embedded: Client, name: str
+) -> None:
     with pytest.raises(TypeError, match=name):
         await embedded.save_session_state("of options", **{name: Memory()})
     with pytest.raises(SessionNotFound):

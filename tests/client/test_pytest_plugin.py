@@ -63,16 +63,16 @@ class TestBlocking:
         assert [s.call("get").text, other.call("other_get").text] == ["3", "0"]
 
     @pytest.mark.statehold(state={"step": 1}, metadata={"a": 1})
-    def test_server(self, statehold_server, statehold_hub, statehold_session, counted):
-        assert isinstance(statehold_hub, sync.Hub)
-        assert (counted, statehold_hub.call("inc").text) == ("1", "2")
+    def test_server(self, statehold_server, statehold_client, statehold_session, counted):
+        assert isinstance(statehold_client, sync.Client)
+        assert (counted, statehold_client.call("inc").text) == ("1", "2")
         assert statehold_session.state.get("/step") == 1
         assert statehold_session.info().metadata == {"a": 1}
         seen["session"] = statehold_session.id
         assert statehold_server.data.is_dir() and "listens on" in statehold_server.log
 
-    def test_it_was_closed(self, statehold_hub):
-        assert statehold_hub.get(seen["session"]).status == "closed"
+    def test_it_was_closed(self, statehold_client):
+        assert statehold_client.get(seen["session"]).status == "closed"
 
 @pytest.mark.anyio
 async def test_anyio_stdio(stdio_session):
@@ -81,9 +81,9 @@ async def test_anyio_stdio(stdio_session):
     assert [(await s.call("inc")).text for _ in range(3)] == ["1", "2", "3"]
 
 @pytest.mark.anyio
-async def test_anyio_server(statehold_hub, statehold_session, counted_async):
-    assert isinstance(statehold_hub, client.Hub)
-    assert (counted_async, (await statehold_hub.call("inc")).text) == ("1", "2")
+async def test_anyio_server(statehold_client, statehold_session, counted_async):
+    assert isinstance(statehold_client, client.Client)
+    assert (counted_async, (await statehold_client.call("inc")).text) == ("1", "2")
     assert "test_anyio_server" in (await statehold_session.info()).metadata["test"]
 
 @pytest.mark.asyncio
@@ -92,7 +92,7 @@ async def test_asyncio_stdio(stdio_session):
     assert [(await s.call("inc")).text for _ in range(3)] == ["1", "2", "3"]
 
 @pytest.mark.asyncio
-async def test_asyncio_server(statehold_hub, statehold_session):
+async def test_asyncio_server(statehold_client, statehold_session):
     assert [(await statehold_session.call("inc")).text for _ in range(2)] == ["1", "2"]
 
 def test_that_fails(stdio_session):

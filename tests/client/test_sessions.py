@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from statehold.client import Hub
+from statehold.client import Client
 from statehold.client.errors import (
     CallTimedOut,
     InvalidArgument,
@@ -25,12 +25,12 @@ from statehold.client.errors import (
 )
 
 
-async def test_a_block_makes_a_session_keeps_what_it_holds_and_closes_it(hub: Hub) -> None:
-    async with hub.session("shop", services=["quick"], metadata={"a": 1}) as s:
+async def test_a_block_makes_a_session_keeps_what_it_holds_and_closes_it(client: Client) -> None:
+    async with client.session("shop", services=["quick"], metadata={"a": 1}) as s:
         assert s.id.startswith("sh_")
         assert (s.name, s.status, s.attached, s.is_open) == ("shop", "idle", False, True)
         counts = [(await s.call("inc")).structured for _ in range(2)]
-        counts.append((await hub.call("inc")).structured)
+        counts.append((await client.call("inc")).structured)
         assert [found["count"] for found in counts if found] == [1, 2, 3]
         info = await s.info()
         assert (info.metadata, info.in_flight) == ({"a": 1}, 0)
@@ -44,8 +44,8 @@ async def test_a_block_makes_a_session_keeps_what_it_holds_and_closes_it(hub: Hu
     assert caught.value.session_id == s.id
 
 
-async def test_the_answer_has_text_content_structure_and_session(hub: Hub) -> None:
-    async with hub.session(services=["quick"]) as s:
+async def test_the_answer_has_text_content_structure_and_session(client: Client) -> None:
+    async with client.session(services=["quick"]) as s:
         found = await s.call("inc", {"n": 2}, mark="x")
         assert found.text == "2"
         assert found.content[0].type == "text"
@@ -54,98 +54,98 @@ async def test_the_answer_has_text_content_structure_and_session(hub: Hub) -> No
         assert (found.session.id, found.session.generation) == (s.id, s.generation)
 
 
-async def test_a_name_that_is_open_is_attached_to_and_left(hub: Hub) -> None:
-    async with hub.session("kept", services=["quick"]) as first:
+async def test_a_name_that_is_open_is_attached_to_and_left(client: Client) -> None:
+    async with client.session("kept", services=["quick"]) as first:
         await first.call("inc")
-        async with hub.session("kept") as second:
+        async with client.session("kept") as second:
             assert (second.id, second.attached) == (first.id, True)
             assert (await second.call("inc")).text == "2"
         assert (await first.call("inc")).text == "3"
-        async with hub.session("kept", keep=False) as third:
+        async with client.session("kept", keep=False) as third:
             assert third.attached
-    assert (await hub.sessions(name="kept")) == []
+    assert (await client.sessions(name="kept")) == []
 
 
-async def test_a_session_that_is_kept_is_found_again(hub: Hub) -> None:
-    async with hub.session("later", keep=True, services=["quick"]) as s:
+async def test_a_session_that_is_kept_is_found_again(client: Client) -> None:
+    async with client.session("later", keep=True, services=["quick"]) as s:
         await s.call("inc")
-    found = await hub.get("later")
+    found = await client.get("later")
     assert (found.id, found.attached) == (s.id, True)
     assert (await found.call("inc")).text == "2"
     with pytest.raises(NameTaken):
-        await hub.create("later")
-    assert [each.session_id for each in await hub.sessions(name="late")] == [s.id]
+        await client.create("later")
+    assert [each.session_id for each in await client.sessions(name="late")] == [s.id]
     await found.delete()
     with pytest.raises(SessionNotFound):
-        await hub.get("later")
+        await client.get("later")
 
 
-async def test_namespaces_keep_names_and_current_sessions_apart(embedded: Hub) -> None:
-    hub = embedded
-    left, right = hub.namespace("left"), hub.namespace("right")
+async def test_namespaces_keep_names_and_current_sessions_apart(embedded: Client) -> None:
+    client = embedded
+    left, right = client.namespace("left"), client.namespace("right")
     async with left.session("same") as a, right.session("same") as b:
         assert a.id != b.id
         assert (a.namespace, b.namespace) == ("left", "right")
         assert left.current_session is a
         assert right.current_session is b
-        assert hub.current_session is None
+        assert client.current_session is None
         assert (await left.get("same")).id == a.id
         assert [each.session_id for each in await right.sessions()] == [b.id]
         with pytest.raises(NoCurrentSession):
-            await hub.call("inc")
+            await client.call("inc")
     with pytest.raises(SessionNotFound):
         await left.get("same")
 
 
-async def test_blocks_nest_and_each_task_has_its_own(embedded: Hub) -> None:
-    hub = embedded
+async def test_blocks_nest_and_each_task_has_its_own(embedded: Client) -> None:
+    client = embedded
     seen: dict[str, str] = {}
 
     async def other() -> None:
-        async with hub.session() as mine:
+        async with client.session() as mine:
             seen["other"] = mine.id
             await anyio.lowlevel.checkpoint()
-            assert hub.current_session is mine
+            assert client.current_session is mine
 
-    async with hub.session() as outer:
-        async with hub.session() as inner:
-            assert hub.current_session is inner
+    async with client.session() as outer:
+        async with client.session() as inner:
+            assert client.current_session is inner
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(other)
                 tasks.start_soon(other)
-            assert hub.current_session is inner
-        assert hub.current_session is outer
+            assert client.current_session is inner
+        assert client.current_session is outer
         with inner.use():
-            assert hub.current_session is inner
-        assert hub.current_session is outer
-    assert hub.current_session is None
+            assert client.current_session is inner
+        assert client.current_session is outer
+    assert client.current_session is None
 
 
-async def test_calls_outside_of_blocks_share_a_session_when_asked_to(embedded: Hub) -> None:
-    hub = embedded
+async def test_calls_outside_of_blocks_share_a_session_when_asked_to(embedded: Client) -> None:
+    client = embedded
     with pytest.raises(NoCurrentSession):
-        await hub.call("inc")
-    async with hub.auto_session():
-        assert [(await hub.call("inc")).text for _ in range(3)] == ["1", "2", "3"]
-        async with hub.session() as own:
-            assert (await hub.call("inc")).text == "1"
+        await client.call("inc")
+    async with client.auto_session():
+        assert [(await client.call("inc")).text for _ in range(3)] == ["1", "2", "3"]
+        async with client.session() as own:
+            assert (await client.call("inc")).text == "1"
             assert (await own.call("inc")).text == "2"
-        before = (await hub.call("inc")).session
+        before = (await client.call("inc")).session
     assert before is not None
     with pytest.raises(NoCurrentSession):
-        await hub.call("inc")
+        await client.call("inc")
     with pytest.raises(SessionClosed):
-        await hub.call("inc", session_id=before.id)
-    hub.auto_session("switch")
-    await hub.call("inc")
-    await hub.manual_session(close=False)
-    kept = await hub.get("switch")
+        await client.call("inc", session_id=before.id)
+    client.auto_session("switch")
+    await client.call("inc")
+    await client.manual_session(close=False)
+    kept = await client.get("switch")
     assert (await kept.call("inc")).text == "2"
     await kept.close()
 
 
-async def test_what_a_tool_says_went_wrong_is_raised_with_its_result(hub: Hub) -> None:
-    async with hub.session(services=["quick"]) as s:
+async def test_what_a_tool_says_went_wrong_is_raised_with_its_result(client: Client) -> None:
+    async with client.session(services=["quick"]) as s:
         with pytest.raises(ToolFailed) as caught:
             await s.call("fail")
         assert (caught.value.code, caught.value.session_id) == ("tool_failed", s.id)
@@ -163,46 +163,46 @@ async def test_what_a_tool_says_went_wrong_is_raised_with_its_result(hub: Hub) -
             await s.call("echo", value=object())
         assert (await s.call("inc")).text == "1"
     with pytest.raises(InvalidArgument):
-        await hub.create(services=["nothing"])
+        await client.create(services=["nothing"])
 
 
-async def test_a_call_that_takes_too_long_is_cancelled(hub: Hub) -> None:
-    async with hub.session(services=["quick"]) as s:
+async def test_a_call_that_takes_too_long_is_cancelled(client: Client) -> None:
+    async with client.session(services=["quick"]) as s:
         with anyio.fail_after(20):
             with pytest.raises(CallTimedOut):
                 await s.call_tool("hang", timeout_seconds=0.2)
             assert (await s.call("inc")).text == "1"
 
 
-async def test_a_tool_with_a_session_id_of_its_own_gets_both(hub: Hub) -> None:
-    async with hub.session(services=["quick"]) as s:
+async def test_a_tool_with_a_session_id_of_its_own_gets_both(client: Client) -> None:
+    async with client.session(services=["quick"]) as s:
         assert (await s.call("own_session", session_id="theirs")).text == "theirs"
         given = {"session_id": "theirs too"}
-        assert (await hub.call_tool("own_session", {**given, "statehold_session_id": s.id})).text
+        assert (await client.call_tool("own_session", {**given, "statehold_session_id": s.id})).text
         assert (await s.call("own_session", given)).text == "theirs too"
 
 
-async def test_an_operation_id_runs_a_call_once(hub: Hub) -> None:
-    async with hub.session(services=["quick"]) as s:
+async def test_an_operation_id_runs_a_call_once(client: Client) -> None:
+    async with client.session(services=["quick"]) as s:
         found = [await s.call_tool("inc", operation_id="a", run_id="r") for _ in range(3)]
         assert {result.text for result in found} == {"1"}
         page = await s.history(kind="call", run="r")
         assert [(entry.tool, entry.operation_id) for entry in page.entries] == [("inc", "a")]
 
 
-async def test_progress_is_told(hub: Hub) -> None:
+async def test_progress_is_told(client: Client) -> None:
     told: list[tuple[float, float | None]] = []
 
     async def progress(done: float, total: float | None, message: str | None) -> None:
         told.append((done, total))
 
-    async with hub.session(services=["quick"]) as s:
+    async with client.session(services=["quick"]) as s:
         await s.call_tool("slow", {"seconds": 0.01}, progress=progress)
     assert told == [(float(step), 5.0) for step in range(1, 6)]
 
 
-async def test_a_state_is_read_changed_and_compared(hub: Hub) -> None:
-    async with hub.session(state={"a": {"b": 1}, "big": 2**70}) as s:
+async def test_a_state_is_read_changed_and_compared(client: Client) -> None:
+    async with client.session(state={"a": {"b": 1}, "big": 2**70}) as s:
         assert await s.state.get() == {"a": {"b": 1}, "big": 2**70}
         copy = await s.state.get("/a")
         copy["b"] = 5
@@ -221,9 +221,9 @@ async def test_a_state_is_read_changed_and_compared(hub: Hub) -> None:
             await s.state.update({"x": "x" * 2_000_000})
 
 
-async def test_children_start_with_a_copy_and_end_with_the_block(embedded: Hub) -> None:
-    hub = embedded
-    async with hub.session("parent", state={"n": 1}) as s:
+async def test_children_start_with_a_copy_and_end_with_the_block(embedded: Client) -> None:
+    client = embedded
+    async with client.session("parent", state={"n": 1}) as s:
         left, right = await s.fork(2)
         (kept,) = await s.fork(names=["child"], keep=True)
         await left.state.update({"left": 1, "n": 2})
@@ -239,9 +239,9 @@ async def test_children_start_with_a_copy_and_end_with_the_block(embedded: Hub) 
     await kept.close()
 
 
-async def test_a_life_of_a_session(embedded: Hub) -> None:
-    hub = embedded
-    async with hub.session(services=["quick"], lifetime_seconds=1000) as s:
+async def test_a_life_of_a_session(embedded: Client) -> None:
+    client = embedded
+    async with client.session(services=["quick"], lifetime_seconds=1000) as s:
         await s.call("inc")
         assert (await s.pause()).status == s.status == "paused"
         assert (await s.resume()).status == "idle"
@@ -253,7 +253,7 @@ async def test_a_life_of_a_session(embedded: Hub) -> None:
         assert restarted.notice is not None
         assert f"generation {generation} to {generation + 1}" in restarted.notice
         assert (await s.info()).notice is None
-        result = await hub.call("session_restart", session_id=s.id)
+        result = await client.call("session_restart", session_id=s.id)
         assert result.notice is not None
         assert result.notice not in result.text
         found = await s.call("inc")
@@ -266,8 +266,8 @@ async def test_a_life_of_a_session(embedded: Hub) -> None:
             await s.call("inc")
 
 
-async def test_what_was_lost_is_told_once_and_not_mixed_with_the_answer(hub: Hub) -> None:
-    async with hub.session(services=["quick"]) as s:
+async def test_what_was_lost_is_told_once_and_not_mixed_with_the_answer(client: Client) -> None:
+    async with client.session(services=["quick"]) as s:
         await s.call("inc")
         with pytest.raises(OutcomeUnknown):
             await s.call("crash")
@@ -279,9 +279,9 @@ async def test_what_was_lost_is_told_once_and_not_mixed_with_the_answer(hub: Hub
         assert (await s.call("inc")).notice is None
 
 
-async def test_a_history_holds_calls_and_notes_and_a_summary(embedded: Hub) -> None:
-    hub = embedded
-    async with hub.session(services=["quick"]) as s:
+async def test_a_history_holds_calls_and_notes_and_a_summary(embedded: Client) -> None:
+    client = embedded
+    async with client.session(services=["quick"]) as s:
         await s.call("inc", mark="m")
         note = await s.note("user", "remember this")
         assert (note.role, note.content) == ("user", "remember this")
@@ -292,14 +292,14 @@ async def test_a_history_holds_calls_and_notes_and_a_summary(embedded: Hub) -> N
         assert (await s.summary("all went well", topics=["counting"])).topics == ["counting"]
 
 
-async def test_tools_and_services_are_listed(hub: Hub) -> None:
-    tools = {tool.name: tool for tool in await hub.tools()}
+async def test_tools_and_services_are_listed(client: Client) -> None:
+    tools = {tool.name: tool for tool in await client.tools()}
     assert tools["inc"].service == "quick"
     assert tools["inc"].session_argument == "session_id"
     assert "session_id" not in tools["inc"].arguments["properties"]
     assert "session_id" in tools["own_session"].arguments["properties"]
     assert tools["session_create"].service is None
-    async with hub.session(services=["other"]) as s:
+    async with client.session(services=["other"]) as s:
         names = {tool.name for tool in await s.tools()}
         assert "other_inc" in names
         assert all(name.startswith("other_") for name in names)
@@ -307,17 +307,17 @@ async def test_tools_and_services_are_listed(hub: Hub) -> None:
         (value,) = await s.read("quick://value", service="other")
         assert value.text == (await s.read(value.uri))[0].text == "1"
         assert (await s.read("state"))[0].text
-    assert (await hub.wait_service("quick", 20)).status == "available"
+    assert (await client.wait_service("quick", 20)).status == "available"
     with pytest.raises(ServiceUnavailable):
-        await hub.wait_service("nothing")
-    assert (await hub.stats()).sessions["closed"] > 0
+        await client.wait_service("nothing")
+    assert (await client.stats()).sessions["closed"] > 0
 
 
-async def test_a_session_moves_as_a_document(embedded: Hub) -> None:
-    hub = embedded
-    async with hub.session("moved", state={"n": 1}) as s:
+async def test_a_session_moves_as_a_document(embedded: Client) -> None:
+    client = embedded
+    async with client.session("moved", state={"n": 1}) as s:
         document = await s.export()
-    moved = await hub.import_session(document, name="here")
+    moved = await client.import_session(document, name="here")
     assert moved.id != s.id
     assert await moved.state.get() == {"n": 1}
     await moved.close()

@@ -107,7 +107,7 @@ def test_importing_the_client_imports_neither_the_server_nor_the_sdk() -> None:
     assert not any(name.startswith("statehold.server") for name in found)
 
 
-def test_a_hub_over_http_needs_no_server_either() -> None:
+def test_a_client_over_http_needs_no_server_either() -> None:
     found = imported("from statehold.client import connect; connect('http://127.0.0.1:1')")
     assert found.isdisjoint(HEAVY)
 

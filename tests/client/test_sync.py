@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from statehold import client
+import statehold.client
 from statehold.client import Question, sync
 from statehold.client.errors import CallTimedOut, NoCurrentSession, SessionClosed, ToolFailed
-from statehold.client.sync import Hub, connect
+from statehold.client.sync import Client, connect
 
 
 @pytest.fixture(scope="module", params=["http", "embedded"])
-def way(request: pytest.FixtureRequest, config_file: Path) -> Callable[..., Hub]:
+def way(request: pytest.FixtureRequest, config_file: Path) -> Callable[..., Client]:
     """Two ways to connect, with and without HTTP, because the async client does the rest."""
 
-    def connected(**options: Any) -> Hub:
+    def connected(**options: Any) -> Client:
         if request.param == "http":
             return connect(request.getfixturevalue("server").url, **options)
         return connect(config=config_file, **options)
@@ -30,23 +30,23 @@ def way(request: pytest.FixtureRequest, config_file: Path) -> Callable[..., Hub]
 
 
 @pytest.fixture(scope="module")
-def hub(way: Callable[..., Hub]) -> Generator[Hub]:
+def client(way: Callable[..., Client]) -> Generator[Client]:
     with way() as connected:
         yield connected
 
 
-def test_a_session_is_used_without_await(hub: Hub) -> None:
-    with hub.session("shop", services=["quick"], state={"n": 1}) as s:
-        assert (s.name, s.attached, s.is_open, hub.current_session) == ("shop", False, True, s)
-        assert [s.call("inc").text, hub.call("inc").text] == ["1", "2"]
+def test_a_session_is_used_without_await(client: Client) -> None:
+    with client.session("shop", services=["quick"], state={"n": 1}) as s:
+        assert (s.name, s.attached, s.is_open, client.current_session) == ("shop", False, True, s)
+        assert [s.call("inc").text, client.call("inc").text] == ["1", "2"]
         assert (s.state.get("/n"), s.state.update({"n": 2}), s.state.version) == (1, 1, 1)
-        with hub.session("shop") as again:
+        with client.session("shop") as again:
             assert (again.id, again.attached) == (s.id, True)
         left, right = s.fork(2)
         left.state.replace({"n": 5})
         assert s.merge([left, right]).version == 2
         with left.use():
-            assert hub.current_session is left
+            assert client.current_session is left
         assert s.pause().status == "paused"
         assert s.resume().status == "idle"
         assert {tool.name for tool in s.tools()} >= {"inc", "get"}
@@ -60,23 +60,23 @@ def test_a_session_is_used_without_await(hub: Hub) -> None:
         s.call("inc")
     assert not left.is_open
     with pytest.raises(NoCurrentSession):
-        hub.call("inc")
-    with hub.auto_session() as auto:
-        assert [hub.call("inc").text for _ in range(2)] == ["1", "2"]
+        client.call("inc")
+    with client.auto_session() as auto:
+        assert [client.call("inc").text for _ in range(2)] == ["1", "2"]
         assert auto.session().is_open
 
 
 def test_threads_never_meet_in_one_session(config_file: Path) -> None:
     def work(number: int) -> list[str]:
-        with hub.session(services=["quick"]):
-            return [hub.call("inc").text for _ in range(50)]
+        with client.session(services=["quick"]):
+            return [client.call("inc").text for _ in range(50)]
 
-    with connect(config=config_file) as hub, ThreadPoolExecutor(20) as threads:
+    with connect(config=config_file) as client, ThreadPoolExecutor(20) as threads:
         counted = [str(number) for number in range(1, 51)]
         assert list(threads.map(work, range(20))) == [counted] * 20
 
 
-def test_callbacks_may_block(way: Callable[..., Hub]) -> None:
+def test_callbacks_may_block(way: Callable[..., Client]) -> None:
     asked: list[Question] = []
     told: list[float] = []
 
@@ -88,14 +88,14 @@ def test_callbacks_may_block(way: Callable[..., Hub]) -> None:
     def progress(done: float, total: float | None, message: str | None) -> None:
         told.append(done)
 
-    with way(elicitation=answer) as hub, hub.session(services=["quick"]) as s:
+    with way(elicitation=answer) as client, client.session(services=["quick"]) as s:
         assert "42" in s.call("ask").text
         s.call_tool("slow", {"seconds": 0.01}, progress=progress)
     assert asked[0].message == "quick asks: What is the answer?"
     assert told
 
 
-@pytest.mark.parametrize("name", ["Hub", "Session", "State", "SessionBlock", "AutoSession"])
+@pytest.mark.parametrize("name", ["Client", "Session", "State", "SessionBlock", "AutoSession"])
 def test_both_clients_have_the_same_methods(name: str) -> None:
     def methods(kind: type) -> dict[str, list[str]]:
         found = inspect.getmembers(kind, inspect.isfunction)
@@ -106,10 +106,12 @@ def test_both_clients_have_the_same_methods(name: str) -> None:
         }
 
     def renamed(found: dict[str, list[str]]) -> dict[str, list[str]]:
-        return {{"aclose": "close"}.get(k, k) if name == "Hub" else k: v for k, v in found.items()}
+        return {
+            {"aclose": "close"}.get(k, k) if name == "Client" else k: v for k, v in found.items()
+        }
 
     ours = methods(getattr(sync, name))
-    theirs = renamed(methods(getattr(client, name)))
+    theirs = renamed(methods(getattr(statehold.client, name)))
     inner = {"run", "wait", "own", "mark_closed", "find", "forget"}
     assert {k: v for k, v in ours.items() if k not in inner} == {
         k: v for k, v in theirs.items() if k not in inner

@@ -16,7 +16,7 @@ from front import MODULE, Running, service, serving, toml
 from nursery import Nursery
 from runs import arrived, runs
 
-from statehold.client import Hub, Session, connect
+from statehold.client import Client, Session, connect
 from statehold.client.errors import OutcomeUnknown
 
 pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("nursery")]
@@ -42,9 +42,9 @@ class Counted:
         self.config.write_text(toml(settings))
         self.outcomes: dict[str, int | None] = {}
 
-    async def run(self, hub: Hub, kill: Callable[[], Awaitable[None]]) -> None:
+    async def run(self, client: Client, kill: Callable[[], Awaitable[None]]) -> None:
         left = iter(range(self._calls))
-        async with hub.session("counting") as session, hub.session("hanging") as other:
+        async with client.session("counting") as session, client.session("hanging") as other:
 
             async def call(of: Session, tool: str, mark: str) -> None:
                 try:
@@ -105,8 +105,8 @@ async def test_a_server_that_is_killed_over_and_over_runs_no_call_twice(
             await anyio.to_thread.run_sync(running.process.wait)
             running = await anyio.to_thread.run_sync(start, port)
 
-        async with connect(running.url) as hub:
-            await counted.run(hub, kill)
+        async with connect(running.url) as client:
+            await counted.run(client, kill)
     counted.check()
 
 
@@ -128,6 +128,6 @@ async def test_a_server_on_a_pipe_is_started_again(tmp_path: Path, nursery: Nurs
         (child,) = running
         child.kill()
 
-    async with connect(stdio=[*nursery.command(*MODULE), *given]) as hub:
-        await counted.run(hub, kill)
+    async with connect(stdio=[*nursery.command(*MODULE), *given]) as client:
+        await counted.run(client, kill)
     counted.check()

@@ -46,10 +46,10 @@ class SessionBlock:
     def __enter__(self) -> Session:
         self._begin()
         try:
-            return self._entered(self._context.hub.run(self._open))
+            return self._entered(self._context.client.run(self._open))
         except BaseException:
             if self._abandon():
-                self._context.hub.run(self._end)
+                self._context.client.run(self._end)
             raise
 
     def __exit__(
@@ -59,17 +59,17 @@ class SessionBlock:
         traceback: TracebackType | None,
     ) -> None:
         current.leave(self._outer)
-        if self._context.hub.is_open:
-            self._context.hub.run(self._end)
+        if self._context.client.is_open:
+            self._context.client.run(self._end)
 
     async def __aenter__(self) -> Session:
         self._begin()
         try:
-            return self._entered(await self._context.hub.wait(self._open))
+            return self._entered(await self._context.client.wait(self._open))
         except BaseException:
             if self._abandon():
                 with anyio.CancelScope(shield=True):
-                    await self._context.hub.wait(self._end)
+                    await self._context.client.wait(self._end)
             raise
 
     async def __aexit__(
@@ -79,9 +79,9 @@ class SessionBlock:
         traceback: TracebackType | None,
     ) -> None:
         current.leave(self._outer)
-        if self._context.hub.is_open:
+        if self._context.client.is_open:
             with anyio.CancelScope(shield=True):
-                await self._context.hub.wait(self._end)
+                await self._context.client.wait(self._end)
 
     def _begin(self) -> None:
         if self._begun:
@@ -92,7 +92,7 @@ class SessionBlock:
         self._outer = current.enter(self._context.key, session)
         return session
 
-    # These run in the hub's event loop.
+    # These run in the client's event loop.
 
     async def _open(self) -> Session:
         """Open the session. When the caller is cancelled meanwhile, it is closed as soon as it is open."""
@@ -104,7 +104,7 @@ class SessionBlock:
         assert opened is not None
         if not opened.attached:
             opened.children = []
-        return Session(self._context.hub, self._context.space, opened, self._session_id)
+        return Session(self._context.client, self._context.space, opened, self._session_id)
 
     def _abandon(self) -> bool:
         """Give up a session that is being opened; return whether it is open already and has to be closed."""

@@ -13,7 +13,7 @@ from .session import Session
 from .space import WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from ...sync.hub import Hub
+    from ...sync.client import Client
     from .langchain import LangChain
     from .services import Given
     from .space import Options, Space
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Context:
     """The services, tools and sessions of the store, or of one agent. It lives as long as the store."""
 
-    def __init__(self, hub: Hub, space: Space) -> None:
-        self.hub = hub
+    def __init__(self, client: Client, space: Space) -> None:
+        self.client = client
         self.space = space
 
     def __repr__(self) -> str:
@@ -37,7 +37,7 @@ class Context:
     @property
     def key(self) -> object:
         """The key under which the current sessions of this space are kept."""
-        return self.space.hub.key
+        return self.space.client.key
 
     # Services.
 
@@ -50,11 +50,11 @@ class Context:
             ConfigError: its description is wrong.
             NotAllowed: the store uses a server, whose own configuration defines the services.
         """
-        self.hub.run(self.space.add_service, config)
+        self.client.run(self.space.add_service, config)
         return self
 
     async def add_service_async(self, config: Given) -> Self:
-        await self.hub.wait(self.space.add_service, config)
+        await self.client.wait(self.space.add_service, config)
         return self
 
     def wait_service(self, name: str, timeout: float = WAIT_SECONDS) -> ServiceStatus:
@@ -63,24 +63,24 @@ class Context:
         Raises:
             ServiceUnavailable: it is not available in time; the error says why. At once when there is no such service.
         """
-        return self.hub.run(self.space.wait_service, name, timeout)
+        return self.client.run(self.space.wait_service, name, timeout)
 
     async def wait_service_async(self, name: str, timeout: float = WAIT_SECONDS) -> ServiceStatus:
-        return await self.hub.wait(self.space.wait_service, name, timeout)
+        return await self.client.wait(self.space.wait_service, name, timeout)
 
     def list_services(self) -> list[ServiceStatus]:
         """Return the services of this space."""
-        return self.hub.run(self.space.services)
+        return self.client.run(self.space.services)
 
     async def list_services_async(self) -> list[ServiceStatus]:
-        return await self.hub.wait(self.space.services)
+        return await self.client.wait(self.space.services)
 
     def list_tools(self) -> list[Tool]:
         """Return the tools of all services of this space."""
-        return self.hub.run(self._list_tools)
+        return self.client.run(self._list_tools)
 
     async def list_tools_async(self) -> list[Tool]:
-        return await self.hub.wait(self._list_tools)
+        return await self.client.wait(self._list_tools)
 
     async def _list_tools(self) -> list[Tool]:
         return [each.tool for each in await self.space.tools(again=True)]
@@ -101,7 +101,7 @@ class Context:
         if within is not None:
             return within.use_tool(tool_name, args, service=service, timeout=timeout)
         call = self.space.call_somewhere
-        return self.hub.run(call, tool_name, args, service=service, timeout=timeout)
+        return self.client.run(call, tool_name, args, service=service, timeout=timeout)
 
     async def use_tool_async(
         self,
@@ -115,7 +115,7 @@ class Context:
         if within is not None:
             return await within.use_tool_async(tool_name, args, service=service, timeout=timeout)
         call = self.space.call_somewhere
-        return await self.hub.wait(call, tool_name, args, service=service, timeout=timeout)
+        return await self.client.wait(call, tool_name, args, service=service, timeout=timeout)
 
     call_tool = use_tool
     call_tool_async = use_tool_async
@@ -148,22 +148,22 @@ class Context:
         Raises:
             InvalidArgument: a session cannot have that name.
         """
-        return self._of(self.hub.run(self.space.open, session_id, **options), session_id)
+        return self._of(self.client.run(self.space.open, session_id, **options), session_id)
 
     async def create_session_async(
         self, session_id: str | None = None, **options: Unpack[Options]
     ) -> Session:
-        return self._of(await self.hub.wait(self.space.open, session_id, **options), session_id)
+        return self._of(await self.client.wait(self.space.open, session_id, **options), session_id)
 
     get_session = create_session
     get_session_async = create_session_async
 
     def find_session(self, session_id: str) -> Session | None:
         """Return the open session of this name or handle, None when this space has none."""
-        return self.hub.run(self._find, session_id)
+        return self.client.run(self._find, session_id)
 
     async def find_session_async(self, session_id: str) -> Session | None:
-        return await self.hub.wait(self._find, session_id)
+        return await self.client.wait(self._find, session_id)
 
     async def _find(self, session_id: str) -> Session | None:
         try:
@@ -173,16 +173,16 @@ class Context:
 
     def list_sessions(self) -> list[Session]:
         """Return all open sessions of this space. This does not count as use of them."""
-        return self.hub.run(self._list_sessions)
+        return self.client.run(self._list_sessions)
 
     async def list_sessions_async(self) -> list[Session]:
-        return await self.hub.wait(self._list_sessions)
+        return await self.client.wait(self._list_sessions)
 
     async def _list_sessions(self) -> list[Session]:
         return [self._of(inner) for inner in await self.space.handles()]
 
     def _of(self, inner: session.Session, session_id: str | None = None) -> Session:
-        return Session(self.hub, self.space, inner, session_id)
+        return Session(self.client, self.space, inner, session_id)
 
     @property
     def current_session(self) -> Session | None:
@@ -194,22 +194,22 @@ class Context:
 
         With another name than before, the session before is closed.
         """
-        self.hub.run(self.space.begin_auto, session_id, **options)
+        self.client.run(self.space.begin_auto, session_id, **options)
         return self
 
     async def session_auto_async(
         self, session_id: str | None = None, **options: Unpack[Options]
     ) -> Self:
-        await self.hub.wait(self.space.begin_auto, session_id, **options)
+        await self.client.wait(self.space.begin_auto, session_id, **options)
         return self
 
     def session_manual(self, *, close: bool = True) -> Self:
         """End the automatic session of session_auto(), and close it unless `close=False`."""
-        self.hub.run(self.space.end_auto, close=close)
+        self.client.run(self.space.end_auto, close=close)
         return self
 
     async def session_manual_async(self, *, close: bool = True) -> Self:
-        await self.hub.wait(self.space.end_auto, close=close)
+        await self.client.wait(self.space.end_auto, close=close)
         return self
 
     def is_session_auto(self) -> bool:
@@ -219,31 +219,31 @@ class Context:
 
     def close_all_sessions(self) -> int:
         """Close all sessions of this space; return how many."""
-        return self.hub.run(self.space.close_all)
+        return self.client.run(self.space.close_all)
 
     async def close_all_sessions_async(self) -> int:
-        return await self.hub.wait(self.space.close_all)
+        return await self.client.wait(self.space.close_all)
 
     def restart_sessions(self) -> int:
         """Replace the live connections of all sessions of this space; return how many sessions there are."""
-        return self.hub.run(self.space.restart_all)
+        return self.client.run(self.space.restart_all)
 
     async def restart_sessions_async(self) -> int:
-        return await self.hub.wait(self.space.restart_all)
+        return await self.client.wait(self.space.restart_all)
 
     def cleanup_sessions(self) -> int:
         """Delete the stored data of closed sessions of this space; return how many there were."""
-        return self.hub.run(self.space.delete_closed)
+        return self.client.run(self.space.delete_closed)
 
     async def cleanup_sessions_async(self) -> int:
-        return await self.hub.wait(self.space.delete_closed)
+        return await self.client.wait(self.space.delete_closed)
 
     def get_session_statistics(self) -> JSON:
         """Return how many sessions this space has, closed ones too, by their status."""
-        return self.hub.run(self.space.statistics)
+        return self.client.run(self.space.statistics)
 
     async def get_session_statistics_async(self) -> JSON:
-        return await self.hub.wait(self.space.statistics)
+        return await self.client.wait(self.space.statistics)
 
 
 __all__ = ["Context"]

@@ -28,11 +28,11 @@ class LangChain:
         Outside of a block it returns the tools of the space: each call finds its session as Context.use_tool() does.
         """
         session = self._context.current_session
-        return self._made(self._context.hub.run(self._named, session), session)
+        return self._made(self._context.client.run(self._named, session), session)
 
     async def list_tools_async(self) -> list[StructuredTool]:
         session = self._context.current_session
-        return self._made(await self._context.hub.wait(self._named, session), session)
+        return self._made(await self._context.client.wait(self._named, session), session)
 
     async def _named(self, session: Session | None) -> list[Named]:
         space = self._context.space
@@ -63,10 +63,10 @@ class LangChain:
             return answered(found, images=True)
 
         def func(arguments: Mapping[str, Any]) -> tuple[Content, Artifact]:
-            return context.hub.run(called, bound or context.current_session, arguments)
+            return context.client.run(called, bound or context.current_session, arguments)
 
         async def coroutine(arguments: Mapping[str, Any]) -> tuple[Content, Artifact]:
-            return await context.hub.wait(called, bound or context.current_session, arguments)
+            return await context.client.wait(called, bound or context.current_session, arguments)
 
         return made(named.tool, None, func=func, coroutine=coroutine)
 

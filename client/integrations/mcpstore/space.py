@@ -1,4 +1,4 @@
-"""A space, of the store or of an agent: services, tools and sessions of its own. All of it runs in the hub's event loop."""
+"""A space, of the store or of an agent: services, tools and sessions of its own. It runs in the client's event loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import anyio
 from ....sessions.lifecycle import Status
 from ...automatic import AutoSession
 from ...block import SessionBlock
-from ...client import Hub
+from ...client import Client
 from ...errors import InvalidArgument, NameTaken, NotAllowed, ServiceUnavailable, SessionNotFound
 from ...results import JSON, CallResult, ServiceStatus, SessionBrief, SessionInfo, Tool
 from ...session import Session
@@ -85,8 +85,8 @@ def _prefixed(spec: JSON, prefix: str) -> JSON:
 class Space:
     """The services, tools and sessions of the store, or of one agent. It lives as long as the store."""
 
-    def __init__(self, hub: Hub, register: Register, agent_id: str | None) -> None:
-        self.hub = hub if agent_id is None else hub.namespace(agent_id)
+    def __init__(self, client: Client, register: Register, agent_id: str | None) -> None:
+        self.client = client if agent_id is None else client.namespace(agent_id)
         self.agent_id = agent_id
         self.auto: AutoSession | None = None
         self._auto_id: str | None = None
@@ -115,7 +115,7 @@ class Space:
             if before.spec == spec:
                 return
             raise NameTaken(f"There is another service {name!r}; choose another name.")
-        await self.hub.add_service(remote, _prefixed(spec, prefix_of(self.agent_id, name)))
+        await self.client.add_service(remote, _prefixed(spec, prefix_of(self.agent_id, name)))
         self._register.added[remote] = Added(self.agent_id, name, spec)
         self._tools = None
 
@@ -133,10 +133,10 @@ class Space:
     async def services(self) -> list[ServiceStatus]:
         """Return the services of this space and their statuses."""
         try:
-            there = await self.hub.services()
+            there = await self.client.services()
         except NotAllowed:
             # A server without the toolset `admin`: services with tools in the list are available.
-            there = self._told_by(await self.hub.tools())
+            there = self._told_by(await self.client.tools())
         return [
             replace(each, service=name)
             for each in there
@@ -180,7 +180,7 @@ class Space:
         if self._tools is None or again:
             self._tools = [
                 named(tool, name, self._prefix(tool.service or ""))
-                for tool in await self.hub.tools()
+                for tool in await self.client.tools()
                 if tool.service is not None and (name := self.local(tool.service)) is not None
             ]
         return self._tools
@@ -216,7 +216,7 @@ class Space:
 
     def block(self, session_id: str | None, **options: Unpack[Options]) -> SessionBlock:
         """Return a block with the open session of this name, or with a new one, which is bound to nothing yet."""
-        return self.hub.session(session_id, services=[], agent_id=self.agent_id, **options)
+        return self.client.session(session_id, services=[], agent_id=self.agent_id, **options)
 
     async def open(self, session_id: str | None, **options: Unpack[Options]) -> Session:
         """Return the open session of this name, or a new one."""
@@ -224,14 +224,14 @@ class Space:
 
     async def sessions(self, statuses: Sequence[str] | None = None) -> list[SessionInfo]:
         """Return the sessions of this space with some statuses: by default those that are not closed."""
-        found = await self.hub.sessions(statuses=statuses)
-        return [each for each in found if each.namespace == self.hub.scope]
+        found = await self.client.sessions(statuses=statuses)
+        return [each for each in found if each.namespace == self.client.scope]
 
     async def handles(self) -> list[Session]:
         """Return a handle to each open session of this space."""
         return [
             Session(
-                self.hub,
+                self.client,
                 SessionBrief(
                     each.session_id, each.name, each.status, each.generation, each.expires_at
                 ),
@@ -247,8 +247,8 @@ class Space:
         Raises:
             SessionNotFound: there is none in this space.
         """
-        session = await self.hub.get(session_id)
-        if session.namespace != self.hub.scope or not session.is_open:
+        session = await self.client.get(session_id)
+        if session.namespace != self.client.scope or not session.is_open:
             raise SessionNotFound(f"There is no session {session_id[:128]!r} here.")
         return session
 
@@ -316,7 +316,7 @@ class Space:
             return
         await self.end_auto()
         self._auto_id = session_id
-        self.auto = self.hub.auto_session(
+        self.auto = self.client.auto_session(
             session_id, services=[], agent_id=self.agent_id, **options
         )
 
@@ -330,20 +330,20 @@ class Space:
     async def close_all(self) -> int:
         found = await self.sessions()
         for each in found:
-            await self.hub.calls.run(each.session_id, "session_close", {})
+            await self.client.calls.run(each.session_id, "session_close", {})
         return len(found)
 
     async def restart_all(self) -> int:
         found = await self.sessions()
         for each in found:
-            await self.hub.calls.run(each.session_id, "session_restart", {})
+            await self.client.calls.run(each.session_id, "session_restart", {})
         return len(found)
 
     async def delete_closed(self) -> int:
         """Delete the stored data of closed sessions. Needs the toolset `admin`."""
         found = await self.sessions(["closed"])
         for each in found:
-            await self.hub.calls.run(each.session_id, "session_delete", {})
+            await self.client.calls.run(each.session_id, "session_delete", {})
         return len(found)
 
     async def statistics(self) -> JSON:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Self
 
 from ...connect import Path
 from ...errors import InvalidArgument
+from ...sync.client import Client
 from ...sync.connect import connect
-from ...sync.hub import Hub
 from .context import Context
 from .services import Given
 from .space import Register, Space, configured
@@ -24,11 +24,11 @@ class MCPStore:
     Any thread may use it, and any event loop of asyncio by the methods that end in `_async`.
     """
 
-    def __init__(self, hub: Hub, register: Register) -> None:
-        self.hub = hub
+    def __init__(self, client: Client, register: Register) -> None:
+        self.client = client
         """The blocking client underneath, for features that MCPStore does not have."""
         self._register = register
-        self._store = Context(hub, Space(hub.inner, self._register, None))
+        self._store = Context(client, Space(client.inner, self._register, None))
         self._agents: dict[str, Context] = {}
 
     @classmethod
@@ -55,9 +55,11 @@ class MCPStore:
         given = None if services is None else configured(register, services)
         if register.alone and config is None and given is None:
             given = {}
-        hub = connect(url, services=given, config=config, data=data, headers=headers, token=token)
-        hub.__enter__()
-        return cls(hub, register)
+        client = connect(
+            url, services=given, config=config, data=data, headers=headers, token=token
+        )
+        client.__enter__()
+        return cls(client, register)
 
     def for_store(self) -> Context:
         """Return the space of the store itself."""
@@ -76,17 +78,17 @@ class MCPStore:
             raise InvalidArgument(
                 f"{agent_id[:128]!r} is no id of an agent: empty, or with a slash."
             )
-        context = Context(self.hub, Space(self.hub.inner, self._register, agent_id))
+        context = Context(self.client, Space(self.client.inner, self._register, agent_id))
         return self._agents.setdefault(agent_id, context)
 
     def close(self) -> None:
         """End the connection; a Statehold of its own ends with its sessions and their connections. May be called twice."""
-        self.hub.close()
+        self.client.close()
 
     async def close_async(self) -> None:
         from anyio.to_thread import run_sync
 
-        await run_sync(self.hub.close)
+        await run_sync(self.client.close)
 
     def __enter__(self) -> Self:
         return self

@@ -225,11 +225,11 @@ def test_a_state_is_written_by_many_at_once_and_compared(store: MCPStore) -> Non
 
         def write(number: int) -> None:
             for turn in range(50):
-                s.client.state.update({f"{number}": turn})
+                s.native.state.update({f"{number}": turn})
 
         with ThreadPoolExecutor(20) as threads:
             list(threads.map(write, range(20)))
-        found = s.client.state.read()
+        found = s.native.state.read()
         assert found.version == 1000
         assert found.value == {f"{number}": 49 for number in range(20)}
 

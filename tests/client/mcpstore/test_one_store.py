@@ -61,18 +61,18 @@ def test_sessions_are_known_again_where_there_is_a_folder(tmp_path: Path) -> Non
     with MCPStore.setup_store(data=tmp_path) as store:
         agent = store.for_agent("keeper").add_service(counter)
         first = agent.create_session("kept")
-        first.bind_service("counter").client.state.update({"step": 2})
+        first.bind_service("counter").native.state.update({"step": 2})
         assert first.use_tool("inc").text == "1"
     with MCPStore.setup_store(data=tmp_path) as store:
         agent = store.for_agent("keeper").add_service(counter)
         (again,) = agent.list_sessions()
         assert (again.id, again.session_info()["status"]) == (first.id, "paused")
-        assert again.client.state.get() == {"step": 2}
+        assert again.native.state.get() == {"step": 2}
         assert again.list_services() == ["counter"]
         found = again.use_tool("inc")
         assert (found.text, found.notice is None) == ("1", False)
-        document = again.client.export()
-        copy = store.hub.import_session(document, name="copy")
+        document = again.native.export()
+        copy = store.client.import_session(document, name="copy")
         assert copy.state.get() == {"step": 2}
         assert copy.export()["state"] == document["state"]
 

@@ -33,9 +33,9 @@ def scope(store: MCPStore) -> Generator[dict[str, Any]]:
         "name": "counter",
         "tool": "inc",
         "args": {},
-        "hub": store.hub,
-        "s": session.client,
-        "new_name": "of the hub",
+        "client": store.client,
+        "s": session.native,
+        "new_name": "of the client",
     }
     store.for_store().close_all_sessions()
 

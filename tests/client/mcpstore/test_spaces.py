@@ -149,7 +149,7 @@ def test_calls_without_a_session_keep_nothing_unless_it_is_automatic(
     assert context.session_auto("shared").is_session_auto()
     assert [inc(context) for _ in range(3)] == ["1", "2", "3"]
     (auto,) = context.list_sessions()
-    history = auto.client.history(kind="call").entries
+    history = auto.native.history(kind="call").entries
     assert [entry.tool for entry in history] == ["inc"] * 3
     with context.with_session():
         assert inc(context) == "1"

@@ -20,17 +20,17 @@ T = TypeVar("T")
 _current: Current[Session] = Current("statehold.client.sync.session")
 
 
-class Hub:
-    """A connection to one Statehold: `with connect(...) as hub`. Any thread may use it while it is open.
+class Client:
+    """A connection to one Statehold: `with connect(...) as client`. Any thread may use it while it is open.
 
     Leaving it ends the connection, not the sessions on a server: blocks close theirs, others stay and can be found by name.
-    An embedded Statehold, and one that was started over stdio, end with it. The end of the program closes a hub that is
+    An embedded Statehold, and one that was started over stdio, end with it. The end of the program closes a client that is
     still open.
     """
 
     current = _current
 
-    def __init__(self, inner: client.Hub, portal: Portal | None = None) -> None:
+    def __init__(self, inner: client.Client, portal: Portal | None = None) -> None:
         self.inner = inner
         """The same connection of the async client, whose event loop is in another thread."""
         self._portal = portal or Portal()
@@ -45,7 +45,7 @@ class Hub:
             ServerUnreachable: no server answers there, or it is no Statehold.
         """
         if self._portal.is_started:
-            raise RuntimeError("a hub is entered once; connect() makes another one")
+            raise RuntimeError("a client is entered once; connect() makes another one")
         self._portal.start(self)
         try:
             self.run(self.inner.__aenter__)
@@ -92,9 +92,9 @@ class Hub:
         """The namespace of its sessions."""
         return self.inner.scope
 
-    def namespace(self, name: str) -> Hub:
+    def namespace(self, name: str) -> Client:
         """Return a view of this connection whose sessions have names of their own. It needs no closing."""
-        return Hub(self.inner.namespace(name), self._portal)
+        return Client(self.inner.namespace(name), self._portal)
 
     # Sessions.
 
@@ -261,7 +261,7 @@ class Hub:
     def call(
         self, tool: str, given: Mapping[str, Any] | None = None, /, **arguments: Any
     ) -> CallResult:
-        """Call a tool in the current session: that of the innermost block, in this thread, of this hub.
+        """Call a tool in the current session: that of the innermost block, in this thread, of this client.
 
         Raises:
             NoCurrentSession: there is none.
@@ -297,14 +297,14 @@ class Hub:
 
     @property
     def current_session(self) -> Session | None:
-        """The session of the innermost block of this hub around the running code, in this thread."""
+        """The session of the innermost block of this client around the running code, in this thread."""
         return self.current.find(self.key)
 
     def auto_session(self, name: str | None = None, **options: Any) -> AutoSession:
         """From now on, let calls outside of every block share one session, which the first of them creates.
 
-        `with` the result to end that with a block. Otherwise manual_session() or the end of the hub ends it. The options are
-        those of session().
+        `with` the result to end that with a block. Otherwise manual_session() or the end of the client ends it. It takes the
+        options of session().
         """
         auto: automatic.AutoSession = self.inner.auto_session(name, **options)
         return AutoSession(self, auto)
@@ -347,4 +347,4 @@ class Hub:
         return self.run(self.inner.add_service, name, spec)
 
 
-__all__ = ["Hub"]
+__all__ = ["Client"]
