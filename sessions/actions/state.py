@@ -17,7 +17,7 @@ from ..live.session import Session, UnconfirmedUpdates
 from ..policy import Policy
 from ..records import Principal, StateRecord
 from ..state.patch import MISSING, Mode, at, copied, size_of, tokens_of, updated
-from ..state.schema import shape_of
+from ..state.schema import check_value
 
 TRIES = 8
 
@@ -170,9 +170,8 @@ async def _propose(
             before = session.state
             newer = await to_thread.run_sync(change, before) if threaded else change(before)
             if before.json_schema is not None and newer is not before:
-                size = size_of(newer.value)
-                await shape_of(before.json_schema).check(
-                    newer.value, size, session.id, owner=session.record.owner
+                await check_value(
+                    before.json_schema, newer.value, session.id, owner=session.record.owner
                 )
             # A failed write withdraws `before`; a thread may take long enough for that.
             if session.state is before and _takes(session, live):

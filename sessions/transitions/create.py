@@ -40,7 +40,7 @@ from ..records import (
 )
 from ..services import Service
 from ..state.patch import check, copied, size_of
-from ..state.schema import new_shape
+from ..state.schema import check_schema, check_value
 from ..store.base import Store
 from ..validation import label
 
@@ -333,8 +333,8 @@ async def state_of(
     check(state)
     value = copied(state)
     if state_schema is not None:
-        shape = await new_shape(dict(state_schema), owner=owner)
-        await shape.check(value, size_of(value), owner=owner)
+        await check_schema(state_schema, owner=owner)
+        await check_value(dict(state_schema), value, owner=owner)
     # Already validated; validation by the record would copy it once more.
     return StateRecord.model_construct(
         session_id=session_id, version=0, value=value, json_schema=copied(state_schema)

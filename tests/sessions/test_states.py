@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from house import Build
 
 from statehold.sessions.errors import (
-    InvalidArgument,
     SessionClosed,
     SessionNotFound,
     StateConflict,
@@ -20,8 +18,6 @@ from statehold.sessions.errors import (
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.state.patch import LIMIT
-from statehold.sessions.state.schema import SCHEMA_LIMIT
-from statehold.sessions.transitions.create import SessionOptions
 
 OTHER = Principal(subject="somebody else")
 
@@ -274,92 +270,6 @@ async def test_a_state_fits_its_schema_at_create_and_with_each_update(build: Bui
             await states.update(LOCAL, session.id, -1, path="/total")
         found = await states.read(LOCAL, session.id)
         assert (found.value, found.version) == ({"total": 1, "items": ["apple"]}, 1)
-
-
-BROKEN: list[tuple[str, dict[str, Any]]] = [
-    ("is no valid schema", {"type": "objekt"}),
-    ("is no valid schema", {"properties": {"a": {"minLength": "long"}}}),
-    ("dialect", {"$schema": "http://json-schema.org/draft-07/schema#"}),
-    ("remote", {"$ref": "https://example.org/schema.json"}),
-    ("remote", {"properties": {"a": {"$ref": "other.json#/a"}}}),
-    ("remote", {"allOf": [{"$dynamicRef": "http://127.0.0.1/x#a"}]}),
-    ("does not lead", {"$ref": "#/$defs/missing"}),
-    ("does not lead", {"x-own": {"$ref": "http://127.0.0.1/"}, "$ref": "#/x-own"}),
-    ("root only", {"properties": {"a": {"$id": "http://example.org/", "$ref": "#"}}}),
-    ("root only", {"$defs": {"a": {"$schema": "http://json-schema.org/draft-07/schema#"}}}),
-    ("cannot be used", {"properties": {"a": {"pattern": "(?=a)b"}}}),
-    ("cannot be used", {"patternProperties": {"(": {}}}),
-    ("cannot be used", {"properties": {"a": {"pattern": "(.{0,1000}){0,20}x"}}}),
-    ("characters", {"properties": {"a": {"pattern": "a" * 1001}}}),
-    ("together", {"patternProperties": {"a": {}}, "unevaluatedProperties": False}),
-    ("bytes", {"description": "x" * SCHEMA_LIMIT}),
-    ("JSON", {"const": 2**80}),
-]
-
-
-@pytest.mark.parametrize(("said", "schema"), BROKEN)
-async def test_a_schema_that_is_broken_or_leads_elsewhere_is_refused(
-    build: Build, said: str, schema: dict[str, Any]
-) -> None:
-    async with build() as house:
-        with pytest.raises(InvalidArgument, match=said):
-            await house.registry.create(LOCAL, SessionOptions(state_schema=schema))
-        assert house.registry.statistics()["owned"] == 0
-
-
-def doubling(levels: int) -> dict[str, Any]:
-    """A schema that takes 2 ** levels steps."""
-    names = [f"d{level}" for level in range(levels)]
-    definitions: dict[str, Any] = {
-        name: {"allOf": [{"$ref": f"#/$defs/{after}"}] * 2}
-        for name, after in itertools.pairwise(names)
-    }
-    return {"$ref": "#/$defs/d0", "$defs": {**definitions, names[-1]: {"type": "object"}}}
-
-
-@pytest.mark.parametrize(
-    "schema", [doubling(60), {"$ref": "#"}, {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}]
-)
-async def test_a_check_without_end_is_ended_and_the_loop_goes_on(
-    build: Build, schema: dict[str, Any]
-) -> None:
-    async with build() as house:
-        turns = 0
-
-        async def turn() -> None:
-            nonlocal turns
-            while True:
-                await anyio.sleep(0.01)
-                turns += 1
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(turn)
-            with anyio.fail_after(20), pytest.raises(StateInvalid, match=r"too (long|deep)"):
-                await house.create(state_schema=schema)
-            await house.until(lambda: turns)
-            tasks.cancel_scope.cancel()
-
-
-async def test_patterns_that_backtrack_elsewhere_take_no_time_here(build: Build) -> None:
-    schema = {"properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
-    async with build() as house:
-        session = await house.create(state_schema=schema)
-        # On a backtracking engine it would take hours.
-        with anyio.fail_after(60), pytest.raises(StateInvalid, match="/a"):
-            await house.registry.states.update(LOCAL, session.id, {"a": "a" * 40 + "b"})
-
-
-async def test_a_large_state_is_checked_as_well(build: Build) -> None:
-    schema = {"additionalProperties": {"type": "array", "uniqueItems": True}}
-    items: list[Any] = [{"n": number} for number in range(20_000)]
-    async with build() as house:
-        session = await house.create(state_schema=schema)
-        with anyio.fail_after(20):
-            await house.registry.states.update(LOCAL, session.id, {"a": items})
-            with pytest.raises(StateInvalid, match="equal"):
-                await house.registry.states.update(LOCAL, session.id, {"n": 1.0}, path="/a/-")
-        found = await house.registry.states.read(LOCAL, session.id)
-        assert (found.version, len(found.value["a"])) == (1, 20_000)
 
 
 async def test_updates_at_once_under_a_schema_are_all_applied(build: Build) -> None:
