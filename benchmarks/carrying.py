@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 
 from statehold.sessions.clock import SystemClock
+from statehold.sessions.core import Core
 from statehold.sessions.node import Node
 from statehold.sessions.records import LOCAL
 from statehold.sessions.registry import Registry
@@ -59,7 +60,9 @@ async def measure(plan: Plan) -> Table:
         store = await stack.enter_async_context(SQLStore.sqlite(folder))
         starting = Node.start(store, folder, address="bench", clock=time.time)
         node = await stack.enter_async_context(starting)
-        registry = await stack.enter_async_context(Registry(store, node, {}, clock=SystemClock()))
+        registry = await stack.enter_async_context(
+            Registry(Core.create(store, node, {}, clock=SystemClock()))
+        )
         for name, size, bound in SIZES:
             state = sample(size)
             took = _copy_us(state)

@@ -21,9 +21,9 @@ from statehold.sessions.records import (
     BindingStatus,
     SessionRecord,
     StateRecord,
+    new_id,
 )
 from statehold.sessions.store import SQLStore
-from statehold.sessions.transitions.create import new_id
 
 AT_ONCE = 500
 

@@ -15,6 +15,7 @@ import anyio.lowlevel
 from statehold.sessions.calls.request import Request
 from statehold.sessions.calls.router import Router
 from statehold.sessions.clock import SystemClock
+from statehold.sessions.core import Core
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.node import Node
 from statehold.sessions.policy import Policy
@@ -69,9 +70,9 @@ async def _taken(plan: Plan, folder: Path, policy: Policy) -> list[float]:
             Node.start(store, folder, address="benchmarks", clock=clock.now)
         )
         registry = await stack.enter_async_context(
-            Registry(store, node, {TOOL: Nothing()}, policy=policy, clock=clock)
+            Registry(Core.create(store, node, {TOOL: Nothing()}, policy=policy, clock=clock))
         )
-        router = Router(registry, store, node.id)
+        router = Router(registry)
         session = await registry.create(LOCAL, SessionOptions())
         for number in range(plan.rounds + 1):
             with undisturbed():

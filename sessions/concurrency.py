@@ -1,11 +1,19 @@
-"""Run work beside a second function; the end of either ends both."""
+"""Concurrent work: two functions where the end of either ends both, and tasks in the background."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 import anyio
+from anyio.abc import TaskGroup
+
+from .errors import SessionError, StoreUnavailable
+from .one_line import one_line
+
+logger = logging.getLogger("statehold.sessions")
 
 T = TypeVar("T")
 
@@ -45,4 +53,45 @@ async def beside(other: Callable[[], Awaitable[object]], work: Callable[[], Awai
     return outcome[0]
 
 
-__all__ = ["Overtaken", "beside"]
+class BackgroundTasks:
+    """Tasks that outlive the call that starts them. `async with` opens it; leaving it cancels them."""
+
+    def __init__(self) -> None:
+        self._group: TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        self._group = await anyio.create_task_group().__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        assert self._group is not None
+        self._group.cancel_scope.cancel()
+        return await self._group.__aexit__(kind, error, traceback)
+
+    def start(self, work: Callable[..., Coroutine[Any, Any, object]], *args: object) -> None:
+        """Start a task. A failure ends all of them."""
+        assert self._group is not None, "the background tasks are not open"
+        self._group.start_soon(work, *args)
+
+    def spawn(self, work: Callable[..., Coroutine[Any, Any, object]], *args: object) -> None:
+        """Start a task whose failure is logged and stops nothing else."""
+        self.start(_log_failure, work, args)
+
+
+async def _log_failure(
+    work: Callable[..., Coroutine[Any, Any, object]], args: tuple[object, ...]
+) -> None:
+    try:
+        await work(*args)
+    except (SessionError, StoreUnavailable) as error:
+        logger.warning("background work failed: %s", one_line(str(error)))
+    except Exception:
+        logger.exception("background work failed")
+
+
+__all__ = ["BackgroundTasks", "Overtaken", "beside"]

@@ -48,7 +48,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     command = [sys.executable, "-I", "-c", GRAPH, str(ROOT), str(tmp_path_factory.mktemp("graph"))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     found: Graph = json.loads(done.stdout)
-    assert "statehold.sessions.clock" in dict(found["statehold.sessions.registry"])
+    assert "statehold.sessions.core" in dict(found["statehold.sessions.registry"])
     return found
 
 

@@ -17,11 +17,11 @@ from ...sessions.actions.document import read, written
 from ...sessions.actions.export import exported
 from ...sessions.actions.import_ import ImportTarget, imported
 from ...sessions.clock import SystemClock
+from ...sessions.core import Core
 from ...sessions.errors import SessionError
 from ...sessions.json_codec import JSON
-from ...sessions.records import SessionRecord
+from ...sessions.records import SessionRecord, new_id
 from ...sessions.registry import Registry
-from ...sessions.transitions.create import new_id
 from ...tools.processes.ledger import Ledger
 from ..config.model import Config
 from ..config.secrets import redactor_of
@@ -73,7 +73,9 @@ async def _registry(
             # A child uses the services of its parent, so they have to be configured here.
             _refuse_unknown(config, record)
             services = dict(services_of(config, ledger, alone=True))
-        async with Registry(changer.store, node, services, policy=config.policy()) as registry:
+        async with Registry(
+            Core.create(changer.store, node, services, policy=config.policy())
+        ) as registry:
             registry.on_purged.append(changer.forget)
             yield registry
     finally:

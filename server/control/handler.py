@@ -59,7 +59,7 @@ class ControlHandler:
         """Pause a session; `release` also gives up connections that its services would keep."""
         session = await self._registry.pause(principal, session_id, cause="cli")
         if release and not session.gone.is_set():
-            await self._registry.changes.pause(
+            await self._registry.pausing.pause(
                 session, Event.PAUSE_REQUESTED, cause="cli", release=True
             )
         return session.info()
@@ -99,12 +99,12 @@ async def _state(registry: Registry, principal: Principal, session_id: str, requ
 
 async def _delete(registry: Registry, principal: Principal, session_id: str, request: JSON) -> JSON:
     force = bool(request.get("force"))
-    return {"session": await registry.life.delete(principal, session_id, force=force)}
+    return {"session": await registry.rename_delete.delete(principal, session_id, force=force)}
 
 
 async def _rename(registry: Registry, principal: Principal, session_id: str, request: JSON) -> JSON:
     name, metadata = request.get("name", SAME), request.get("metadata")
-    session = await registry.life.rename(principal, session_id, name, metadata=metadata)
+    session = await registry.rename_delete.rename(principal, session_id, name, metadata=metadata)
     return {"session": session.info()}
 
 

@@ -41,7 +41,7 @@ async def picture(
     session = await registry.find(principal, session_id)
     async with _awake(registry, session, used_at):
         session = await registry.ready(principal, session.id)
-        live = await registry.links.connect(session, _browser(session))
+        live = await registry.connector.connect(session, _browser(session))
         # The lock keeps the session from being paused meanwhile; calls go on.
         async with session.changing:
             if session.gone.is_set() or not live.usable:
@@ -66,7 +66,7 @@ async def _awake(registry: Registry, session: Session, used_at: float) -> AsyncG
     session.idle_since = session.record.used_at = used_at
     try:
         _browser(session)
-        await registry.changes.resume(session, cause=CAUSE)
+        await registry.pausing.resume(session, cause=CAUSE)
         resumed_at = session.idle_since
         try:
             yield
@@ -74,10 +74,10 @@ async def _awake(registry: Registry, session: Session, used_at: float) -> AsyncG
             if session.idle_since == resumed_at and not session.in_flight:
                 session.idle_since = used_at
                 with anyio.CancelScope(shield=True):
-                    await registry.changes.pause(session, Event.PAUSE_REQUESTED, cause=CAUSE)
+                    await registry.pausing.pause(session, Event.PAUSE_REQUESTED, cause=CAUSE)
     finally:
         with anyio.CancelScope(shield=True):
-            await registry.changes.give_back(session)
+            await registry.pausing.give_back(session)
 
 
 def _browser(session: Session) -> Binding:

@@ -17,6 +17,7 @@ from ...sessions.calls.deadline import Waiting
 from ...sessions.calls.receipts import Receipts
 from ...sessions.calls.router import Router
 from ...sessions.clock import Clock
+from ...sessions.core import Core
 from ...sessions.errors import (
     InvalidArgument,
     NameTaken,
@@ -77,17 +78,18 @@ class Gateway:
         self.config = config
         self.store = store
         self.services = dict(services)
-        self.registry = Registry(
+        core = Core.create(
             store,
             node,
             services,
             policy=config.policy(),
             clock=clock,
-            files=partial(bytes_of_files, config.data),
+            file_bytes=partial(bytes_of_files, config.data),
         )
-        self.router = Router(self.registry, store, node.id)
-        receipts = Receipts(self.registry, store, node.id)
-        self.calls = OwnToolCalls(self.registry, receipts, Repeats(node.id, self.registry.clock))
+        self.registry = Registry(core)
+        self.router = Router(self.registry)
+        receipts = Receipts(self.registry)
+        self.calls = OwnToolCalls(self.registry, receipts, Repeats(node.id, core.clock))
         self.on_tools_changed: list[Callable[[], Awaitable[None]]] = []
         self.on_prompts_changed: list[Callable[[], Awaitable[None]]] = []
         self.on_resources: list[Callable[[str, str | None, str], None]] = []
@@ -403,7 +405,7 @@ class Gateway:
         services = {**self.config.services, name: settings}
         self.config = self.config.model_copy(update={"services": services})
         self.services[name] = service
-        self.registry.services[name] = service
+        self.registry.core.services[name] = service
         self._offered(name, tools)
 
     async def tools_changed(self) -> None:

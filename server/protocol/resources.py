@@ -31,8 +31,7 @@ from ...sessions.errors import (
     StoreUnavailable,
 )
 from ...sessions.json_codec import JSON
-from ...sessions.live.directory import ID_PREFIX
-from ...sessions.records import Principal
+from ...sessions.records import ID_PREFIX, Principal
 from ...sessions.services import Offering
 from ...tools.catalog import SESSION_ARGUMENT, free_argument
 from ...tools.upstream.errors import UpstreamRefused

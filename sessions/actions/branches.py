@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -11,16 +11,17 @@ from typing import Final
 import anyio
 from pydantic_core import from_json, to_json
 
+from ..core import Core
 from ..errors import InvalidArgument, SessionBusy, StateConflict, StateInvalid
 from ..lifecycle import Status
-from ..live.connector import Connector
 from ..live.directory import Directory
 from ..live.session import Binding, Session
+from ..live.snapshots import Snapshots
 from ..records import Principal, StateRecord
 from ..state.merge import Branch, Conflicts, Policy, merged, same
 from ..state.patch import check, size_of
-from ..store.base import Store
-from ..transitions.changes import Transitions
+from ..transitions.access import Access
+from ..transitions.close import Closing
 from ..transitions.create import Creation, ForkSource, SessionOptions, checked_name
 from .state import States
 
@@ -67,24 +68,21 @@ class Forking:
 
     def __init__(
         self,
-        store: Store,
+        core: Core,
         directory: Directory,
+        access: Access,
+        snapshots: Snapshots,
         creation: Creation,
-        changes: Transitions,
-        links: Connector,
+        closing: Closing,
         states: States,
-        *,
-        abandon: Callable[[Session], Awaitable[None]],
-        admit: Callable[[], None],
     ) -> None:
-        self._store = store
+        self._core = core
         self._directory = directory
+        self._access = access
+        self._snapshots = snapshots
         self._creation = creation
-        self._changes = changes
-        self._links = links
+        self._closing = closing
         self._states = states
-        self._abandon = abandon
-        self._admit = admit
 
     # Forking.
 
@@ -104,7 +102,7 @@ class Forking:
             InvalidArgument, NameTaken, SessionLimit: no child was created.
             SessionBusy: the parent is still being created, or open in another process.
         """
-        self._admit()
+        self._access.refuse_when_draining()
         if not 1 <= count <= MOST:
             raise InvalidArgument(f"count: should be 1 to {MOST}.")
         if names is not None and len(names) != count:
@@ -120,7 +118,7 @@ class Forking:
             children = await self._made(principal, parent, state, seed, names or [None] * count)
         finally:
             if parent.status is Status.PAUSED:
-                await self._changes.give_back(parent)
+                await self._access.give_back(parent)
         return Forked(parent, children, services)
 
     async def _made(
@@ -139,7 +137,7 @@ class Forking:
         except BaseException:
             with anyio.CancelScope(shield=True):
                 for child in children:
-                    await self._abandon(child)
+                    await self._closing.abandon(child)
             raise
         return children
 
@@ -165,14 +163,14 @@ class Forking:
         if binding.service.pause != "snapshot":
             return None, "It saves nothing: the children get fresh connections."
         # The connection counts as saved from now on, so the parent must keep the snapshot too.
-        record = await self._links.saving.save(parent, binding)
+        record = await self._snapshots.save(parent, binding)
         if record is not None:
             return record.data, None
         if binding.record.generation or parent.record.parent:
-            record = await self._store.snapshot(parent.id, binding.service.name)
+            record = await self._core.store.snapshot(parent.id, binding.service.name)
         if record is None:
             return None, _nothing_saved(binding)
-        behind = await self._links.saving.is_behind(parent, binding, record)
+        behind = await self._snapshots.is_behind(parent, binding, record)
         return record.data, _older(binding, behind=behind)
 
     # Merging.
@@ -217,7 +215,7 @@ class Forking:
         """Return a source of a merge and its size in bytes, which is at most `room`."""
         state = await self._directory.state(principal, ref, namespace)
         info = await self._directory.info(principal, state.session_id)
-        base = await self._store.snapshot(state.session_id, BASE)
+        base = await self._core.store.snapshot(state.session_id, BASE)
         if info["parent"] != parent or base is None:
             raise InvalidArgument(f"sources: {ref:.100} was not forked from this session.")
         size = len(base.data) + size_of(state.value)

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import anyio.to_thread
 import orjson
 
-from ..clock import Clock
+from ..core import Core
 from ..errors import InvalidArgument, OutcomeUnknown, SessionBusy, StoreUnavailable
 from ..journal.digest import LAST_CALLS, LAST_ERRORS, LAST_NOTES, Material, digest, pages_of
 from ..journal.entries import STARTED, message_entry
@@ -32,6 +30,7 @@ from ..records import (
     SummaryRecord,
 )
 from ..store.base import Store
+from ..transitions.access import Access
 from ..validation import label
 from ..views import describe_binding, timestamp
 
@@ -44,28 +43,14 @@ PAGE_BYTES = 262_144
 SNAPSHOT_BYTES = 8 << 20
 """Largest snapshot that is searched for open pages."""
 
-Changing = Callable[[Principal, str], AbstractAsyncContextManager[Session]]
-Live = Callable[[Principal, str], Session | None]
-
 
 class History:
     """The journals of one registry, as its callers may see them. It keeps no state."""
 
-    def __init__(
-        self,
-        directory: Directory,
-        store: Store,
-        clock: Clock,
-        redactor: Redactor,
-        live: Live,
-        changing: Changing,
-    ) -> None:
+    def __init__(self, core: Core, directory: Directory, access: Access) -> None:
+        self._core = core
         self._directory = directory
-        self._store = store
-        self._clock = clock
-        self._redactor = redactor
-        self._live = live
-        self._changing = changing
+        self._access = access
 
     async def page(
         self,
@@ -87,7 +72,7 @@ class History:
             before = position(cursor)
             wanted = wanted.model_copy(update={"before": min(before, wanted.before or before)})
         one_more = wanted.model_copy(update={"limit": wanted.limit + 1 if wanted.limit else 0})
-        found = await self._store.history(record.id, one_more)
+        found = await self._core.store.history(record.id, one_more)
         kept = found[-wanted.limit :] if wanted.limit else []
         page = _fitting([self._shown(record, entry) for entry in kept])
         more = bool(page) and len(page) < len(found)
@@ -102,7 +87,7 @@ class History:
             InvalidArgument: there is no entry at it.
         """
         record = await self._stored(principal, ref, namespace)
-        found = await self._store.history(record.id, HistoryFilter(before=seq + 1, limit=1))
+        found = await self._core.store.history(record.id, HistoryFilter(before=seq + 1, limit=1))
         if not found or found[0].seq != seq:
             raise InvalidArgument(f"The history has no entry {seq}.", session_id=record.id)
         return record, self._shown(record, found[0])
@@ -111,7 +96,7 @@ class History:
         """Return the record of a session, after the entries that this process holds for it are written."""
         record = await self._directory.stored(principal, ref, namespace)
         if self._directory.get(record.id) is not None:
-            await self._store.flush()
+            await self._core.store.flush()
         return record
 
     def _shown(self, record: SessionRecord, entry: JournalRecord) -> JSON:
@@ -135,14 +120,14 @@ class History:
                 f"content takes {size} bytes; {NOTE_BYTES} are allowed.",
                 recovery="Split the message, or keep it elsewhere and note where it is.",
             )
-        session = self._live(principal, ref)
+        session = self._access.ready_nowait(principal, ref)
         if session is not None:
             return session, await self._note(session, role, content, run)
-        async with self._changing(principal, ref) as session:
+        async with self._access.hold(principal, ref) as session:
             return session, await self._note(session, role, content, run)
 
     async def _note(self, session: Session, role: str, content: str, run: str | None) -> JSON:
-        now = self._clock.now()
+        now = self._core.clock.now()
         entry = message_entry(
             session_id=session.id,
             epoch=session.record.epoch,
@@ -151,7 +136,7 @@ class History:
             role=role,
             content=content,
             run=run,
-            redactor=self._redactor,
+            redactor=self._core.redactor,
         )
         try:
             await session.save(journal=[entry])
@@ -173,7 +158,7 @@ class History:
         """
         record = await self._stored(principal, ref, namespace)
         session = self._directory.get(record.id)
-        return record, await summed(self._store, record, self._redactor, session)
+        return record, await summed(self._core.store, record, self._core.redactor, session)
 
     async def write_summary(
         self, principal: Principal, ref: str, text: str, topics: list[str]
@@ -183,22 +168,22 @@ class History:
         Raises:
             SessionClosed, SessionExpired, SessionFailed: the session is closed.
         """
-        session = self._live(principal, ref)
+        session = self._access.ready_nowait(principal, ref)
         if session is not None:
             await self._write_summary(session, text, topics)
             return session
-        async with self._changing(principal, ref) as session:
+        async with self._access.hold(principal, ref) as session:
             await self._write_summary(session, text, topics)
             return session
 
     async def _write_summary(self, session: Session, text: str, topics: list[str]) -> None:
-        clean = self._redactor.text
+        clean = self._core.redactor.text
         await session.save(
             summary=SummaryRecord(
                 session_id=session.id,
                 text=clean(text),
                 topics=[clean(topic) for topic in dict.fromkeys(topics)],
-                updated_at=self._clock.now(),
+                updated_at=self._core.clock.now(),
                 through_seq=session.last_seq,
             )
         )

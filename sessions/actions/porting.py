@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from ..calls.claims import Claim
-from ..clock import Clock
-from ..journal.redaction import Redactor
-from ..live.deadlines import Deadlines
+from ..core import Core
 from ..live.directory import STORED, Directory
+from ..live.quota import Quota
 from ..records import Principal, SessionRecord
-from ..store.base import Store
 from .branches import Forking
 from .document import Document
 from .export import exported
@@ -25,21 +23,25 @@ class Porting:
 
     def __init__(
         self,
-        store: Store,
+        core: Core,
         directory: Directory,
         forking: Forking,
-        reaper: Deadlines,
-        clock: Clock,
-        redactor: Redactor,
-        place: ImportTarget,
+        quota: Quota,
     ) -> None:
-        self._store = store
+        self._core = core
         self._directory = directory
         self._forking = forking
-        self._reaper = reaper
-        self._clock = clock
-        self._redactor = redactor
-        self._place = place
+        self._target = ImportTarget(
+            store=core.store,
+            node=core.node.id,
+            clock=core.clock,
+            policy=core.policy,
+            services=core.services,
+            redactor=core.redactor,
+            mint=core.new_id,
+            admit=quota.admit_new,
+            alone=directory.alone,
+        )
 
     async def save(self, principal: Principal, ref: str, namespace: str | None = None) -> None:
         """If this process holds a session, make durable its journal and the snapshots that its services can take."""
@@ -47,7 +49,7 @@ class Porting:
         session = self._directory.get(record.id)
         if session is not None and not session.gone.is_set():
             await self._forking.saved(session)
-            await self._store.flush()
+            await self._core.store.flush()
 
     async def export(
         self,
@@ -68,15 +70,15 @@ class Porting:
         if secrets:
             await self.save(principal, record.id)
         elif self._directory.get(record.id) is not None:
-            await self._store.flush()
+            await self._core.store.flush()
         held = self._directory.get(record.id)
         if held is not None:
             record = held.record.model_copy(update={"status": held.status})
         document = await exported(
-            self._store,
+            self._core.store,
             record,
-            now=self._clock.now(),
-            redactor=self._redactor,
+            now=self._core.clock.now(),
+            redactor=self._core.redactor,
             secrets=secrets,
             limit=limit,
         )
@@ -93,9 +95,9 @@ class Porting:
     ) -> Imported:
         """Import a document as a session of the caller's; see import_.imported()."""
         found = await imported(
-            self._place, document, principal.key, name=name, strict=strict, claim=claim
+            self._target, document, principal.key, name=name, strict=strict, claim=claim
         )
-        self._reaper.schedule(STORED, found.record.due_at)
+        self._core.deadlines.schedule(STORED, found.record.due_at)
         return found
 
 

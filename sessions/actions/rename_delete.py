@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final, cast
 
@@ -12,7 +11,8 @@ from ..live.directory import Directory
 from ..live.session import Session
 from ..records import Principal
 from ..state.patch import copied, merge_patch
-from ..store.base import Store
+from ..transitions.access import Access
+from ..transitions.close import Closing
 from ..transitions.create import checked_metadata, checked_name
 
 
@@ -23,25 +23,19 @@ class _Same(Enum):
 SAME: Final = _Same.SAME
 """Default of a name argument: the name stays."""
 
-Close = Callable[..., Awaitable[tuple[dict[str, Any], bool]]]
-
 
 class RenameDelete:
     """Renames and deletes the sessions of one registry; it lives as long as the registry."""
 
     def __init__(
         self,
-        store: Store,
         directory: Directory,
-        changing: Callable[[Principal, str], AbstractAsyncContextManager[Session]],
-        close: Close,
-        purged: Callable[[str], None],
+        access: Access,
+        closing: Closing,
     ) -> None:
-        self._store = store
         self._directory = directory
-        self._changing = changing
-        self._close = close
-        self._purged = purged
+        self._access = access
+        self._closing = closing
 
     async def rename(
         self,
@@ -59,7 +53,7 @@ class RenameDelete:
         columns: dict[str, Any] = {}
         if name is not SAME:
             columns["name"] = None if name is None else checked_name(name, "name")
-        async with self._changing(principal, ref) as session:
+        async with self._access.hold(principal, ref) as session:
             if metadata is not None:
                 columns["metadata"] = _merged(session.record.metadata, metadata)
             self._directory.unname(session)
@@ -80,7 +74,7 @@ class RenameDelete:
             SessionNotFound: unknown, foreign or deleted.
             SessionBusy: another process holds it, or it could not be recorded as closed; nothing was deleted.
         """
-        found, _ = await self._close(principal, ref, force=force, reason="deleted")
+        found, _ = await self._closing.close_by_ref(principal, ref, force=force, reason="deleted")
         await self.purge(principal, found["session_id"])
         return found
 
@@ -91,9 +85,8 @@ class RenameDelete:
             SessionBusy: it is still open.
         """
         record = await self._directory.stored(principal, ref)
-        if not await self._store.purge(record.id):
+        if not await self._directory.purge(record.id):
             raise SessionBusy("The session is still open.", session_id=record.id)
-        self._purged(record.id)
 
 
 def _merged(metadata: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from anyio import to_thread
 
+from ..core import Core
 from ..errors import SessionBusy, StateConflict
 from ..lifecycle import LIVE, OPEN, Event, Status
 from ..live.directory import Directory
 from ..live.quota import Quota
 from ..live.session import Session, UnconfirmedUpdates
-from ..policy import Policy
 from ..records import Principal, StateRecord
 from ..state.patch import MISSING, Mode, at, copied, size_of, tokens_of, updated
 from ..state.schema import check_value
+from ..transitions.access import Access
 
 TRIES = 8
 
@@ -40,19 +40,17 @@ class States:
 
     def __init__(
         self,
+        core: Core,
         directory: Directory,
-        ready: Callable[[Principal, str], Awaitable[Session]],
-        held: Callable[[Principal, str], AbstractAsyncContextManager[Session]],
-        policy: Policy,
+        access: Access,
         quota: Quota,
     ) -> None:
+        self._core = core
+        self._directory = directory
+        self._access = access
         self._quota = quota
         self.on_changed: list[Callable[[str, int], None]] = []
         """Called with the id of a session and the version of its state that is durable by now."""
-        self._directory = directory
-        self._ready = ready
-        self._held = held
-        self._policy = policy
 
     async def read(
         self, principal: Principal, ref: str, path: str = "", namespace: str | None = None
@@ -115,12 +113,12 @@ class States:
         for _ in range(TRIES):
             session = await self._directory.find(principal, ref)
             if session.status is Status.ERROR or (
-                session.status is Status.PAUSED and not self._policy.auto_resume
+                session.status is Status.PAUSED and not self._core.policy.auto_resume
             ):
-                async with self._held(principal, ref) as session:
+                async with self._access.hold(principal, ref) as session:
                     newer = await change_state(session, change, self._quota, threaded=threaded)
             else:
-                session = await self._ready(principal, ref)
+                session = await self._access.ready(principal, ref)
                 newer = await change_state(
                     session, change, self._quota, live=True, threaded=threaded
                 )

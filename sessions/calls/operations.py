@@ -30,7 +30,6 @@ from ..live.session import Binding, Operation, Session
 from ..records import JournalRecord, ReceiptRecord
 from ..registry import Registry
 from ..services import CallContext, CallResult
-from ..store.base import Store
 from ..validation import label
 from .deadline import until_closed
 from .notices import with_notice, without_notice
@@ -46,10 +45,10 @@ Work = Callable[[], Awaitable[CallResult]]
 class Operations:
     """Runs such calls for one registry. Between calls its only state is the receipts in the store."""
 
-    def __init__(self, registry: Registry, store: Store, node: str) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._store = store
-        self._node = node
+        self._store = registry.core.store
+        self._node = registry.core.node.id
 
     async def run(
         self, session: Session, binding: Binding, request: Request, ctx: CallContext, work: Work
@@ -100,7 +99,7 @@ class Operations:
         return found
 
     async def _make_room(self, session: Session) -> None:
-        policy = self._registry.policy
+        policy = self._registry.core.policy
         if session.receipts is None:
             session.receipts = await self._store.receipts(session.id)
         count, size = session.receipts
@@ -119,7 +118,7 @@ class Operations:
         operation: Operation,
         work: Work,
     ) -> CallResult:
-        now = self._registry.clock.now
+        now = self._registry.core.clock.now
         assert request.operation_id is not None
         seq = session.next_seq()
         receipt = started(session, request.operation_id, operation.digest, seq, now())
@@ -138,7 +137,7 @@ class Operations:
             raise
         finally:
             ended = request.ended_at or now()
-            receipt = settled(receipt, outcome, ended, self._registry.policy.receipt_bytes)
+            receipt = settled(receipt, outcome, ended, self._registry.core.policy.receipt_bytes)
             if request.sent or isinstance(outcome, CallResult):
                 operation.receipt = receipt
             await self._end(
@@ -183,8 +182,8 @@ class Operations:
             outcome=outcome,
             operation_id=request.operation_id,
             run=request.run,
-            limit=self._registry.policy.journal_bytes,
-            redactor=self._registry.redactor,
+            limit=self._registry.core.policy.journal_bytes,
+            redactor=self._registry.core.redactor,
             spec=binding.service.tool(request.tool),
         ).record()
 

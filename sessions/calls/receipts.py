@@ -31,7 +31,6 @@ from ..live.session import Operation
 from ..records import Principal, ReceiptRecord
 from ..registry import Registry
 from ..services import CallResult
-from ..store.base import Store
 from .claims import Claim, Repeated, making
 from .operations import checked, digest_of, replayed, same, settled
 from .request import Request
@@ -46,10 +45,10 @@ _NOT_THERE = (SessionNotFound, SessionExpired, SessionClosed, SessionFailed)
 class Receipts:
     """Runs such calls for one registry. It holds the running calls; everything else is in the store's receipts."""
 
-    def __init__(self, registry: Registry, store: Store, node: str) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._store = store
-        self._node = node
+        self._store = registry.core.store
+        self._node = registry.core.node.id
         self._running: dict[tuple[str, str], Operation] = {}
 
     async def run(self, request: Request, work: Work) -> CallResult:
@@ -123,7 +122,7 @@ class Receipts:
         found = await self._store.receipt(session_id, claim.operation_id)
         if found is None:
             await self._make_room(session_id)
-            begun = claim.begun(session_id, self._registry.clock.now())
+            begun = claim.begun(session_id, self._registry.core.clock.now())
             found = await self._store.claim_receipt(begun)
             if found is None:
                 claim.receipt = begun
@@ -131,7 +130,7 @@ class Receipts:
         raise Repeated(found)
 
     async def _make_room(self, session_id: str) -> None:
-        policy = self._registry.policy
+        policy = self._registry.core.policy
         count, size = await self._store.receipts(session_id)
         if count >= policy.receipts or size >= policy.receipts_bytes:
             raise SessionLimit(
@@ -145,8 +144,8 @@ class Receipts:
     ) -> None:
         """Make the end of a call durable. A failure is only logged, since the call ran."""
         forget = _left_alone(outcome)
-        policy = self._registry.policy
-        receipt = settled(begun, outcome, self._registry.clock.now(), policy.receipt_bytes)
+        policy = self._registry.core.policy
+        receipt = settled(begun, outcome, self._registry.core.clock.now(), policy.receipt_bytes)
         if not forget:
             operation.receipt = receipt
         try:
@@ -178,7 +177,7 @@ class Receipts:
             raise
         except SessionError:
             return
-        await self._registry.changes.give_back(session)
+        await self._registry.pausing.give_back(session)
 
     async def _counted(self, request: Request, claim: Claim, work: Work) -> CallResult:
         """Run `work`, and keep calls of services in this session from using the same id meanwhile."""

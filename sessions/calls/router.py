@@ -29,7 +29,6 @@ from ..live.connection import LiveConnection
 from ..live.session import Binding, Session
 from ..registry import Registry
 from ..services import Answering, CallContext, CallResult
-from ..store.base import Store
 from .attempts import Attempts
 from .deadline import Waiting, limited, until_closed
 from .deliveries import Delivery, take
@@ -47,12 +46,12 @@ RECORD_SECONDS: Final = 1.0
 class Router:
     """Runs the calls of one registry. Calls run concurrently; the router keeps no state between them."""
 
-    def __init__(self, registry: Registry, store: Store, node: str) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._store = store
-        self._node = node
-        self._operations = Operations(registry, store, node)
-        self._attempts = Attempts(registry.policy, registry.clock)
+        self._store = registry.core.store
+        self._node = registry.core.node.id
+        self._operations = Operations(registry)
+        self._attempts = Attempts(registry.core.policy, registry.core.clock)
 
     async def call(self, request: Request, ctx: CallContext) -> Answer:
         """Run one tool call in a session and return its result.
@@ -121,7 +120,7 @@ class Router:
 
     def _save(self, delivery: Delivery) -> None:
         for binding in delivery.bindings:
-            self._registry.links.save_soon(delivery.session, binding)
+            self._registry.connector.save_soon(delivery.session, binding)
 
     async def forward(
         self, request: Request, method: str, params: JSON, ctx: CallContext
@@ -151,7 +150,7 @@ class Router:
         if isinstance(binding.service, Answering):
             view = session.view(binding.record.generation)
             return await binding.service.answer(view, method, params)
-        live = await self._registry.links.connect(session, binding)
+        live = await self._registry.connector.connect(session, binding)
         send = getattr(live.connection, "request", None)
         if send is None:
             raise NotAllowed(f"{binding.service.name} has neither resources nor prompts.")
@@ -183,7 +182,7 @@ class Router:
     async def _journaled(
         self, session: Session, binding: Binding, request: Request, ctx: CallContext
     ) -> CallResult:
-        started = self._registry.clock.now()
+        started = self._registry.core.clock.now()
         outcome: CallResult | BaseException = SessionClosed("unfinished")
         try:
             outcome = await self._run(session, binding, request, ctx)
@@ -192,9 +191,9 @@ class Router:
             outcome = error
             raise
         finally:
-            if self._registry.policy.journal_calls:
+            if self._registry.core.policy.journal_calls:
                 self._append(session, binding, request, started, outcome)
-            if self._registry.policy.journal_sync:
+            if self._registry.core.policy.journal_sync:
                 await self._flush()
 
     def _append(
@@ -205,7 +204,7 @@ class Router:
         started: float,
         outcome: CallResult | BaseException,
     ) -> None:
-        policy = self._registry.policy
+        policy = self._registry.core.policy
         try:
             entry = CallEntry(
                 session.id,
@@ -216,13 +215,13 @@ class Router:
                 request.tool,
                 request.arguments,
                 started,
-                request.ended_at or self._registry.clock.now(),
+                request.ended_at or self._registry.core.clock.now(),
                 binding.record.generation,
                 excerpt(outcome) if isinstance(outcome, CallResult) else outcome,
                 request.operation_id,
                 request.run,
                 policy.journal_bytes,
-                self._registry.redactor,
+                self._registry.core.redactor,
                 spec=binding.service.tool(request.tool),
             )
             self._store.append_call(entry)
@@ -286,7 +285,7 @@ class Router:
                         result = await live.connection.call(request.tool, request.arguments, timed)
                     finally:
                         # Also after a failure: the call may have had effects.
-                        self._registry.links.saving.called(session, binding, live)
+                        self._registry.snapshots.called(session, binding, live)
                         request.ended_at = live.called_at
                 finally:
                     live.slots.release()
@@ -316,8 +315,8 @@ class Router:
             raise CallDeferred(request.delivery.text, session_id=session.id)
 
     async def _connected(self, session: Session, binding: Binding) -> LiveConnection:
-        await self._registry.steady(session)
-        return await self._registry.links.connect(session, binding)
+        await self._registry.access.recovered(session)
+        return await self._registry.connector.connect(session, binding)
 
     async def _turn(self, session: Session, live: LiveConnection, waiting: Waiting) -> None:
         """Wait for a slot of the connection; the caller releases it."""

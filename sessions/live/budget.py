@@ -66,8 +66,6 @@ class Budget:
         *,
         queue: int,
         queue_seconds: float,
-        make_room: Callable[[str, bool], None],
-        may_leave: Callable[[str, bool], bool] = lambda _, __: True,
         most: int = 0,
         queue_most: int = 0,
         shared: bool = False,
@@ -75,8 +73,10 @@ class Budget:
         self._places = Share(limit, most, shared)
         self._queue = Share(queue, queue_most, shared)
         self._queue_seconds = queue_seconds
-        self._make_room = make_room
-        self._may_leave = may_leave
+        self.make_room: Callable[[str, bool], None] = _keep
+        """Asks a holder to give way; the registry sets it."""
+        self.may_leave: Callable[[str, bool], bool] = _never
+        """Whether a holder can give way; the registry sets it."""
         self._owners: dict[str, str] = {}
         """The owner of each holder."""
         self._held = Counter[str]()
@@ -211,11 +211,11 @@ class Budget:
                 if wanted <= 0:
                     break
                 foreign = self._owners[victim] != owner
-                if self._may_leave(victim, foreign):
+                if self.may_leave(victim, foreign):
                     del self._idle[victim]
                     self._leaving[victim] = owner
                     wanted -= 1
-                    self._make_room(victim, foreign)
+                    self.make_room(victim, foreign)
 
     def _candidates(self, owner: str) -> list[str]:
         """Return the idle holders in the order in which they are asked to give way to an owner."""
@@ -238,6 +238,13 @@ class Budget:
             f"{which} {why}.",
             retry_after=max(1.0, min(self._queue_seconds, 30.0)),
         )
+
+
+def _keep(holder: str, foreign: bool) -> None: ...
+
+
+def _never(holder: str, foreign: bool) -> bool:
+    return False
 
 
 __all__ = ["Budget", "BudgetStatistics", "Share"]

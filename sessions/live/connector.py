@@ -10,15 +10,12 @@ from typing import Final
 
 import anyio
 
-from ..clock import Clock
+from ..core import Core
 from ..errors import SessionBusy, SessionClosed, SessionError, StoreUnavailable
 from ..lifecycle import Event, Status
 from ..one_line import one_line
-from ..policy import Policy
 from ..records import BindingRecord, BindingStatus
 from ..services import Restored, SelfChanging
-from ..store.base import Store
-from .budget import Budget
 from .connection import LiveConnection
 from .session import Binding, Session
 from .snapshots import UNSTORED, Snapshots, save_quietly
@@ -35,27 +32,15 @@ UNSAVED: Final = "what was done after it was last saved"
 class Connector:
     """The connections of all sessions of this node. It lives as long as the registry, which owns the task group.
 
-    Concurrent requests for the connection of one session and service open it once. `start` starts a task of the registry,
-    `spawn` one whose failure is only logged; `on_failed` is called with a session that could not be recovered.
+    Concurrent requests for the connection of one session and service open it once. `on_failed` is called with a session
+    that could not be recovered.
     """
 
     def __init__(
-        self,
-        *,
-        start: Callable[..., object],
-        spawn: Callable[..., None],
-        store: Store,
-        clock: Clock,
-        policy: Policy,
-        budget: Budget,
-        on_failed: Callable[[Session], None],
+        self, core: Core, snapshots: Snapshots, on_failed: Callable[[Session], None]
     ) -> None:
-        self._start_task = start
-        self._spawn = spawn
-        self.saving = Snapshots(spawn=spawn, store=store, clock=clock)
-        self._clock = clock
-        self._policy = policy
-        self._budget = budget
+        self._core = core
+        self._snapshots = snapshots
         self._on_failed = on_failed
         self._shared: dict[str, LiveConnection] = {}
 
@@ -88,13 +73,13 @@ class Connector:
         _refuse_ended(session)
         binding.opening += 1
         try:
-            await self._budget.acquire(session.id, session.record.owner)
-            snapshot = await self.saving.found(session, binding)
+            await self._core.budget.acquire(session.id, session.record.owner)
+            snapshot = await self._snapshots.found(session, binding)
             _refuse_ended(session)
         except BaseException:
             binding.opening -= 1
             if not session.holds_connection:
-                self._budget.release(session.id)
+                self._core.budget.release(session.id)
             raise
         binding.opening -= 1
         # Another task may have started it while this one waited for a place or the snapshot.
@@ -109,8 +94,8 @@ class Connector:
         binding.live = binding.latest = live
         binding.save_error = None if binding.unstored is None else UNSTORED
         binding.save_failures = 0
-        live.start(self._start_task)
-        self._spawn(self._opened, session, binding, live)
+        live.start(self._core.tasks.start)
+        self._core.tasks.spawn(self._opened, session, binding, live)
         return live
 
     async def _opened(self, session: Session, binding: Binding, live: LiveConnection) -> None:
@@ -139,12 +124,12 @@ class Connector:
         elif live.restores:
             binding.notice = copied(before.service, live.connection.opened)
         if isinstance(live.connection, SelfChanging):
-            live.connection.on_unsaved = partial(self.saving.stirred, session, binding, live)
+            live.connection.on_unsaved = partial(self._snapshots.stirred, session, binding, live)
         binding.changed(
             status=BindingStatus.OPEN,
             generation=generation,
             config_hash=binding.service.config_hash,
-            since=self._clock.now(),
+            since=self._core.clock.now(),
         )
 
     def _open_failed(
@@ -154,11 +139,11 @@ class Connector:
             return
         binding.live = None
         binding.changed(
-            status=BindingStatus.FAILED, last_error=error.message, since=self._clock.now()
+            status=BindingStatus.FAILED, last_error=error.message, since=self._core.clock.now()
         )
         error.session_id = session.id
         if not session.holds_connection:
-            self._budget.release(session.id)
+            self._core.budget.release(session.id)
 
     async def _connect_shared(self, session: Session, binding: Binding) -> LiveConnection:
         name = binding.service.name
@@ -168,7 +153,7 @@ class Connector:
             self._shared[name] = live
             # Shared connections give no replacement notice.
             live.recorded.set()
-            live.start(self._start_task)
+            live.start(self._core.tasks.start)
         await live.opened()
         binding.live = binding.latest = live
         if binding.record.status is not BindingStatus.OPEN:
@@ -191,11 +176,11 @@ class Connector:
         )
         binding.losses = 0 if live.calls else binding.losses + 1
         binding.live = None
-        binding.changed(status=BindingStatus.LOST, last_error=reason, since=self._clock.now())
+        binding.changed(status=BindingStatus.LOST, last_error=reason, since=self._core.clock.now())
         if session.status in (Status.IDLE, Status.ACTIVE, Status.PAUSED) and not session.pausing:
             session.apply(Event.CONNECTION_LOST, cause=f"{binding.service.name}: {reason}"[:1000])
-            self._budget.mark_busy(session.id)
-            self._spawn(self._recover, session)
+            self._core.budget.mark_busy(session.id)
+            self._core.tasks.spawn(self._recover, session)
 
     async def _recover(self, session: Session) -> None:
         """Bring a session out of error by itself, within the attempts it has (T15, T16).
@@ -203,13 +188,13 @@ class Connector:
         If the services of all missing connections save snapshots, the session recovers without them, and the next call
         opens them.
         """
-        lost_at = self._clock.now()
+        lost_at = self._core.clock.now()
         await save_quietly(session, [b.record for b in session.bindings.values()])
-        if not self._policy.recovery_backoff:
+        if not self._core.policy.recovery_backoff:
             return
         when = lost_at
-        for wait in self._policy.recovery_backoff:
-            await self._clock.sleep_until(when + wait)
+        for wait in self._core.policy.recovery_backoff:
+            await self._core.clock.sleep_until(when + wait)
             async with session.changing:
                 if session.status is not Status.ERROR:
                     return
@@ -217,7 +202,7 @@ class Connector:
                     break
                 if await self._reopen(session):
                     return
-            when = self._clock.now()
+            when = self._core.clock.now()
         async with session.changing:
             if session.status is not Status.ERROR:
                 return
@@ -227,7 +212,9 @@ class Connector:
                 self._on_failed(session)
 
     def _gave_up(self, session: Session) -> bool:
-        return any(b.losses > len(self._policy.recovery_backoff) for b in session.bindings.values())
+        return any(
+            b.losses > len(self._core.policy.recovery_backoff) for b in session.bindings.values()
+        )
 
     async def _reopen(self, session: Session) -> bool:
         for binding in _missing(session):
@@ -250,7 +237,7 @@ class Connector:
         if session.in_flight:
             session.apply(Event.CALL_ADMITTED)
         else:
-            self._budget.mark_idle(session.id)
+            self._core.budget.mark_idle(session.id)
         await save_quietly(session, [b.record for b in session.bindings.values()])
 
     async def restart(self, session: Session, bindings: Iterable[Binding]) -> None:
@@ -262,7 +249,7 @@ class Connector:
             if binding.live is not None:
                 # The connection may hang, and that may be why it is replaced.
                 with anyio.move_on_after(RESTART_SECONDS):
-                    await self.saving.save(session, binding)
+                    await self._snapshots.save(session, binding)
             live, binding.live = binding.live, None
             if live is not None:
                 await live.aclose()
@@ -273,7 +260,7 @@ class Connector:
     def save_soon(self, session: Session, binding: Binding) -> None:
         """Make a binding's record durable in the background."""
         if not session.gone.is_set():
-            self._spawn(save_quietly, session, [binding.record])
+            self._core.tasks.spawn(save_quietly, session, [binding.record])
 
     # Closing.
 
@@ -285,7 +272,7 @@ class Connector:
                 if live is not None and binding.service.scope == "session":
                     tasks.start_soon(live.aclose)
         if not session.holds_connection:
-            self._budget.release(session.id)
+            self._core.budget.release(session.id)
 
     async def close_shared(self) -> None:
         for live in self._shared.values():

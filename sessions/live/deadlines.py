@@ -12,16 +12,16 @@ from ..clock import Clock
 
 
 class Deadlines:
-    """Calls `on_due(key)` when a deadline has come; it returns the key's next deadline, or None.
+    """Calls `on_due(key)`, which the registry sets, when a deadline has come; it returns the key's next deadline, or None.
 
     One entry per key is kept, the earliest. A deadline that moves later costs nothing until the old one comes: `on_due`
     then returns the new one. So using a session never touches the heap. `on_due` must not wait; it starts slow work in
     another task.
     """
 
-    def __init__(self, clock: Clock, on_due: Callable[[str], float | None]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._on_due = on_due
+        self.on_due: Callable[[str], float | None] = _nothing
         self._heap: list[tuple[float, int, str]] = []
         self._earliest: dict[str, float] = {}
         self._order = count()
@@ -51,7 +51,7 @@ class Deadlines:
             if self._earliest.get(key) != when:
                 continue
             del self._earliest[key]
-            again.append((key, self._on_due(key)))
+            again.append((key, self.on_due(key)))
         for key, when in again:
             self.schedule(key, when)
 
@@ -69,6 +69,9 @@ class Deadlines:
     async def _wait(self, when: float, scope: anyio.CancelScope) -> None:
         await self._clock.sleep_until(when)
         scope.cancel()
+
+
+def _nothing(key: str) -> None: ...
 
 
 __all__ = ["Deadlines"]

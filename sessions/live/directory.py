@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import anyio
 
-from ..clock import Clock
+from ..core import Core
 from ..errors import (
     SessionBusy,
     SessionClosed,
@@ -20,16 +20,11 @@ from ..errors import (
     StoreUnavailable,
 )
 from ..lifecycle import LIVE, OPEN, Event, Status
-from ..node import Node
-from ..records import BindingStatus, Principal, SessionFilter, SessionRecord, StateRecord
-from ..services import Service
-from ..store.base import RESTARTED, Store
+from ..records import ID_PREFIX, BindingStatus, Principal, SessionFilter, SessionRecord, StateRecord
+from ..store.base import RESTARTED
 from ..views import describe, describe_binding
-from .budget import Budget
-from .deadlines import Deadlines
-from .session import REDACTOR, Binding, Session
+from .session import Binding, Session
 
-ID_PREFIX = "sh_"
 STORED = ""
 """Key in Deadlines for the due times that only the store knows."""
 
@@ -41,27 +36,11 @@ class Directory:
     is claimed once, however many tasks look for it at the same time.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        node: Node,
-        services: Mapping[str, Service],
-        clock: Clock,
-        budget: Budget,
-        reaper: Deadlines,
-        on_fenced: Callable[[Session], None],
-        namespace: str = "",
-    ) -> None:
-        self._store = store
-        self._node = node
-        self._services = services
-        self._clock = clock
-        self._budget = budget
-        self._reaper = reaper
+    def __init__(self, core: Core, on_fenced: Callable[[Session], None]) -> None:
+        self._core = core
         self._on_fenced = on_fenced
-        self._namespace = namespace
-        self.redactor = REDACTOR
+        self.on_purged: list[Callable[[str], None]] = []
+        """Called with the id of a session when nothing of it is left."""
         self._live: dict[str, Session] = {}
         self._names: dict[tuple[str, str, str], str] = {}
         self._claiming: dict[str, anyio.Event] = {}
@@ -85,7 +64,7 @@ class Directory:
 
     def keep(self, session: Session) -> None:
         self._live[session.id] = session
-        session.redactor = self.redactor
+        session.redactor = self._core.redactor
         session.on_deadline = self.schedule
         session.on_fenced = self._on_fenced
         self.name(session)
@@ -97,14 +76,14 @@ class Directory:
         if self._live.get(session.id) is session:
             del self._live[session.id]
             self.unname(session)
-            self._budget.release(session.id)
-            self._reaper.forget(session.id)
-        self._reaper.schedule(STORED, session.record.due_at)
+            self._core.budget.release(session.id)
+            self._core.deadlines.forget(session.id)
+        self._core.deadlines.schedule(STORED, session.record.due_at)
         session.steady.set()
         session.gone.set()
 
     def schedule(self, session: Session) -> None:
-        self._reaper.schedule(session.id, session.deadline())
+        self._core.deadlines.schedule(session.id, session.deadline())
 
     def name(self, session: Session) -> None:
         record = session.record
@@ -157,7 +136,7 @@ class Directory:
         return self._names.get((principal.key, self._space(namespace), name), ref)
 
     def _space(self, namespace: str | None) -> str:
-        return self._namespace if namespace is None else namespace
+        return self._core.policy.namespace if namespace is None else namespace
 
     async def stored(
         self, principal: Principal, ref: str, namespace: str | None = None
@@ -167,10 +146,10 @@ class Directory:
         Raises:
             SessionNotFound: unknown, foreign or purged; each takes the same time.
         """
-        record = await self._store.get(ref, principal.key)
+        record = await self._core.store.get(ref, principal.key)
         if record is None and not ref.startswith(ID_PREFIX):
             name = unicodedata.normalize("NFC", ref)
-            record = await self._store.find(principal.key, self._space(namespace), name)
+            record = await self._core.store.find(principal.key, self._space(namespace), name)
         if record is None:
             raise SessionNotFound
         return record
@@ -209,20 +188,20 @@ class Directory:
     async def _claim(self, record: SessionRecord) -> None:
         if record.id in self._live:
             return
-        loaded = await self._store.claim(record.id, self._node.id, self._clock.now())
+        loaded = await self._core.store.claim(record.id, self._core.node.id, self._core.clock.now())
         if loaded is None:
             await self._explain(record)
             return
         session = Session(
             loaded.session,
             loaded.state,
-            store=self._store,
-            node=self._node.id,
-            clock=self._clock,
+            store=self._core.store,
+            node=self._core.node.id,
+            clock=self._core.clock,
             last_seq=loaded.last_seq,
         )
         for binding in loaded.bindings:
-            service = self._services.get(binding.service)
+            service = self._core.services.get(binding.service)
             if service is not None:
                 session.bindings[binding.service] = Binding(binding, service)
         if session.status in (Status.IDLE, Status.ERROR):
@@ -230,11 +209,19 @@ class Directory:
             _mark_lost(session)
         self.keep(session)
 
+    async def purge(self, session_id: str) -> bool:
+        """Delete all data of a closed session. Return False when it is open or gone."""
+        if not await self._core.store.purge(session_id):
+            return False
+        for tell in self.on_purged:
+            tell(session_id)
+        return True
+
     async def _explain(self, record: SessionRecord) -> None:
         """Raise the reason why a claim was refused, or return when another try may succeed."""
-        if await self._node.recover():
+        if await self._core.node.recover():
             return
-        fresh = await self._store.get(record.id)
+        fresh = await self._core.store.get(record.id)
         if fresh is None or fresh.node is None or fresh.status is Status.CLOSED:
             return
         raise SessionBusy(
@@ -244,7 +231,7 @@ class Directory:
         )
 
     async def _where(self, node: str) -> str:
-        for record in await self._store.nodes():
+        for record in await self._core.store.nodes():
             if record.id == node:
                 return record.address
         return "which is ending"
@@ -262,8 +249,8 @@ class Directory:
         record = await self.stored(principal, key, namespace)
         if (session := self._live.get(record.id)) is not None:
             return session.info()
-        bindings = await self._store.bindings(record.id)
-        state = await self._store.state(record.id)
+        bindings = await self._core.store.bindings(record.id)
+        state = await self._core.store.state(record.id)
         found = describe(record, record.status, record.used_at)
         found["in_flight"] = 0
         found["generation"] = max((b.generation for b in bindings), default=0)
@@ -292,7 +279,7 @@ class Directory:
             raise ended(session.record)
         if session is not None and not session.fenced:
             return session.stored
-        found = await self._store.state(key)
+        found = await self._core.store.state(key)
         if found is None:
             raise SessionNotFound
         return found
@@ -305,7 +292,7 @@ class Directory:
         await self._save_use(principal)
         # Only the owner knows that a session is active: the store calls it idle.
         stored = {Status.IDLE if s is Status.ACTIVE else s for s in statuses or ()}
-        records, cursor = await self._store.list_sessions(
+        records, cursor = await self._core.store.list_sessions(
             wanted.model_copy(
                 update={"owner": principal.key, "statuses": sorted(stored) if statuses else None}
             )
@@ -359,4 +346,4 @@ def _mark_lost(session: Session) -> None:
             binding.changed(status=BindingStatus.LOST, last_error=RESTARTED)
 
 
-__all__ = ["ID_PREFIX", "STORED", "Directory", "ended"]
+__all__ = ["STORED", "Directory", "ended"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,10 +10,8 @@ import anyio
 from anyio import CapacityLimiter, to_thread
 
 from ..calls.claims import Claim, Repeated
-from ..clock import Clock
+from ..core import Core
 from ..errors import SessionLimit, StoreUnavailable
-from ..policy import Policy
-from ..store.base import Store
 
 logger = logging.getLogger("statehold.sessions")
 
@@ -38,30 +35,19 @@ class Usage:
 class Quota:
     """Counts the bytes that principals store: writes of this process at once, the rest by measuring in the background.
 
-    It lives as long as the registry, whose `spawn` it uses. Only the measurement takes time in proportion to the stored
+    It lives as long as the registry. Only the measurement takes time in proportion to the stored
     bytes. Before the first measurement of a principal only the writes of this process count. One principal is measured at
     a time, so that a measurement never holds more than one connection of the store.
 
-    `files` returns the bytes of the files of some sessions; it is called in a thread of its own.
+    The bytes of files are counted in a thread of its own.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        policy: Policy,
-        *,
-        spawn: Callable[..., None],
-        files: Callable[[Sequence[str]], int] | None = None,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._spawn = spawn
-        self._files = files
+    def __init__(self, core: Core) -> None:
+        self._core = core
         self._thread = CapacityLimiter(1)
         self._turn = anyio.Lock()
-        self._most = policy.stored_bytes_per_principal
-        self._floor = policy.free_disk_bytes
+        self._most = core.policy.stored_bytes_per_principal
+        self._floor = core.policy.free_disk_bytes
         self._usage: dict[str, Usage] = {}
 
     def admit(self, owner: str, growth: int) -> None:
@@ -96,7 +82,7 @@ class Quota:
         try:
             self.admit(owner, growth)
         except SessionLimit:
-            found = claim and await self._store.made(owner, claim.operation_id)
+            found = claim and await self._core.store.made(owner, claim.operation_id)
             if found:
                 raise Repeated(found) from None
             raise
@@ -110,40 +96,40 @@ class Quota:
     def _measure_when_due(self, owner: str, usage: Usage, *, over: bool) -> None:
         if usage.measuring:
             return
-        now, last = self._clock.now(), usage.measured_at
+        now, last = self._core.clock.now(), usage.measured_at
         when = now if last is None else last + (MEASURE_SECONDS if over else STALE_SECONDS)
         if over or when <= now:
             usage.measuring = True
-            self._spawn(self._measure, owner, usage, when)
+            self._core.tasks.spawn(self._measure, owner, usage, when)
 
     async def _measure(self, owner: str, usage: Usage, when: float) -> None:
         try:
             found: int | None = None
             while found is None:
-                await self._clock.sleep_until(when)
+                await self._core.clock.sleep_until(when)
                 try:
                     async with self._turn:
                         usage.written = 0
                         found = await self._measured(owner)
                 except StoreUnavailable as error:
                     logger.warning("the stored bytes of a principal are not known: %s", error)
-                    when = self._clock.now() + MEASURE_SECONDS
+                    when = self._core.clock.now() + MEASURE_SECONDS
             usage.bytes = max(0, found + usage.written)
-            usage.measured_at = self._clock.now()
+            usage.measured_at = self._core.clock.now()
         finally:
             usage.measuring = False
 
     async def _measured(self, owner: str) -> int:
         # Write pending entries first: the measurement must see everything counted before it.
-        await self._store.flush()
-        found = await self._store.usage(owner)
-        if self._files is not None:
-            ids = await self._store.ids(owner)
-            found += await to_thread.run_sync(self._files, ids, limiter=self._thread)
+        await self._core.store.flush()
+        found = await self._core.store.usage(owner)
+        if self._core.file_bytes is not None:
+            ids = await self._core.store.ids(owner)
+            found += await to_thread.run_sync(self._core.file_bytes, ids, limiter=self._thread)
         return found
 
     def _check_disk(self) -> None:
-        free = self._store.free_bytes() if self._floor else None
+        free = self._core.store.free_bytes() if self._floor else None
         if free is not None and free < self._floor:
             raise SessionLimit(
                 f"The disk of the data folder has {free >> 20} MiB left; the last {self._floor >> 20} MiB are kept for what "

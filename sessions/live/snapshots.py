@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 
 import anyio
 import orjson
 
-from ..clock import Clock
 from ..concurrency import Overtaken, beside
+from ..core import Core
 from ..errors import CallTimedOut, OutcomeUnknown, SessionError, StoreUnavailable
 from ..journal.entries import INPUT_REQUIRED
 from ..lifecycle import Status
 from ..records import BindingRecord, HistoryFilter, JournalKind, JournalRecord, SnapshotRecord
 from ..services import Snapshot
-from ..store.base import Store
 from .connection import LiveConnection
 from .session import Binding, Session
 
@@ -59,16 +58,14 @@ SENT = frozenset(
 
 
 class Snapshots:
-    """Takes, stores and finds snapshots of this node's connections. It lives as long as the registry, whose `spawn` it uses.
+    """Takes, stores and finds snapshots of this node's connections. It lives as long as the registry.
 
     All methods may be called concurrently. Only one snapshot of a connection is taken at a time, and none during a call
     when the service takes one call at a time.
     """
 
-    def __init__(self, *, spawn: Callable[..., None], store: Store, clock: Clock) -> None:
-        self._spawn = spawn
-        self._store = store
-        self._clock = clock
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
     async def found(self, session: Session, binding: Binding) -> Snapshot | None:
         """Return the snapshot to open a connection from, None when nothing was saved.
@@ -83,7 +80,7 @@ class Snapshots:
             binding.record.generation or session.record.parent
         ):
             return None
-        record = await self._store.snapshot(session.id, binding.service.name)
+        record = await self._core.store.snapshot(session.id, binding.service.name)
         unstored = binding.unstored
         if unstored is not None and (record is None or unstored.seq > record.seq):
             record = unstored
@@ -104,7 +101,7 @@ class Snapshots:
         if not binding.record.status.missing:
             return False
         try:
-            await self._store.flush()
+            await self._core.store.flush()
         except StoreUnavailable:
             # The journal lacks the last calls.
             if binding.unsaved_at > record.taken_at:
@@ -119,7 +116,7 @@ class Snapshots:
         before: int | None = None
         for _ in range(PAGES):
             wanted = HistoryFilter(kinds=[JournalKind.CALL], before=before, limit=PAGE)
-            found = await self._store.history(session.id, wanted)
+            found = await self._core.store.history(session.id, wanted)
             late = [entry for entry in found if (entry.ended_at or entry.started_at) > when]
             if any(_may_have_changed(binding, entry) for entry in late):
                 return True
@@ -147,7 +144,7 @@ class Snapshots:
         if taken is None:
             return None
         when, data = taken
-        now = self._clock.now()
+        now = self._core.clock.now()
         binding.checkpointed_at = now
         binding.snapshot_seq = max(binding.snapshot_seq + 1, int(now * 1000))
         return SnapshotRecord(
@@ -175,7 +172,7 @@ class Snapshots:
                     if not live.usable or not _unsaved(binding, live):
                         return None
                 # Taken before saving: the snapshot may miss the effects of calls that end later.
-                when = self._clock.now()
+                when = self._core.clock.now()
                 with anyio.fail_after(SNAPSHOT_BOUND):
                     connection = live.connection
                     saved = await (connection.checkpoint() if light else connection.snapshot())
@@ -202,14 +199,14 @@ class Snapshots:
 
     def called(self, session: Session, binding: Binding, live: LiveConnection) -> None:
         """Note that a call over a connection ended, with any outcome, and schedule a checkpoint of its effects."""
-        live.called_at = self._clock.now()
+        live.called_at = self._core.clock.now()
         if _unsaved(binding, live):
             binding.unsaved_at = live.called_at
         self.soon(session, binding)
 
     def stirred(self, session: Session, binding: Binding, live: LiveConnection) -> None:
         """Schedule a checkpoint of a connection that changed by itself: soon if its last call may be the cause."""
-        late = self._clock.now() - live.called_at > AFTERMATH_SECONDS
+        late = self._core.clock.now() - live.called_at > AFTERMATH_SECONDS
         soon = min(ECHO_SECONDS, binding.service.checkpoint_seconds or 0.0)
         self.soon(session, binding, rest=LATER_SECONDS if late else soon)
 
@@ -221,18 +218,18 @@ class Snapshots:
         live, seconds = _savable(binding), binding.service.checkpoint_seconds
         if live is None or seconds is None or not _unsaved(binding, live):
             return
-        now = self._clock.now()
+        now = self._core.clock.now()
         self._checkpoint_at(session, binding, max(binding.checkpointed_at + seconds, now + rest))
 
     def _checkpoint_at(self, session: Session, binding: Binding, when: float) -> None:
         if binding.checkpoint_at is None or when < binding.checkpoint_at:
             binding.checkpoint_at = when
-            self._spawn(self._checkpoint, session, binding, when)
+            self._core.tasks.spawn(self._checkpoint, session, binding, when)
 
     async def _checkpoint(self, session: Session, binding: Binding, when: float) -> None:
         with suppress(Overtaken):
             # Otherwise a closed session would stay in memory until `when`.
-            await beside(session.gone.wait, partial(self._clock.sleep_until, when))
+            await beside(session.gone.wait, partial(self._core.clock.sleep_until, when))
         if binding.checkpoint_at != when:
             # An earlier checkpoint replaced this one.
             return
@@ -251,7 +248,7 @@ class Snapshots:
     def _try_again(self, session: Session, binding: Binding) -> None:
         """Schedule a failed checkpoint again. The delay starts at one interval and doubles with each failure, to a bound."""
         seconds = binding.service.checkpoint_seconds or 0.0
-        binding.checkpointed_at = now = self._clock.now()
+        binding.checkpointed_at = now = self._core.clock.now()
         later = seconds * 2.0 ** min(binding.save_failures - 1, 32)
         self._checkpoint_at(session, binding, now + min(later, max(seconds, RETRY_SECONDS)))
 

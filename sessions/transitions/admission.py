@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import anyio
 
-from ..clock import Clock
+from ..core import Core
 from ..lifecycle import OPEN, Event, Status
-from ..live.budget import Budget
 from ..live.session import Session
-from ..policy import Policy
-from .changes import busy
+from .pause import busy
 
 USED_SECONDS = 60.0
 """Shortest time between two writes of the last use of an open session."""
@@ -20,13 +16,8 @@ USED_SECONDS = 60.0
 class Admission:
     """Counts the calls in flight in the sessions of one registry. Both steps are synchronous."""
 
-    def __init__(
-        self, *, spawn: Callable[..., None], clock: Clock, policy: Policy, budget: Budget
-    ) -> None:
-        self._spawn = spawn
-        self._clock = clock
-        self._policy = policy
-        self._budget = budget
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
     def begin(self, session: Session) -> None:
         """Count a call in. The session cannot change between a check by the caller and this, if the caller does not await.
@@ -34,11 +25,11 @@ class Admission:
         Raises:
             SessionBusy: too many calls are in flight already.
         """
-        if session.in_flight >= self._policy.calls_per_session:
+        if session.in_flight >= self._core.policy.calls_per_session:
             raise busy(session)
         if session.in_flight == 0:
             session.quiet = anyio.Event()
-            self._budget.mark_busy(session.id)
+            self._core.budget.mark_busy(session.id)
         session.in_flight += 1
         if session.status is Status.IDLE:
             session.apply(Event.CALL_ADMITTED)
@@ -49,14 +40,14 @@ class Admission:
         if session.in_flight:
             return
         session.quiet.set()
-        now = self._clock.now()
+        now = self._core.clock.now()
         session.idle_since = now
         if session.status is Status.ACTIVE:
             session.apply(Event.CALLS_SETTLED)
-            self._budget.mark_idle(session.id)
+            self._core.budget.mark_idle(session.id)
         if now - session.used_saved_at > USED_SECONDS and session.status in OPEN:
             session.used_saved_at = now
-            self._spawn(_save_used, session, now)
+            self._core.tasks.spawn(_save_used, session, now)
 
 
 async def _save_used(session: Session, now: float) -> None:

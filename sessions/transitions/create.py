@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import re
-import secrets
 import unicodedata
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 import anyio
 
 from ..calls.claims import Claim
-from ..clock import Clock
+from ..core import Core
 from ..errors import (
     InvalidArgument,
     NameTaken,
@@ -23,13 +22,13 @@ from ..errors import (
     StoreUnavailable,
 )
 from ..lifecycle import Event, Status
-from ..live.budget import Budget
 from ..live.connector import Connector
-from ..live.directory import ID_PREFIX, Directory
+from ..live.directory import Directory
 from ..live.quota import Quota
 from ..live.session import Binding, Session
 from ..policy import Policy
 from ..records import (
+    ID_PREFIX,
     LABELS,
     BindingRecord,
     Principal,
@@ -41,8 +40,8 @@ from ..records import (
 from ..services import Service
 from ..state.patch import check, copied, size_of
 from ..state.schema import check_schema, check_value
-from ..store.base import Store
 from ..validation import label
+from .close import Closing
 
 logger = logging.getLogger("statehold.sessions")
 
@@ -50,13 +49,7 @@ ROW_BYTES: Final = 1000
 """Approximate bytes of a session besides its state."""
 METADATA_LIMIT = 16_384
 """Bytes of a session's metadata as JSON text."""
-_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _NAME = re.compile(r"[^\x00-\x1f\x7f/\\]{1,128}")
-
-
-def new_id() -> str:
-    """Return an unguessable handle: `sh_` and 26 characters of base32, 130 random bits. It encodes nothing."""
-    return ID_PREFIX + "".join(_ALPHABET[b & 31] for b in secrets.token_bytes(26))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,30 +85,17 @@ class Creation:
 
     def __init__(
         self,
-        *,
-        store: Store,
-        node: str,
-        services: Mapping[str, Service],
-        clock: Clock,
-        policy: Policy,
-        budget: Budget,
-        links: Connector,
+        core: Core,
         directory: Directory,
-        mint: Callable[[], str],
-        abandon: Callable[[Session], Awaitable[None]],
+        connector: Connector,
+        closing: Closing,
         quota: Quota,
     ) -> None:
-        self._quota = quota
-        self._store = store
-        self._node = node
-        self._services = services
-        self._clock = clock
-        self._policy = policy
-        self._budget = budget
-        self._links = links
+        self._core = core
         self._directory = directory
-        self._mint = mint
-        self._abandon = abandon
+        self._connector = connector
+        self._closing = closing
+        self._quota = quota
 
     async def create(
         self, principal: Principal, wish: SessionOptions, seed: ForkSource | None = None
@@ -124,20 +104,20 @@ class Creation:
         chosen = self._chosen(wish.services)
         record = new_record(
             wish,
-            timeouts_of(self._policy, wish),
-            session_id=self._mint(),
+            timeouts_of(self._core.policy, wish),
+            session_id=self._core.new_id(),
             owner=principal.key,
-            node=self._node,
-            now=self._clock.now(),
+            node=self._core.node.id,
+            now=self._core.clock.now(),
         )
         record.parent = None if seed is None else seed.parent
         record.services = [service.name for service in chosen]
         session = Session(
             record,
             await state_of(record.id, record.owner, wish.state or {}, wish.state_schema),
-            store=self._store,
-            node=self._node,
-            clock=self._clock,
+            store=self._core.store,
+            node=self._core.node.id,
+            clock=self._core.clock,
         )
         for service in chosen:
             self.bind(session, service)
@@ -160,7 +140,7 @@ class Creation:
 
     def _chosen(self, names: Sequence[str] | None) -> list[Service]:
         if names is None:
-            return list(self._services.values())
+            return list(self._core.services.values())
         return [self.service(name) for name in dict.fromkeys(names)]
 
     def service(self, name: str) -> Service:
@@ -169,9 +149,9 @@ class Creation:
         Raises:
             InvalidArgument: no service of that name is configured.
         """
-        service = self._services.get(name)
+        service = self._core.services.get(name)
         if service is None:
-            known = ", ".join(sorted(self._services)) or "none"
+            known = ", ".join(sorted(self._core.services)) or "none"
             raise InvalidArgument(f"There is no service {name!r:.100}; configured: {known}.")
         return service
 
@@ -202,23 +182,23 @@ class Creation:
         begun = None if claim is None else claim.begun(record.id, record.created_at)
         try:
             with self._directory.alone(record.id), anyio.CancelScope(shield=True):
-                await self._store.create(
+                await self._core.store.create(
                     record,
                     session.state,
                     [b.record for b in session.bindings.values()],
-                    per_owner=self._policy.sessions_per_principal,
+                    per_owner=self._core.policy.sessions_per_principal,
                     receipt=begun,
                 )
                 if claim is not None:
                     claim.receipt = begun
                 self._directory.keep(session)
         except NameTaken as error:
-            taken = await self._store.find(record.owner, record.namespace, record.name or "")
+            taken = await self._core.store.find(record.owner, record.namespace, record.name or "")
             error.session_id = taken.id if taken else None
             raise
 
     def _planted(self, session: Session, seed: ForkSource) -> list[SnapshotRecord]:
-        now = self._clock.now()
+        now = self._core.clock.now()
         return [
             SnapshotRecord(
                 session_id=session.id,
@@ -234,7 +214,7 @@ class Creation:
     async def _open(self, session: Session) -> None:
         eager = [b for b in session.bindings.values() if b.service.eager]
         for binding in eager:
-            await self._links.connect(session, binding)
+            await self._connector.connect(session, binding)
         if session.status is not Status.CREATING:
             raise SessionClosed(
                 "The session was closed while it was created.", session_id=session.id
@@ -245,19 +225,19 @@ class Creation:
             status=Status.IDLE,
             status_at=session.record.status_at,
         )
-        self._budget.mark_idle(session.id)
+        self._core.budget.mark_idle(session.id)
 
     async def _open_failed(self, session: Session, error: BaseException) -> None:
         if isinstance(error, SessionError):
             error.session_id = session.id
         if session.status is not Status.CREATING:
             # Opened, but not recorded as open: the caller gets an error, so the session is unknown to it.
-            await self._abandon(session)
+            await self._closing.abandon(session)
             return
         with anyio.CancelScope(shield=True):
             session.apply(Event.OPEN_FAILED, cause=str(error)[:1000])
-            await self._links.close(session, session.bindings.values())
-            now, retention = self._clock.now(), self._policy.retention
+            await self._connector.close(session, session.bindings.values())
+            now, retention = self._core.clock.now(), self._core.policy.retention
             try:
                 await session.save(
                     bindings=[b.record for b in session.bindings.values()],
@@ -392,6 +372,5 @@ __all__ = [
     "checked_labels",
     "checked_metadata",
     "checked_name",
-    "new_id",
     "new_record",
 ]

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from ..core import Core
 from ..lifecycle import Event
-from ..live.budget import Budget
 from ..live.directory import Directory
-from .changes import Transitions
+from .pause import Pausing
 
 
 class Eviction:
-    """Frees live places of one registry when its budget asks; it lives as long as the registry, whose `spawn` it uses.
+    """Frees live places of one registry when its budget asks; it lives as long as the registry.
 
     `foreign` means that the place is for another principal: then a session is paused only if it can be saved.
     """
 
-    def __init__(
-        self, directory: Directory, changes: Transitions, budget: Budget, spawn: Callable[..., None]
-    ) -> None:
+    def __init__(self, core: Core, directory: Directory, pausing: Pausing) -> None:
+        self._core = core
         self._directory = directory
-        self._changes = changes
-        self._budget = budget
-        self._spawn = spawn
+        self._pausing = pausing
 
     def start(self, session_id: str, foreign: bool) -> None:
         """Pause a session in the background."""
-        self._spawn(self._evict, session_id, foreign)
+        self._core.tasks.spawn(self._evict, session_id, foreign)
 
     def may_leave(self, session_id: str, foreign: bool) -> bool:
         """Whether a session can be paused now; with `foreign` only if it can be saved."""
@@ -39,7 +34,7 @@ class Eviction:
         session = self._directory.get(session_id)
         paused = False
         try:
-            paused = session is not None and await self._changes.pause(
+            paused = session is not None and await self._pausing.pause(
                 session,
                 Event.PAUSE_REQUESTED,
                 cause="live_budget",
@@ -49,10 +44,10 @@ class Eviction:
         finally:
             if not paused:
                 able = session is not None and not session.in_flight and not session.gone.is_set()
-                self._budget.stays(session_id, idle=able)
+                self._core.budget.stays(session_id, idle=able)
                 if able and not self.may_leave(session_id, foreign):
                     # It became busy, or could not be saved: ask another one now, and this one again when it can leave.
-                    self._budget.mark_idle(session_id)
+                    self._core.budget.mark_idle(session_id)
 
 
 __all__ = ["Eviction"]

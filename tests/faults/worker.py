@@ -23,6 +23,7 @@ from counting import Nobody
 from statehold.sessions.calls.request import Request
 from statehold.sessions.calls.router import Router
 from statehold.sessions.clock import SystemClock
+from statehold.sessions.core import Core
 from statehold.sessions.errors import SessionError
 from statehold.sessions.node import Node
 from statehold.sessions.policy import Policy
@@ -79,9 +80,9 @@ async def main(data: Path, log: Path) -> None:
         service = UpstreamService("quick", config, data=data, ledger=ledger)
         policy = Policy(recovery_backoff=(0.01, 0.1))
         async with Registry(
-            store, node, {"quick": service}, policy=policy, clock=clock
+            Core.create(store, node, {"quick": service}, policy=policy, clock=clock)
         ) as registry:
-            worker = Worker(registry, Router(registry, store, node.id))
+            worker = Worker(registry, Router(registry))
             sys.stdout.write('{"ready": true}\n')
             sys.stdout.flush()
             rest = ""

@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 
 from statehold.server.control.socket import serve_control
+from statehold.sessions.core import Core
 from statehold.sessions.live.session import Session
 from statehold.sessions.node import Node
 from statehold.sessions.records import Principal
@@ -50,7 +51,7 @@ async def main(data: Path, names: list[str], silent: bool) -> None:
         await stack.enter_async_context(store)
         starting = Node.start(store, data, address=f"holder, pid {os.getpid()}", clock=time.time)
         node = await stack.enter_async_context(starting)
-        registry = await stack.enter_async_context(Registry(store, node, {}))
+        registry = await stack.enter_async_context(Registry(Core.create(store, node, {})))
         sessions: list[Session] = []
         for name in names:
             owner, _, name = name.rpartition("/")

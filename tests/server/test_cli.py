@@ -25,6 +25,7 @@ from nursery import Born, Nursery
 from statehold.server.cli.main import main
 from statehold.server.cli.output import ago, pairs, plain, span, table, until
 from statehold.server.cli.parser import BUSY, FAILURE, NOT_FOUND, OK, USAGE, parse
+from statehold.sessions.core import Core
 from statehold.sessions.node import Node
 from statehold.sessions.records import Principal
 from statehold.sessions.registry import Registry
@@ -117,7 +118,7 @@ def paused(data: Path, *names: str) -> dict[str, str]:
         async with (
             SQLStore.sqlite(data) as store,
             Node.start(store, data, address="", clock=time.time) as node,
-            Registry(store, node, {}) as registry,
+            Registry(Core.create(store, node, {})) as registry,
         ):
             made: dict[str, str] = {}
             for name in names:

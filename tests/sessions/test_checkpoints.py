@@ -195,7 +195,7 @@ async def test_what_was_saved_meanwhile_needs_no_checkpoint(build: Build):
         await house.count(session.id)
         await settled(house)
         await house.count(session.id)
-        record = await house.registry.links.saving.take(session, session.bindings["counter"])
+        record = await house.registry.snapshots.take(session, session.bindings["counter"])
         assert record is not None
         before = house.counter.checkpoints
         await settled(house, SECONDS)
@@ -214,7 +214,7 @@ async def test_a_checkpoint_that_waits_is_not_taken_of_a_connection_that_ends(bu
             tasks.start_soon(hold)
             await house.counter.holding.wait()
             counter.unsaved = True
-            house.registry.links.saving.soon(session, session.bindings["counter"])
+            house.registry.snapshots.soon(session, session.bindings["counter"])
             await settled(house)
             counter.die("killed")
             await settled(house)

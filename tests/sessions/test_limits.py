@@ -22,10 +22,10 @@ class Rooms:
             limit,
             queue=queue,
             queue_seconds=seconds,
-            make_room=lambda holder, _: self.asked.append(holder),
-            may_leave=lambda holder, foreign: not foreign or holder not in self.unsaveable,
             **more,
         )
+        self.budget.make_room = lambda holder, _: self.asked.append(holder)
+        self.budget.may_leave = lambda holder, foreign: not foreign or holder not in self.unsaveable
 
     async def hold(self, owner: str, count: int, *, idle: bool = False) -> list[str]:
         """Take places for an owner, named after it and numbered."""

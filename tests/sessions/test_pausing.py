@@ -129,7 +129,7 @@ async def test_only_what_would_have_been_saved_is_missed_of_a_connection_that_ju
         house.counter.live[0].die("killed")
         # Its owner has not run since.
         binding = session.bindings["counter"]
-        assert await house.registry.links.saving.take(session, binding) is None
+        assert await house.registry.snapshots.take(session, binding) is None
         assert binding.save_error == ("killed" if pause == "snapshot" else None)
 
 
@@ -157,8 +157,8 @@ async def test_a_pause_is_not_said_to_have_happened_in_a_session_that_was_taken_
         await house.count(session.id)
         await house.registry.pause(LOCAL, session.id)
         session.fenced = True
-        await house.registry.changes.drop(session)
-        assert not await house.registry.changes.pause(session, Event.PAUSE_REQUESTED, cause="")
+        await house.registry.closing.drop(session)
+        assert not await house.registry.pausing.pause(session, Event.PAUSE_REQUESTED, cause="")
 
 
 def test_a_connection_that_the_operator_opened_in_a_window_is_told_as_such() -> None:

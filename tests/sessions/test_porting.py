@@ -145,7 +145,7 @@ async def test_without_secrets_there_are_none(build: Build):
     async with build(Counting(pause="snapshot")) as house:
         session = await filled(house)
         await house.registry.states.update(LOCAL, session, {"password": "hunter2", "a": [1.0]})
-        await house.registry.life.rename(LOCAL, session, metadata={"api_key": "hunter2"})
+        await house.registry.rename_delete.rename(LOCAL, session, metadata={"api_key": "hunter2"})
         await house.registry.pause(LOCAL, session)
         found = await document_of(house, session, secrets=False)
         assert "hunter2" not in json.dumps(found.model_dump())
@@ -446,20 +446,20 @@ async def test_a_deleted_session_is_gone_and_so_are_its_calls(build: Build):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
             await house.until(lambda: busy.in_flight)
-            gone = await house.registry.life.delete(LOCAL, busy.id, force=True)
+            gone = await house.registry.rename_delete.delete(LOCAL, busy.id, force=True)
             assert gone["name"] == "busy"
         assert len(outcome) == 1
-        await house.registry.life.delete(LOCAL, "work")
+        await house.registry.rename_delete.delete(LOCAL, "work")
         assert purged == [busy.id, session]
         for ref in (session, busy.id, "work"):
             with pytest.raises(SessionNotFound):
-                await house.registry.life.delete(LOCAL, ref)
+                await house.registry.rename_delete.delete(LOCAL, ref)
         assert await everything(house) == []
         assert await house.store.check() == []
         other = await house.create(name="work")
         with pytest.raises(SessionNotFound):
-            await house.registry.life.delete(ANN, other.id)
+            await house.registry.rename_delete.delete(ANN, other.id)
         closed = await house.create()
         await house.registry.close(LOCAL, closed.id)
-        await house.registry.life.delete(LOCAL, closed.id)
+        await house.registry.rename_delete.delete(LOCAL, closed.id)
         assert await everything(house) == [other.id]

@@ -26,9 +26,8 @@ from statehold.sessions.errors import (
     SessionNotFound,
 )
 from statehold.sessions.policy import Policy
-from statehold.sessions.records import LOCAL, Timeouts
+from statehold.sessions.records import LOCAL, Timeouts, new_id
 from statehold.sessions.services import SessionView, Snapshot
-from statehold.sessions.transitions.create import new_id
 
 
 async def codes(house: House, session: str) -> list[str]:
@@ -202,7 +201,7 @@ async def test_a_name_never_becomes_a_path(build: Build, tmp_path: Path):
             with pytest.raises(InvalidArgument):
                 await house.create(name=name)
             with pytest.raises(InvalidArgument):
-                await house.registry.life.rename(LOCAL, session.id, name)
+                await house.registry.rename_delete.rename(LOCAL, session.id, name)
         assert (await house.registry.find(LOCAL, "work")).id == session.id
     there = [found for found in sorted(os.walk(tmp_path)) if "data" not in found[0]]
     assert there == [(str(tmp_path), ["data"], [])]

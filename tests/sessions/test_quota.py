@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -128,8 +129,7 @@ async def test_files_of_open_and_closed_sessions_count(build: Build):
             asked.extend(ids)
             return 600_000
 
-        spawn = house.registry.spawn
-        quota = Quota(house.store, house.clock, policy, spawn=spawn, files=files)
+        quota = Quota(replace(house.registry.core, policy=policy, file_bytes=files))
         quota.admit(ANN.key, 1)
         await house.until(lambda: quota.usage(ANN.key)["bytes"] >= 600_000)
         assert sorted(asked) == sorted(session.id for session in made)
@@ -139,7 +139,7 @@ async def test_files_of_open_and_closed_sessions_count(build: Build):
 
 async def test_a_repeated_operation_is_replayed_over_the_budget(build: Build):
     async with build(policy=Policy(stored_bytes_per_principal=150_000)) as house:
-        receipts = Receipts(house.registry, house.store, house.node.id)
+        receipts = Receipts(house.registry)
         request = Request(ANN, "", "", "session_create", {}, operation_id="op")
 
         async def work(claim: Claim) -> CallResult:

@@ -14,7 +14,8 @@ class Diary:
         self.clock = ManualClock(0.0)
         self.seen: list[tuple[str, float]] = []
         self.next: dict[str, float] = {}
-        self.reaper = Deadlines(self.clock, self.due)
+        self.reaper = Deadlines(self.clock)
+        self.reaper.on_due = self.due
 
     def due(self, key: str) -> float | None:
         self.seen.append((key, self.clock.now()))

@@ -51,7 +51,7 @@ class Change:
 
 
 def receipts_of(home: House) -> Receipts:
-    return Receipts(home.registry, home.store, home.node.id)
+    return Receipts(home.registry)
 
 
 def request(session: str, operation: str = "op", **arguments: Any) -> Request:

@@ -61,7 +61,7 @@ async def test_unknown_foreign_and_purged_sessions_answer_alike(build: Build):
         session = await house.create(ANN)
         gone = await house.create(BOB)
         await house.registry.close(BOB, gone.id)
-        await house.registry.life.purge(BOB, gone.id)
+        await house.registry.rename_delete.purge(BOB, gone.id)
         answers: set[str] = set()
         for ref in (session.id, gone.id, "sh_" + "a" * 26, "no such name"):
             for look in (house.registry.find, house.registry.info, house.registry.close):
@@ -512,7 +512,7 @@ async def test_a_paused_session_is_given_back_when_its_change_fails(build: Build
         await house.registry.pause(LOCAL, session.id)
         await house.create(name="taken")
         with pytest.raises(NameTaken):
-            await house.registry.life.rename(LOCAL, session.id, "taken")
+            await house.registry.rename_delete.rename(LOCAL, session.id, "taken")
         assert house.registry.statistics()["owned"] == 1
 
 
@@ -521,7 +521,7 @@ async def test_a_paused_session_is_given_back_when_its_change_is_cancelled(build
         session = await house.create()
         await house.registry.pause(LOCAL, session.id)
         with anyio.CancelScope() as scope:
-            async with house.registry._changing(LOCAL, session.id):  # pyright: ignore[reportPrivateUsage]
+            async with house.registry.access.hold(LOCAL, session.id):  # pyright: ignore[reportPrivateUsage]
                 assert house.registry.statistics()["owned"] == 1
                 scope.cancel()
                 await anyio.lowlevel.checkpoint()

@@ -108,7 +108,7 @@ async def test_a_paused_session_is_free_again_after_a_change(
         session = await here.create()
         await here.registry.pause(LOCAL, session.id)
         given: dict[str, Any] = {"extend": {"seconds": 5.0}, "rename": {"name": "new"}}
-        of = there.registry.life if change == "rename" else there.registry
+        of = there.registry.rename_delete if change == "rename" else there.registry
         await getattr(of, change)(LOCAL, session.id, **given.get(change, {}))
         assert there.registry.statistics()["owned"] == 0
         assert await here.count(session.id) == 1
@@ -426,7 +426,7 @@ async def test_renaming_at_once_leaves_one_name(build: Build):
         session = await house.create(name="first")
         async with anyio.create_task_group() as tasks:
             for name in ("a", "b", "c"):
-                tasks.start_soon(house.registry.life.rename, LOCAL, session.id, name)
+                tasks.start_soon(house.registry.rename_delete.rename, LOCAL, session.id, name)
         name = session.record.name
         found = {n for n in ("first", "a", "b", "c") if await known(house, n)}
         assert found == {name}

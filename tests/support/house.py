@@ -14,6 +14,7 @@ from counting import Counting, Nobody
 from statehold.sessions.calls.request import Answer, Request
 from statehold.sessions.calls.router import Router
 from statehold.sessions.clock import ManualClock
+from statehold.sessions.core import Core
 from statehold.sessions.live.session import Session
 from statehold.sessions.node import Node
 from statehold.sessions.policy import Policy
@@ -84,7 +85,7 @@ async def house(
     folder: Path | None = None,
     policy: Policy | None = None,
     clock: ManualClock | None = None,
-    mint: Callable[[], str] | None = None,
+    new_id: Callable[[], str] | None = None,
 ) -> AsyncGenerator[House]:
     chosen = {s.name: s for s in services or (Counting(),)}
     clock = clock or ManualClock()
@@ -95,8 +96,8 @@ async def house(
         node = await stack.enter_async_context(
             Node.start(store, folder, address="a test", clock=clock.now)
         )
-        options: dict[str, Any] = {} if mint is None else {"mint": mint}
+        options: dict[str, Any] = {} if new_id is None else {"new_id": new_id}
         registry = await stack.enter_async_context(
-            Registry(store, node, chosen, policy=policy, clock=clock, **options)
+            Registry(Core.create(store, node, chosen, policy=policy, clock=clock, **options))
         )
-        yield House(registry, Router(registry, store, node.id), store, clock, node, chosen)
+        yield House(registry, Router(registry), store, clock, node, chosen)

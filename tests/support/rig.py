@@ -15,6 +15,7 @@ from counting import Nobody
 from statehold.sessions.calls.request import Answer, Request
 from statehold.sessions.calls.router import Router
 from statehold.sessions.clock import SystemClock
+from statehold.sessions.core import Core
 from statehold.sessions.node import Node
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
@@ -72,6 +73,6 @@ async def rig(data: Path) -> AsyncGenerator[Rig]:
         service = UpstreamService("quick", config, data=data, ledger=ledger)
         policy = Policy(recovery_backoff=(0.01, 0.05), close_grace=0.5)
         registry = await stack.enter_async_context(
-            Registry(store, node, {"quick": service}, policy=policy, clock=clock)
+            Registry(Core.create(store, node, {"quick": service}, policy=policy, clock=clock))
         )
-        yield Rig(registry, Router(registry, store, node.id), service, log)
+        yield Rig(registry, Router(registry), service, log)

@@ -94,7 +94,7 @@ class AdminTools:
         self._registry = registry
         self._store = store
         self._services = services
-        self._started_at = registry.clock.now()
+        self._started_at = registry.core.clock.now()
 
     def tools(self, toolsets: Iterable[str]) -> list[OwnTool]:
         """Return the tools when their toolset is among the chosen ones."""
@@ -165,7 +165,7 @@ class AdminTools:
         ]
 
     async def _delete(self, context: Context, args: Close) -> Outcome:
-        found = await self._registry.life.delete(
+        found = await self._registry.rename_delete.delete(
             context.principal, args.session_id, force=args.force
         )
         return Outcome({"session_id": found["session_id"], "name": found["name"], "deleted": True})

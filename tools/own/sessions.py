@@ -341,9 +341,9 @@ class SessionTools:
         ]
 
     def _create_description(self) -> str:
-        policy = self._registry.policy
+        policy = self._registry.core.policy
         times = policy.timeouts
-        services = ", ".join(self._registry.services) or "none"
+        services = ", ".join(self._registry.core.services) or "none"
         idle = "paused" if policy.on_idle == "pause" else "closed"
         return (
             "Create a session and get its session_id, which every tool that needs a session takes. The session keeps "
@@ -419,7 +419,7 @@ class SessionTools:
     async def _rename(self, context: Context, args: Rename) -> Outcome:
         keep = args.metadata is not None and "name" not in args.model_fields_set
         name = SAME if keep else args.name
-        life = self._registry.life
+        life = self._registry.rename_delete
         return self._outcome(
             await life.rename(context.principal, args.session_id, name, metadata=args.metadata)
         )
@@ -440,7 +440,7 @@ class SessionTools:
         if delivery is None:
             return Outcome(session.info(), session.summary())
         for binding in delivery.bindings:
-            self._registry.links.save_soon(session, binding)
+            self._registry.connector.save_soon(session, binding)
         return Outcome(session.info(), session.summary(), delivery.text, delivery)
 
 

@@ -1,0 +1,75 @@
+"""The parts that a registry shares with everything it is built from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .clock import Clock, SystemClock
+from .concurrency import BackgroundTasks
+from .journal.redaction import Redactor
+from .live.budget import Budget
+from .live.deadlines import Deadlines
+from .node import Node
+from .policy import Policy
+from .records import new_id
+from .services import Service
+from .store.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """What the sessions of one process share. It is built once and lives as long as the registry."""
+
+    store: Store
+    node: Node
+    services: dict[str, Service]
+    """The configured services by name; services may be added while the process runs."""
+    policy: Policy
+    clock: Clock
+    redactor: Redactor
+    budget: Budget
+    deadlines: Deadlines
+    tasks: BackgroundTasks
+    new_id: Callable[[], str] = new_id
+    """Returns the id of a new session."""
+    file_bytes: Callable[[Sequence[str]], int] | None = None
+    """Returns the bytes of the files that services keep for some sessions; it may block."""
+
+    @classmethod
+    def create(
+        cls,
+        store: Store,
+        node: Node,
+        services: Mapping[str, Service],
+        *,
+        policy: Policy | None = None,
+        clock: Clock | None = None,
+        new_id: Callable[[], str] = new_id,
+        file_bytes: Callable[[Sequence[str]], int] | None = None,
+    ) -> Core:
+        """Build the parts that follow from the policy and the clock."""
+        policy, clock = policy or Policy(), clock or SystemClock()
+        return cls(
+            store,
+            node,
+            dict(services),
+            policy,
+            clock,
+            Redactor(policy.redact, policy.redact_patterns, policy.secrets),
+            Budget(
+                policy.live_sessions,
+                queue=policy.queue,
+                queue_seconds=policy.queue_seconds,
+                most=policy.live_per_principal,
+                queue_most=policy.queue_per_principal,
+                shared=policy.shared,
+            ),
+            Deadlines(clock),
+            BackgroundTasks(),
+            new_id,
+            file_bytes,
+        )
+
+
+__all__ = ["Core"]

@@ -1,0 +1,98 @@
+"""Access to sessions for calls and changes: wait until a session is ready, or hold it while it changes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+
+from ..core import Core
+from ..errors import ServiceUnavailable, SessionBusy, SessionFailed, SessionPaused
+from ..lifecycle import LIVE, Status
+from ..live.directory import Directory
+from ..live.session import Session
+from ..records import Principal
+from .pause import Pausing
+
+
+class Access:
+    """Finds the sessions of one registry in a usable status; it lives as long as the registry."""
+
+    def __init__(self, core: Core, directory: Directory, pausing: Pausing) -> None:
+        self._core = core
+        self._directory = directory
+        self._pausing = pausing
+        self.draining = False
+        """Set when the process ends: new work is refused."""
+
+    def refuse_when_draining(self) -> None:
+        """Raises ServiceUnavailable when the process ends."""
+        if self.draining:
+            raise ServiceUnavailable("The server is shutting down.")
+
+    def ready_nowait(self, principal: Principal, session_id: str) -> Session | None:
+        """Return a session that takes a call at once; None when it does not."""
+        return None if self.draining else self._directory.ready(principal, session_id)
+
+    async def ready(self, principal: Principal, ref: str, namespace: str | None = None) -> Session:
+        """Return a session that is idle or active; see Registry.ready."""
+        for _ in range(8):
+            self.refuse_when_draining()
+            session = await self._directory.find(principal, ref, namespace)
+            if session.status is Status.CREATING:
+                raise SessionBusy("The session is still being created.", session_id=session.id)
+            async with session.changing:
+                pass
+            if session.status is Status.PAUSED and not session.gone.is_set():
+                if not self._core.policy.auto_resume:
+                    await self._pausing.give_back(session)
+                    raise SessionPaused("The session is paused.", session_id=session.id)
+                await self._pausing.resume(session, cause="call")
+            await self.recovered(session)
+            if session.status in LIVE and not session.gone.is_set():
+                return session
+        raise SessionBusy("The session keeps changing.")
+
+    async def recovered(self, session: Session) -> None:
+        """Wait, within a bound, until a session is not in error.
+
+        Raises:
+            SessionFailed: it is not recovered by itself, or not in time.
+        """
+        if session.status is not Status.ERROR:
+            return
+        backoff = self._core.policy.recovery_backoff
+        if not backoff:
+            raise SessionFailed("The session is in error.", session_id=session.id)
+        longest = sum(backoff) + max(
+            (b.service.connect_seconds for b in session.bindings.values()), default=0.0
+        )
+        with anyio.move_on_after(longest):
+            await session.steady.wait()
+            return
+        raise SessionFailed("The session was not recovered in time.", session_id=session.id)
+
+    @asynccontextmanager
+    async def hold(self, principal: Principal, ref: str) -> AsyncGenerator[Session]:
+        """Hold an open session while the block changes it; release a paused one afterwards."""
+        for _ in range(8):
+            session = await self._directory.find(principal, ref)
+            try:
+                async with session.changing:
+                    if session.gone.is_set() or session.ends:
+                        continue
+                    yield session
+                    return
+            finally:
+                await self.give_back(session)
+        raise SessionBusy("The session keeps changing.")
+
+    async def give_back(self, session: Session) -> None:
+        """Give up a paused session that was only claimed to be read or changed, so that any process may claim it."""
+        # Only if paused: the release waits for `changing`, so a pause that holds it would delay the caller's notice.
+        if session.status is Status.PAUSED:
+            await self._pausing.give_back(session)
+
+
+__all__ = ["Access"]

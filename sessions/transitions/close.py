@@ -1,0 +1,224 @@
+"""Closing a session, and putting all sessions down when the process ends."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import anyio
+
+from ..core import Core
+from ..errors import (
+    SessionBusy,
+    SessionClosed,
+    SessionError,
+    SessionExpired,
+    SessionFailed,
+    StoreUnavailable,
+)
+from ..lifecycle import TABLE, Event, Status
+from ..live.connector import Connector
+from ..live.directory import Directory
+from ..live.session import Session
+from ..records import BindingStatus, Principal
+from .pause import Pausing, mark_bindings
+
+logger = logging.getLogger("statehold.sessions")
+
+DRAIN_BOUND = 25.0
+"""Seconds that the shutdown waits for one session to be saved and paused."""
+
+
+class Closing:
+    """Closes the sessions of one registry; it lives as long as the registry.
+
+    Cancelling the caller does not interrupt a close that has begun.
+    """
+
+    def __init__(
+        self, core: Core, directory: Directory, connector: Connector, pausing: Pausing
+    ) -> None:
+        self._core = core
+        self._directory = directory
+        self._connector = connector
+        self._pausing = pausing
+
+    async def close_by_ref(
+        self, principal: Principal, ref: str, *, force: bool = False, reason: str = "requested"
+    ) -> tuple[dict[str, Any], bool]:
+        """Close a session of the caller's. Return its description and whether it was closed already; see Registry.close."""
+        event = Event.CLOSE_FORCED if force else Event.CLOSE_REQUESTED
+        for _ in range(8):
+            session, already = await self._find(principal, ref)
+            if session is None:
+                return await self._directory.info(principal, ref), True
+            if await self.close(session, event, reason=reason, force=force):
+                return session.info(), already
+        raise SessionBusy("The session keeps changing.")
+
+    async def _find(self, principal: Principal, ref: str) -> tuple[Session | None, bool]:
+        """Return a session that is to be closed, None when it is closed, and whether it is closing already."""
+        try:
+            return await self._directory.find(principal, ref), False
+        except (SessionClosed, SessionExpired, SessionFailed):
+            closing = self._directory.get(ref)
+            if closing is None or closing.record.owner != principal.key:
+                return None, True
+            return closing, True
+
+    async def close(
+        self, session: Session, event: Event, *, reason: str, force: bool = False
+    ) -> bool:
+        """Close a session and return when it is closed, within the grace and the bounds of its connections.
+
+        Calls in flight get `close_grace` seconds, none with `force`, and are then cancelled. A second close waits for
+        the first; with `force` it ends the first one's grace.
+
+        Returns False when this node no longer holds the session, or `event` cannot happen in its status.
+        """
+        if session.status is Status.PAUSED:
+            # Wait for a pause under way. It ends soon: the session is given up, or its connections are kept.
+            async with session.changing:
+                pass
+        if session.ends:
+            if force:
+                cancel_calls(session)
+            await session.gone.wait()
+            return True
+        if session.status is Status.CREATING and event is Event.CLOSE_REQUESTED:
+            event = Event.CLOSE_FORCED
+        if session.gone.is_set() or (session.status, event) not in TABLE:
+            return False
+        session.apply(event, cause=reason)
+        session.record.reason = reason
+        self._core.budget.mark_busy(session.id)
+        self._core.tasks.spawn(
+            self._finish, session, reason, 0.0 if force else self._core.policy.close_grace
+        )
+        await session.gone.wait()
+        return True
+
+    async def _finish(self, session: Session, reason: str, grace: float) -> None:
+        try:
+            if session.in_flight:
+                with anyio.move_on_after(grace):
+                    await session.quiet.wait()
+            cancel_calls(session)
+            mark_bindings(list(session.bindings.values()), BindingStatus.PAUSED)
+            await self._connector.close(session, session.bindings.values())
+            # The results of cancelled calls are on their way: journal them before the session is given up.
+            with anyio.move_on_after(1.0):
+                await session.quiet.wait()
+            session.apply(Event.RELEASED, cause=reason)
+        finally:
+            if await self._recorded(session, reason):
+                self._directory.forget(session)
+            else:
+                # Callers of this process find it closed; it stays in memory until the store has recorded that.
+                session.gone.set()
+                self._core.tasks.spawn(self._record_later, session, reason)
+
+    async def _recorded(self, session: Session, reason: str) -> bool:
+        now, retention = self._core.clock.now(), self._core.policy.retention
+        try:
+            await session.save(
+                bindings=[b.record for b in session.bindings.values()],
+                status=Status.CLOSED,
+                status_at=now,
+                reason=reason,
+                closed_at=now,
+                used_at=max(session.idle_since, session.record.used_at),
+                due_at=now + retention if retention else None,
+                node=None,
+            )
+        except StoreUnavailable as error:
+            logger.error("session %s is not recorded as closed: %s", session.id, error)
+            return False
+        except SessionError as error:
+            logger.error("session %s: %s", session.id, error)
+        return True
+
+    async def _record_later(self, session: Session, reason: str) -> None:
+        wait = 1.0
+        while True:
+            await self._core.clock.sleep_until(self._core.clock.now() + wait)
+            if await self._recorded(session, reason):
+                self._directory.forget(session)
+                return
+            wait = min(wait * 2, 60.0)
+
+    async def abandon(self, session: Session) -> None:
+        """Close a session that could not be created as a whole."""
+        await self.close(session, Event.CLOSE_FORCED, reason="connect_failed", force=True)
+
+    async def close_failed(self, session: Session) -> None:
+        """Close a session that could not be recovered."""
+        await self.close(session, Event.RECOVERY_FAILED, reason="error")
+
+    async def drop(self, session: Session) -> None:
+        """Give up a session that another node took: close its connections and write nothing."""
+        cancel_calls(session)
+        await self._connector.close(session, session.bindings.values())
+        self._directory.forget(session)
+
+    # The end of the process.
+
+    async def drain(self, sessions: Iterable[Session]) -> None:
+        """Pause all sessions because the process ends; calls in flight get `close_grace`."""
+        grace_over = anyio.Event()
+
+        async def grace() -> None:
+            await anyio.sleep(self._core.policy.close_grace)
+            grace_over.set()
+
+        async with anyio.create_task_group() as timer:
+            timer.start_soon(grace)
+            async with anyio.create_task_group() as tasks:
+                for session in sessions:
+                    tasks.start_soon(self._drain_one, session, grace_over)
+            timer.cancel_scope.cancel()
+
+    async def _drain_one(self, session: Session, grace_over: anyio.Event) -> None:
+        """Pause one session because the process ends. If its calls do not end, the next start pauses it."""
+        while session.in_flight and not grace_over.is_set():
+            async with anyio.create_task_group() as race:
+
+                async def wait(event: anyio.Event, scope: anyio.CancelScope) -> None:
+                    await event.wait()
+                    scope.cancel()
+
+                race.start_soon(wait, session.quiet, race.cancel_scope)
+                race.start_soon(wait, grace_over, race.cancel_scope)
+        cancel_calls(session)
+        with anyio.move_on_after(1.0):
+            await session.quiet.wait()
+        # A running change may wait for a connection that takes long to open.
+        with anyio.move_on_after(DRAIN_BOUND):
+            try:
+                await self._put_down(session)
+            except (SessionError, StoreUnavailable) as error:
+                logger.error("session %s was not paused: %s", session.id, error)
+            except Exception:
+                logger.exception("session %s was not paused", session.id)
+        if not session.gone.is_set():
+            # Not recorded, but nothing of it may go on: the next start treats it as a dead node's session.
+            await self.drop(session)
+
+    async def _put_down(self, session: Session) -> None:
+        if session.status is Status.ERROR:
+            session.apply(Event.ADOPTED, cause="shutdown")
+            await self._pausing.pause_applied(session, release=True)
+        elif session.status is Status.CREATING:
+            await self.close(session, Event.CLOSE_FORCED, reason="shutdown", force=True)
+        else:
+            event = Event.PAUSE_REQUESTED
+            await self._pausing.pause(session, event, cause="shutdown", release=True, anyway=True)
+
+
+def cancel_calls(session: Session) -> None:
+    for scope in list(session.calls):
+        scope.cancel()
+
+
+__all__ = ["Closing", "cancel_calls"]

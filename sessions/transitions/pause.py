@@ -1,0 +1,260 @@
+"""Pausing a session, and resuming it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import anyio
+
+from ..core import Core
+from ..errors import CallWithdrawn, SessionBusy, StoreUnavailable
+from ..lifecycle import LIVE, Event, Status
+from ..live.connector import Connector
+from ..live.directory import Directory
+from ..live.session import Binding, Session
+from ..live.snapshots import Snapshots
+from ..records import BindingRecord, BindingStatus, SnapshotRecord
+
+logger = logging.getLogger("statehold.sessions")
+
+END_SECONDS = 2.0
+"""Seconds that calls get to end when their unanswered questions are withdrawn."""
+
+
+class Pausing:
+    """Pauses and resumes the sessions of one registry; it lives as long as the registry.
+
+    Only one change of a session runs at a time. Cancelling the caller does not interrupt a change that has begun.
+    """
+
+    def __init__(
+        self, core: Core, directory: Directory, connector: Connector, snapshots: Snapshots
+    ) -> None:
+        self._core = core
+        self._directory = directory
+        self._connector = connector
+        self._snapshots = snapshots
+
+    # Pausing.
+
+    async def pause(
+        self,
+        session: Session,
+        event: Event,
+        *,
+        cause: str,
+        release: bool = False,
+        anyway: bool = False,
+        saved_only: bool = False,
+    ) -> bool:
+        """Pause an idle session (T07, T08); `release` also gives up connections that its services would keep.
+
+        Returns False when the session is not idle, or when a connection is busy and `anyway` is not set. A connection that
+        cannot be saved is closed all the same, and its content is reported as lost. With `saved_only` the session stays as
+        it is in that case, and False is returned.
+
+        Raises:
+            StoreUnavailable: the pause could not be recorded; the session is unchanged.
+        """
+        async with session.changing:
+            with anyio.CancelScope(shield=True):
+                return await self._pause_if_idle(session, event, cause, release, anyway, saved_only)
+        raise AssertionError("unreachable: a shield is never cancelled")
+
+    async def _pause_if_idle(
+        self,
+        session: Session,
+        event: Event,
+        cause: str,
+        release: bool,
+        anyway: bool,
+        saved_only: bool,
+    ) -> bool:
+        if session.gone.is_set():
+            # It was paused and given up before, or another process took it over: then it may not be paused.
+            return session.status is Status.PAUSED and not session.fenced
+        if session.in_flight or (saved_only and not session.saveable):
+            return False
+        if session.status is Status.PAUSED:
+            await self._let_go(session, release)
+            return True
+        if session.status is not Status.IDLE or (session.busy and not anyway):
+            return False
+        session.apply(event, cause=cause)
+        return await self.pause_applied(session, release, saved_only)
+
+    async def pause_applied(
+        self, session: Session, release: bool, saved_only: bool = False
+    ) -> bool:
+        session.pausing = True
+        snapshots: list[SnapshotRecord] = []
+        failed: list[Binding] = []
+        try:
+            snapshots, failed = await self._take_snapshots(session)
+            if failed and saved_only:
+                session.apply(Event.RESUMED, cause="it could not be saved")
+                return False
+            kept = (
+                [] if release else [b for b in open_bindings(session) if b.service.pause == "keep"]
+            )
+            closing = [b for b in open_bindings(session) if b not in kept]
+            mark_bindings(kept, BindingStatus.KEPT)
+            mark_bindings(closing, BindingStatus.PAUSED)
+            for binding in failed:
+                # Durable: another process may resume the session, and its next caller must be told.
+                why, since = _not_saved(binding), self._core.clock.now()
+                binding.changed(status=BindingStatus.LOST, last_error=why, since=since)
+            await session.save(
+                bindings=[b.record for b in session.bindings.values()],
+                snapshots=snapshots,
+                state=None if session.stored is session.state else session.state,
+                **self._paused_columns(session),
+            )
+        except StoreUnavailable:
+            session.apply(Event.RESUMED, cause="the store is unavailable")
+            mark_bindings(open_bindings(session), BindingStatus.OPEN)
+            for binding in failed:
+                if binding.live is not None:
+                    binding.changed(status=BindingStatus.OPEN)
+            self._snapshots.note_unstored(session, snapshots)
+            raise
+        finally:
+            session.pausing = False
+        # Close before giving up: another process may open its own connection as soon as it can claim the session.
+        await self._connector.close(session, closing)
+        if open_bindings(session):
+            self._core.budget.mark_first(session.id)
+        else:
+            await self._release(session)
+        return True
+
+    async def _let_go(self, session: Session, release: bool) -> None:
+        """Give up a paused session. If it keeps connections, close them with `release`, else leave it as it is."""
+        kept = open_bindings(session)
+        if kept and not release:
+            return
+        if kept:
+            await session.save(bindings=mark_bindings(kept, BindingStatus.PAUSED))
+            await self._connector.close(session, kept)
+        await self._release(session)
+
+    async def give_back(self, session: Session) -> None:
+        """Give up a paused session that this process claimed and holds no connection of, so that any process may claim it.
+
+        Cancelling the caller does not interrupt it.
+        """
+        with anyio.CancelScope(shield=True):
+            async with session.changing:
+                if session.status is Status.PAUSED and not session.gone.is_set():
+                    await self._let_go(session, release=False)
+
+    async def _release(self, session: Session) -> None:
+        await session.save(node=None, **self._paused_columns(session))
+        self._directory.forget(session)
+
+    def _paused_columns(self, session: Session) -> dict[str, Any]:
+        return {
+            "status": Status.PAUSED,
+            "status_at": session.record.status_at,
+            "used_at": max(session.idle_since, session.record.used_at),
+            "due_at": session.deadline(),
+        }
+
+    async def _take_snapshots(self, session: Session) -> tuple[list[SnapshotRecord], list[Binding]]:
+        """Save its connections; return the snapshots, and the bindings whose connections could not be saved."""
+        found: list[SnapshotRecord] = []
+        failed: list[Binding] = []
+
+        async def take(binding: Binding) -> None:
+            record = await self._snapshots.take(session, binding)
+            if record is not None:
+                found.append(record)
+            elif binding.save_error is not None:
+                failed.append(binding)
+
+        async with anyio.create_task_group() as tasks:
+            for binding in open_bindings(session):
+                tasks.start_soon(take, binding)
+        return found, failed
+
+    # Resuming.
+
+    async def resume(self, session: Session, *, cause: str) -> None:
+        """Take a paused session back to idle (T09). This opens no connections; a call opens those it needs."""
+        async with session.changing:
+            if not session.gone.is_set() and session.status is Status.PAUSED:
+                await self.resumed(session, cause=cause)
+
+    async def resumed(self, session: Session, *, cause: str) -> None:
+        """Resume a paused session while the caller holds `session.changing`."""
+        session.apply(Event.RESUMED, cause=cause)
+        await session.save(
+            bindings=mark_bindings(open_bindings(session), BindingStatus.OPEN),
+            status=Status.IDLE,
+            status_at=session.record.status_at,
+            due_at=None,
+        )
+        self._core.budget.mark_idle(session.id)
+
+
+async def end_questions(session: Session) -> None:
+    """End the calls that wait for an answer of their caller, if nothing else is running in the session."""
+    lives = [b.live for b in session.bindings.values() if b.live is not None]
+    asked = [call for live in lives for call in live.questions.of(session.id)]
+    behind = sum(live.slots.statistics().tasks_waiting for live in lives if live.parked)
+    if not asked or session.in_flight > len(asked) + behind:
+        return
+    error = CallWithdrawn("The session was restarted before the caller answered.")
+    for call in asked:
+        call.end(error)
+    with anyio.move_on_after(END_SECONDS):
+        await session.quiet.wait()
+
+
+def open_bindings(session: Session) -> list[Binding]:
+    return [
+        b for b in session.bindings.values() if b.live is not None and b.service.scope == "session"
+    ]
+
+
+def mark_bindings(bindings: list[Binding], status: BindingStatus) -> list[BindingRecord]:
+    before = (BindingStatus.OPEN, BindingStatus.KEPT, BindingStatus.PAUSED)
+    return [b.changed(status=status) if b.record.status in before else b.record for b in bindings]
+
+
+def _not_saved(binding: Binding) -> str:
+    before = (
+        "what was saved before is older" if binding.snapshot_seq else "nothing was saved before"
+    )
+    why = (binding.save_error or "no reason given").splitlines()[0].rstrip(".")
+    return f"saving it failed when the session was paused, and {before}: {why}"
+
+
+def busy(session: Session) -> SessionBusy:
+    count = session.in_flight
+    if session.status is Status.IDLE and session.busy is not None:
+        return SessionBusy(
+            f"The session is in use ({session.busy}).",
+            session_id=session.id,
+            recovery="End that, or wait until it is over, then try again.",
+        )
+    if session.status is Status.ERROR:
+        return SessionBusy(
+            "The session lost a connection and is connecting again.",
+            session_id=session.id,
+            recovery="Try again in a moment, or restart the session.",
+        )
+    calls = f"{count} call{'s' if count != 1 else ''} in flight"
+    asked = sum(len(b.live.questions.of(session.id)) for b in session.bindings.values() if b.live)
+    if asked:
+        return SessionBusy(
+            f"The session has {calls}, {asked} of them waiting for an answer of the caller.",
+            session_id=session.id,
+            recovery="Answer it, or end it with session_restart or session_close with force.",
+        )
+    what = f"has {calls}" if session.status in LIVE else f"is {session.status}"
+    return SessionBusy(f"The session {what}.", session_id=session.id)
+
+
+__all__ = ["Pausing", "busy", "end_questions", "mark_bindings", "open_bindings"]
