@@ -10,14 +10,8 @@ import pytest
 from front import JSON, Running, Way, serving, statehold, structured, toml
 from nursery import Nursery
 
-WAYS = [
-    ("http", "modern"),
-    ("http", "legacy"),
-    ("sse", "modern"),
-    ("sse", "legacy"),
-    ("stdio", "modern"),
-    ("stdio", "legacy"),
-]
+WAYS = [("http", "modern"), ("sse", "legacy"), ("stdio", "modern")]
+"""Each transport and each era once: tests of the transports cross them."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -66,7 +60,7 @@ def way(
     return Way(transport, era, config_file, tmp_path_factory.mktemp("stdio"), url=server.url)
 
 
-@pytest.fixture(scope="module", params=["http", "sse", "stdio"])
+@pytest.fixture(scope="module", params=["http", "stdio"])
 def older(
     request: pytest.FixtureRequest,
     config_file: Path,

@@ -1,4 +1,4 @@
-"""The command line of the MCP Inspector as it is released: a new process and a new connection for every call, in both eras.
+"""The command line of the MCP Inspector as it is released: a new process and a new connection for every call.
 
 It declares no elicitation and asks for no progress.
 """
@@ -64,7 +64,7 @@ def settings(counter_command: list[str]) -> JSON:
     return {"services": {"counter": {"command": counter_command[0], "args": counter_command[1:]}}}
 
 
-@pytest.fixture(scope="module", params=["legacy", "modern"])
+@pytest.fixture(scope="module", params=["modern"])
 def era(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -103,6 +103,7 @@ async def test_the_schemas_are_portable(inspector: Inspector) -> None:
     assert listed.code == 0, listed.errors
 
 
+@pytest.mark.parametrize("era", ["legacy", "modern"], indirect=True, scope="module")
 async def test_calls_that_reconnect_count_on(inspector: Inspector, session: str) -> None:
     found = [await inspector.call("inc", session_id=session) for _ in range(3)]
     assert [ended.result["structuredContent"]["count"] for ended in found] == [1, 2, 3]
@@ -139,7 +140,6 @@ async def test_an_image_arrives(inspector: Inspector, session: str, tmp_path: Pa
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("era", ["modern"], indirect=True)
 async def test_an_interrupted_call_ends_in_the_session(
     inspector: Inspector,
     session: str,

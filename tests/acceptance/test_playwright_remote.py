@@ -1,4 +1,4 @@
-"""`@playwright/mcp` that runs by itself and is reached by its address: over SSE, as its clients did first, and over HTTP."""
+"""`@playwright/mcp` that runs by itself and is reached by its address, over SSE."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def address(playwright_command: list[str], tmp_path: Path) -> Generator[str]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("transport", ["sse", "http"])
 async def test_logins_are_kept_by_a_playwright_that_is_reached_by_its_address(
-    transport: str, address: str, login_site: str, tmp_path: Path
+    address: str, login_site: str, tmp_path: Path
 ) -> None:
     """The cookie that the first client was given is sent with the calls of the next one (MS-22, MS-41)."""
-    url = address + {"sse": "/sse", "http": "/mcp"}[transport]
     config = tmp_path / "statehold.toml"
-    config.write_text(toml({"services": {"playwright": {"url": url, "transport": transport}}}))
+    config.write_text(
+        toml({"services": {"playwright": {"url": f"{address}/sse", "transport": "sse"}}})
+    )
     with serving(config, tmp_path / "data") as running, anyio.fail_after(60):
         way = Way("http", "modern", config, tmp_path, url=running.url)
         sessions: dict[str, str] = {}

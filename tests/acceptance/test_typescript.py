@@ -48,57 +48,35 @@ def caller(
     return Caller(typescript, given, version, f"{server.url}/mcp")
 
 
-@pytest.fixture(scope="module")
-async def session(caller: Caller) -> str:
-    [created] = await caller.steps({"tool": "session_create"})
-    return created["result"]["structuredContent"]["session_id"]
-
-
 def call(tool: str, session: str, **arguments: object) -> JSON:
     return {"tool": tool, "arguments": {"session_id": session, **arguments}}
 
 
-async def test_tools_are_listed(caller: Caller) -> None:
-    [listed] = await caller.steps({"list": True})
+async def test_calls_that_reconnect_use_one_session(
+    caller: Caller, in_flight: Callable[[str, int], Awaitable[None]]
+) -> None:
+    listed, created = await caller.steps({"list": True}, {"tool": "session_create"})
     schemas = {tool["name"]: tool["inputSchema"] for tool in listed["result"]["tools"]}
     assert {"session_create", "session_close", "inc", "slow"} <= set(schemas)
     assert "session_id" in schemas["inc"]["properties"]
-
-
-async def test_calls_that_reconnect_count_on(caller: Caller, session: str) -> None:
-    found = await caller.steps(*[call("inc", session)] * 3)
-    assert [step["result"]["structuredContent"]["count"] for step in found] == [1, 2, 3]
-
-
-async def test_a_bad_id_is_an_error_of_the_tool(caller: Caller) -> None:
-    [refused] = await caller.steps(call("inc", "sh_unknown"))
+    session = created["result"]["structuredContent"]["session_id"]
+    *counted, refused, slow, asked, shown, aborted = await caller.steps(
+        *[call("inc", session)] * 3,
+        call("inc", "sh_unknown"),
+        call("slow", session, seconds=0.2, steps=4),
+        call("ask", session),
+        call("image", session),
+        {**call("slow", session, seconds=60, steps=600), "cancel": True},
+    )
+    assert [step["result"]["structuredContent"]["count"] for step in counted] == [1, 2, 3]
     assert refused["result"]["isError"]
     assert refused["result"]["content"][0]["text"].startswith("session_not_found: ")
-
-
-async def test_progress_arrives(caller: Caller, session: str) -> None:
-    [slow] = await caller.steps(call("slow", session, seconds=0.2, steps=4))
     assert slow["progress"] == [1, 2, 3, 4]
     assert slow["result"]["content"][0]["text"] == "done"
-
-
-async def test_an_aborted_call_ends_in_the_session(
-    caller: Caller, session: str, in_flight: Callable[[str, int], Awaitable[None]]
-) -> None:
-    slow = call("slow", session, seconds=60, steps=600)
-    [aborted] = await caller.steps({**slow, "cancel": True})
-    assert aborted["error"].endswith("the person pressed stop")
-    await in_flight(session, 0)
-
-
-async def test_a_question_is_answered(caller: Caller, session: str) -> None:
-    [asked] = await caller.steps(call("ask", session))
     assert asked["asked"] == ["counter asks: What is the answer?"]
     assert '"answer": "42"' in asked["result"]["content"][0]["text"]
-
-
-async def test_an_image_arrives(caller: Caller, session: str) -> None:
-    [shown] = await caller.steps(call("image", session))
     [image] = shown["result"]["content"]
     assert (image["type"], image["mimeType"]) == ("image", "image/png")
     assert image["data"].startswith("iVBORw0KGgo")
+    assert aborted["error"].endswith("the person pressed stop")
+    await in_flight(session, 0)

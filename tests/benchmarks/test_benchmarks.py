@@ -12,6 +12,8 @@ from nursery import Nursery
 
 ROOT = Path(__file__).resolve().parents[2]
 
+pytestmark = pytest.mark.load
+
 
 def measured(nursery: Nursery, tmp_path: Path, *arguments: str) -> dict[str, Any]:
     file = tmp_path / "results.json"

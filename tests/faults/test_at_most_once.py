@@ -13,7 +13,7 @@ import pytest
 from front import Running, service, serving, toml
 from runs import arrived, runs
 
-CALLS, AT_ONCE, KILLS = 200, 5, 6
+CALLS, AT_ONCE, KILLS = 120, 5, 4
 HANGING = "hanging"
 """The call that is surely in flight when the server is killed first; of the others it depends."""
 

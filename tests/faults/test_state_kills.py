@@ -76,7 +76,7 @@ def test_every_acknowledged_update_survives_kill_9(tmp_path: Path) -> None:
     config.write_text(toml({"services": {"quick": service("quick")}}))
     moments = random.Random(4)
     writer: Writer | None = None
-    for _ in range(5):
+    for _ in range(3):
         with serving(config, tmp_path / "data") as running:
             way = Way("http", "modern", config, tmp_path / "data", url=running.url)
             writer = anyio.run(_one_life, way, running, writer, moments.randrange(1, 120))
@@ -85,7 +85,7 @@ def test_every_acknowledged_update_survives_kill_9(tmp_path: Path) -> None:
     with serving(config, tmp_path / "data") as running:
         way = Way("http", "modern", config, tmp_path / "data", url=running.url)
         anyio.run(_checked, way, writer)
-    assert writer.count >= 5
+    assert writer.count >= 3
 
 
 def test_a_call_that_was_answered_is_in_the_history_after_kill_9(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from nursery import Nursery
 from statehold.sessions.store.sql import SQLStore
 
 WORKER = Path(__file__).with_name("worker.py")
-ROUNDS, KILLS = 200, 24
+ROUNDS, KILLS = 100, 12
 
 pytestmark = pytest.mark.fault
 
