@@ -32,7 +32,7 @@ from .gateway.gateway import Gateway
 from .gateway.list_changes import ListWatcher
 from .gateway.services import AnyService, forget, service_of, services_of
 from .gateway.stores import store_of
-from .http.app import build_app
+from .http.app import HttpApplication
 from .http.clients import Clients
 from .http.open_streams import Streams
 from .http.port_holder import holder_of
@@ -243,15 +243,18 @@ async def _serve_on(
     address, port = f"{url}, pid {os.getpid()}", listener.getsockname()[1]
     async with opened(config, address=address, alone=alone, port=port) as gateway:
         face = StateholdServer(gateway, version=version("statehold"))
-        streams = Streams(build_app(gateway, face, tokens))
+        application = HttpApplication(gateway, face, tokens)
         settings = uvicorn.Config(
-            streams,
+            application.asgi,
             http=_http(config.http),
             backlog=ACCEPTS,
             log_config=None,
             access_log=False,
             server_header=False,
             ws="none",
+            interface="asgi3",
+            # The address of a client matters only to the backoff of wrong tokens.
+            proxy_headers=tokens is not None,
             timeout_keep_alive=75,
             # Running calls have ended by then; an open stream must not keep the process from ending.
             timeout_graceful_shutdown=1,
@@ -259,7 +262,7 @@ async def _serve_on(
         server = _Server(settings)
         ending.serving = True
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_end_http, gateway, face, streams, server, ending)
+            tasks.start_soon(_end_http, gateway, face, application.streams, server, ending)
             tasks.start_soon(_hurry_http, server, ending)
             sys.stderr.write(f"Statehold listens on {url}/mcp\n")
             sys.stderr.flush()

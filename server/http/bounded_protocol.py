@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Hashable
+from collections.abc import Awaitable, Hashable
 from functools import partial
 from typing import Any, Final, cast
 
@@ -18,13 +18,16 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from ..auth.principals import principal_of
 from .clients import Clients
-from .joined import JoinedTransport
 
 HEAD_BYTES: Final = 64 * 2**10
 """Approximate limit of bytes outside of bodies; one read of at most 256 KiB may exceed it."""
 
 HEAD_SECONDS: Final = 30.0
 """Seconds that a head may take, and that a new connection may stay silent."""
+
+LINGER_SECONDS: Final = 2.0
+"""Seconds for which a connection that is closed before the end of a request is still read. Closing it with unread data
+would reset it, and the client might lose the answer."""
 
 _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_SLOW: Final = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -46,19 +49,17 @@ class BoundedHttp(HttpToolsProtocol):
         self._unfinished = 0
         """Bytes received since the parser last had a whole head, a piece of a body or the end of a request."""
         self._advanced = False
-        self._in_head = False
         self._bound: asyncio.TimerHandle | None = None
         self._body_bound: asyncio.TimerHandle | None = None
         self._clients = self.shared or Clients()
-        self._joined: JoinedTransport | None = None
+        self._lingers = False
         self._waiting = 0
         """Bytes of an answer that the application holds until the client reads."""
         self.address = ""
         self.written = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._joined = JoinedTransport(transport, self._wrote)
-        super().connection_made(self._joined)
+        super().connection_made(transport)
         self.address = self.client[0] if self.client else ""
         if self._clients.admit(self):
             self._bound = self.loop.call_later(self.head_seconds, transport.close)
@@ -75,8 +76,7 @@ class BoundedHttp(HttpToolsProtocol):
     # For the bounds of connections.
 
     def unsent(self) -> int:
-        joined = self._joined
-        return self._waiting + (0 if joined is None else joined.get_write_buffer_size())
+        return self._waiting + self.transport.get_write_buffer_size()
 
     def key(self) -> Hashable:
         cycle = cast("RequestResponseCycle | None", self.cycle)
@@ -88,14 +88,10 @@ class BoundedHttp(HttpToolsProtocol):
     def abort(self) -> None:
         self.transport.abort()
 
-    def _wrote(self, size: int) -> None:
-        self.written += size
-        self._clients.wrote(self)
-
     # Received.
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
+        if self._lingers or self.transport.is_closing():
             return
         self._advanced = False
         super().data_received(data)
@@ -141,39 +137,56 @@ class BoundedHttp(HttpToolsProtocol):
     # Sent.
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        bound: Any = partial(self._run, cycle, app)
-        super()._start_asgi_task(cycle, bound)
+        bounded_app: Any = partial(self._run, cycle, app)
+        super()._start_asgi_task(cycle, bounded_app)
 
-    async def _run(
+    def _run(
         self, cycle: RequestResponseCycle, app: ASGIApp, scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    ) -> Awaitable[None]:
+        early = False
+
         async def answer(message: Message) -> None:
+            nonlocal early
             if message["type"] == "http.response.start":
                 if cycle.response_started:
                     # A second answer, to a request that failed after its first one had begun.
                     if not cycle.response_complete:
                         self.transport.close()
                     return
-                if cycle.more_body and self._joined is not None:
-                    cycle.keep_alive = False
-                    self._joined.lingers = True
+                if cycle.more_body:
+                    early, cycle.keep_alive = True, False
             elif cycle.response_complete:
                 return
+            elif early:
+                # The head said that the connection closes; uvicorn would close it without reading the rest.
+                cycle.keep_alive = True
+            size = len(message.get("body", b""))
+            self.written += size
             if self.flow.write_paused:
-                await self._send_later(message, send)
+                await self._send_later(message, send, size)
             else:
                 await send(message)
+            self._clients.wrote(self)
+            if early and cycle.response_complete:
+                self._linger()
 
-        await app(scope, receive, answer)
+        return app(scope, receive, answer)
 
-    async def _send_later(self, message: Message, send: Send) -> None:
-        size = len(message.get("body", b""))
+    async def _send_later(self, message: Message, send: Send, size: int) -> None:
         self._waiting += size
         self._clients.wrote(self)
         try:
             await send(message)
         finally:
             self._waiting -= size
+
+    def _linger(self) -> None:
+        """End our side of the connection, and close it a little later."""
+        self._lingers = True
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+            self.transport.write_eof()
+            self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
     def on_response_complete(self) -> None:
         last = not self.pipeline
@@ -183,21 +196,14 @@ class BoundedHttp(HttpToolsProtocol):
 
     # Callbacks of the parser.
 
-    def on_message_begin(self) -> None:
-        self._in_head = True
-        super().on_message_begin()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        # uvicorn takes trailers for headers, and adds them to those of a request that runs already.
-        if self._in_head:
-            # RFC 9110, 5.5: spaces around a value are no part of it, and the parser leaves those after it.
-            super().on_header(name, value.strip(b" \t"))
-
     def on_headers_complete(self) -> None:
-        self._in_head = False
         self._advanced = True
+        # RFC 9110, 5.5: spaces around a value are no part of it, and the parser leaves those after it.
+        self.headers[:] = [(name, value.strip(b" \t")) for name, value in self.headers]
         self._compare_hosts()
         super().on_headers_complete()
+        # uvicorn takes trailers for headers, and would add them to those of a request that runs already.
+        self.headers = []
         self._bind_body()
 
     def _compare_hosts(self) -> None:

@@ -1,63 +1,81 @@
-"""The fast path of tool calls over Streamable HTTP, in front of the SDK's application.
+"""The fast path of tool calls over Streamable HTTP, in front of every other HTTP application.
 
 Most requests are plain tool calls, and the SDK spends most of its work on one of them around the call. The fast path answers
-as the SDK would; everything unusual, and every request that is to be refused, goes on to the SDK with its body unread.
+as the SDK would; everything unusual, and every request that is to be refused, goes on to the SDK with its body unread. Host,
+Origin and token are checked before it; see HttpApplication.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
-from functools import partial
-from typing import Final
+import re
+from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import Final, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 from mcp_types import ErrorData
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...sessions.json_codec import JSON
-from ..protocol.server import StateholdServer
-from ..sdk.access import RequestContext, in_flight
+from ..protocol.server import PIN_SCOPE, StateholdServer
 from ..sdk.caller import DELIVERY_SCOPE
-from .fast_legacy import AcceptedResponse, LegacyFastPath
-from .fast_modern import ModernFastPath
-from .fast_request import BODY_LIMIT, again, head_of, read
-from .response import PING_SECONDS, CallResponse
+from .fast_request import PlainRequest, parse_message, read_head
+from .legacy_era import LegacyEra
+from .modern_era import ModernEra
+from .request_body import read_body, replay
+from .response import PING_SECONDS, AcceptedResponse, CallResponse
 
 logger = logging.getLogger("statehold.server")
 
-ATTEND_SECONDS: Final = 0.05
+WATCH_SECONDS: Final = 0.05
 """Seconds that a call runs before a task watches whether its client is still connected."""
 
-Taken = tuple[CallResponse, RequestContext] | AcceptedResponse | None
-Take = Callable[[bytes, Scope, Receive, Send], Taken]
+_PINNED: Final = re.compile("/s/([^/]+)/mcp")
+
+
+class Era(Protocol):
+    """The differences of a protocol era: how a request is recognised, and what answers it."""
+
+    def in_flight(self) -> AbstractContextManager[None]:
+        """Keep the transport session of a request from ending as idle."""
+        ...
+
+    def accept(
+        self, request: PlainRequest, message: JSON
+    ) -> CallResponse | AcceptedResponse | None:
+        """Return the response of a request, None when the SDK has to answer it."""
+        ...
 
 
 class FastPath:
     """Answers plain tool calls itself and hands the rest to `app`. Lives while run() is open.
 
-    Calls in the sessions of `manager` take the fast path too, when it is given.
+    Calls in the sessions of `manager` take the fast path too, when it is given. With `needs_user`, requests without a
+    principal go to `app`, which refuses them.
     """
 
     def __init__(
         self,
         app: ASGIApp,
-        face: StateholdServer,
+        server: StateholdServer,
         manager: StreamableHTTPSessionManager | None = None,
         *,
+        needs_user: bool = False,
         ping_seconds: float = PING_SECONDS,
     ) -> None:
         self._app = app
-        self._face = face
-        self._modern = ModernFastPath(face)
-        self._legacy = None if manager is None else LegacyFastPath(face, manager)
+        self._server = server
+        self._modern = ModernEra(server)
+        self._legacy = None if manager is None else LegacyEra(server, manager)
+        self._needs_user = needs_user
         self._ping_seconds = ping_seconds
         self._open: dict[CallResponse, None] = {}
-        self._some = anyio.Event()
+        self._opened = anyio.Event()
         self.running = False
 
     @property
@@ -67,7 +85,7 @@ class FastPath:
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._patrol, tasks)
+            tasks.start_soon(self._watch, tasks)
             self.running = True
             try:
                 yield
@@ -76,78 +94,93 @@ class FastPath:
                 tasks.cancel_scope.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        head = head_of(scope) if self.running else None
+        found = self._recognise(scope, receive, send)
+        if found is None:
+            await self._app(scope, receive, send)
+            return
+        era, request = found
+        with era.in_flight():
+            body, messages = await read_body(receive)
+            message = None if body is None else parse_message(body)
+            response = None if message is None else era.accept(request, message)
+            if response is None:
+                await self._app(scope, replay(messages, receive), send)
+            elif isinstance(response, AcceptedResponse):
+                await response.send(send)
+            else:
+                await self._respond(response)
+
+    def _recognise(
+        self, scope: Scope, receive: Receive, send: Send
+    ) -> tuple[Era, PlainRequest] | None:
+        """Return a request that may be a plain tool call, with its era; note the session that its URL names."""
+        if scope["type"] != "http":
+            return None
+        if scope["path"] != "/mcp":
+            pinned = _PINNED.fullmatch(scope["path"])
+            if pinned is None:
+                return None
+            scope[PIN_SCOPE] = pinned[1]
+        if scope["method"] != "POST" or not self.running:
+            return None
+        if self._needs_user and not isinstance(scope.get("user"), AuthenticatedUser):
+            return None
+        head = read_head(scope)
         if head is None:
-            await self._app(scope, receive, send)
-        elif self._modern.speaks(head):
-            await self._try(partial(self._modern.call, head), scope, receive, send)
-        elif self._legacy is None or (talk := self._legacy.talk(head, scope)) is None:
-            await self._app(scope, receive, send)
-        else:
-            with in_flight(talk.transport):
-                await self._try(talk.take, scope, receive, send)
+            return None
+        era: Era | None = None
+        if self._modern.matches(head):
+            era = self._modern
+        elif self._legacy is not None:
+            era = self._legacy.session(head, scope.get("user"))
+        return None if era is None else (era, PlainRequest(head, scope, receive, send))
 
-    async def _try(self, take: Take, scope: Scope, receive: Receive, send: Send) -> None:
-        body, found = await read(receive)
-        taken = None if body is None else take(body, scope, receive, send)
-        if taken is None:
-            await self._app(scope, again(found, receive), send)
-        elif isinstance(taken, AcceptedResponse):
-            await taken.send(send)
-        else:
-            await self._serve(*taken)
-
-    async def _serve(self, exchange: CallResponse, context: RequestContext) -> None:
-        self._open[exchange] = None
-        self._some.set()
+    async def _respond(self, response: CallResponse) -> None:
+        self._open[response] = None
+        self._opened.set()
         delivered = False
         try:
             answer: JSON | ErrorData | None = None
-            with exchange.scope:
-                answer = await self._called(context)
+            with response.scope:
+                try:
+                    answer = await self._server.call(response.context)
+                except MCPError as error:
+                    answer = error.error
             if answer is not None:
-                delivered = not _carries_notice(context) or not await exchange.lost()
-            answer = exchange.unanswered if answer is None else answer
+                carries_notice = DELIVERY_SCOPE in response.request.scope
+                delivered = not carries_notice or not await response.client_left()
+            else:
+                answer = response.cancel_error
             if answer is not None:
-                await exchange.answer(answer)
+                await response.answer(answer)
         except BaseException:
             delivered = False
             raise
         finally:
             if not delivered:
-                self._face.return_notice(context)
-            del self._open[exchange]
-            exchange.end()
+                self._server.return_notice(response.context)
+            del self._open[response]
+            response.end()
 
-    async def _called(self, context: RequestContext) -> JSON | ErrorData:
-        try:
-            return await self._face.call(context)
-        except MCPError as error:
-            return error.error
-
-    async def _patrol(self, tasks: TaskGroup) -> None:
-        """Watch the calls that run longer than ATTEND_SECONDS; shorter ones cost nothing here."""
+    async def _watch(self, tasks: TaskGroup) -> None:
+        """Watch the calls that run longer than WATCH_SECONDS; shorter ones cost nothing here."""
         while True:
-            await self._some.wait()
-            await anyio.sleep(ATTEND_SECONDS)
+            await self._opened.wait()
+            await anyio.sleep(WATCH_SECONDS)
             if not self._open:
-                self._some = anyio.Event()
+                self._opened = anyio.Event()
                 continue
-            latest = anyio.current_time() - ATTEND_SECONDS
-            for exchange in list(self._open):
-                if exchange.began <= latest and not exchange.attended:
-                    exchange.attended = True
-                    tasks.start_soon(self._attend, exchange)
+            latest = anyio.current_time() - WATCH_SECONDS
+            for response in list(self._open):
+                if response.began <= latest and not response.watched:
+                    response.watched = True
+                    tasks.start_soon(self._watch_client, response)
 
-    async def _attend(self, exchange: CallResponse) -> None:
+    async def _watch_client(self, response: CallResponse) -> None:
         try:
-            await exchange.attend(self._ping_seconds)
+            await response.watch(self._ping_seconds)
         except Exception:
             logger.exception("the watch over the clients of HTTP calls ended")
 
 
-def _carries_notice(context: RequestContext) -> bool:
-    return context.request is not None and DELIVERY_SCOPE in context.request.scope
-
-
-__all__ = ["BODY_LIMIT", "FastPath"]
+__all__ = ["FastPath"]

@@ -7,7 +7,7 @@ validate Origin). A Host that is an address literal cannot have been rebound; a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from ipaddress import ip_address
 from typing import Final
 
@@ -34,17 +34,13 @@ class HostCheck:
         self._origins = {origin.lower() for origin in origins}
         self._known: set[bytes] = set()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
-            return
-        refusal = self._refusal(scope)
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        refusal = self._refusal(scope) if scope["type"] in ("http", "websocket") else None
         if refusal is None:
-            await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-        else:
-            await refusal(scope, receive, send)
+            return self._app(scope, receive, send)
+        if scope["type"] == "websocket":
+            return send({"type": "websocket.close", "code": 1008})
+        return refusal(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
         host: bytes | None = None

@@ -6,23 +6,18 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import anyio
+from mcp.server.connection import Connection
 from mcp.server.streamable_http import REQUEST_CANCELLED, StreamableHTTPServerTransport
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.transport_context import TransportContext
-from mcp_types import (
-    CONNECTION_CLOSED,
-    ErrorData,
-    ProgressToken,
-    RequestId,
-    jsonrpc_message_adapter,
-)
-from starlette.types import Receive, Send
+from mcp_types import CONNECTION_CLOSED, ErrorData, jsonrpc_message_adapter
 
 from ...sessions.json_codec import JSON
 from ..sdk.access import send_on
+from .fast_request import PlainRequest, ToolCall
 from .replay import RETRY_MS, SessionEvents
-from .response import CallResponse, event
+from .response import CallResponse, Headers, event
 
 WITHDRAW_SECONDS: Final = 5.0
 """Seconds for which withdrawing a question may delay a cancelled call; the SDK's value."""
@@ -81,31 +76,27 @@ class LegacyResponse(CallResponse):
 
     def __init__(
         self,
-        receive: Receive,
-        send: Send,
-        asker: OpenCalls,
+        request: PlainRequest,
+        call: ToolCall,
+        connection: Connection,
+        calls: OpenCalls,
         *,
-        session: bytes,
-        request_id: RequestId,
-        progress_token: ProgressToken | None,
-        began: float,
+        headers: Headers,
         transport: StreamableHTTPServerTransport | None = None,
         events: SessionEvents | None = None,
     ) -> None:
-        super().__init__(
-            receive, send, request_id=request_id, progress_token=progress_token, began=began
-        )
-        self._headers = ((b"mcp-session-id", session),)
-        self._asker = asker
+        super().__init__(request, call, connection)
+        self.headers = headers
+        self._calls = calls
         self._session_transport = transport
         self._events = events
         """The stored events of the stream for a client that reconnects, None for one that cannot."""
-        self._asked: set[Question] = set()
-        self._gone = False
+        self._questions: set[Question] = set()
+        self._disconnected = False
 
     @property
     def can_send_request(self) -> bool:
-        return not self._over and not self._gone
+        return not self._ended and not self._disconnected
 
     def cancel(self) -> None:
         """End the call because its caller cancelled it."""
@@ -116,26 +107,26 @@ class LegacyResponse(CallResponse):
         self._stop(CONNECTION_CLOSED, "Connection closed")
 
     def _stop(self, code: int, message: str) -> None:
-        self.unanswered = ErrorData(code=code, message=message)
+        self.cancel_error = ErrorData(code=code, message=message)
         self.scope.cancel()
 
     def end(self) -> None:
         super().end()
-        self._asker.finish(self)
-        for question in self._asked:
+        self._calls.finish(self)
+        for question in self._questions:
             question.settle(ErrorData(code=CONNECTION_CLOSED, message="The call is over"))
 
-    def left(self) -> None:
-        self._gone = True
-        self.unattend()
-        for question in self._asked:
+    def on_disconnect(self) -> None:
+        self._disconnected = True
+        self.stop_watching()
+        for question in self._questions:
             # The result would not reach it either; without this the call waits for its answer for minutes.
             question.settle(ErrorData(code=CONNECTION_CLOSED, message="The client is gone"))
 
-    async def lost(self) -> bool:
-        if self._events is not None and self._writing is not None:
+    async def client_left(self) -> bool:
+        if self._events is not None and self._stream is not None:
             return False
-        return self._gone or await super().lost()
+        return self._disconnected or await super().client_left()
 
     def _status(self, error: ErrorData) -> int:
         return 200
@@ -143,16 +134,16 @@ class LegacyResponse(CallResponse):
     async def _ping(self, seconds: float) -> None:
         if self._events is not None:
             await anyio.sleep_until(self.began + RESUME_SECONDS)
-            if self._writing is None:
+            if self._stream is None:
                 # A client that loses this connection can only resume the stream with the id of an event.
-                await self._say(b"")
+                await self._write(b"")
         await super()._ping(seconds)
 
-    async def _say(self, said: JSON | bytes) -> None:
-        if not self._gone:
-            await super()._say(said)
-        elif not isinstance(said, bytes) and not self._over:
-            await self._send_on(said)
+    async def _write(self, item: JSON | bytes) -> None:
+        if not self._disconnected:
+            await super()._write(item)
+        elif not isinstance(item, bytes) and not self._ended:
+            await self._send_on(item)
 
     async def _opening(self) -> bytes:
         if self._events is None:
@@ -168,7 +159,7 @@ class LegacyResponse(CallResponse):
         return f"id: {number}\r\n".encode() + event(message)
 
     async def _end_stream(self, message: JSON) -> None:
-        if self._gone:
+        if self._disconnected:
             await self._send_on(message)
         else:
             await super()._end_stream(message)
@@ -176,7 +167,7 @@ class LegacyResponse(CallResponse):
     async def _send_on(self, message: JSON) -> None:
         """Pass a message to the session, which stores it until the client reconnects."""
         transport = self._session_transport
-        if transport is not None and self._events is not None and self._writing is not None:
+        if transport is not None and self._events is not None and self._stream is not None:
             stored = jsonrpc_message_adapter.validate_python(message, by_name=False)
             await send_on(transport, stored, self.request_id)
 
@@ -185,20 +176,20 @@ class LegacyResponse(CallResponse):
     ) -> JSON:
         if not self.can_send_request:
             raise NoBackChannelError(method)
-        question = self._asker.ask()
+        question = self._calls.ask()
         request: JSON = {"jsonrpc": "2.0", "id": question.id, "method": method}
         if params:
             request["params"] = dict(params)
-        self._asked.add(question)
+        self._questions.add(question)
         try:
-            await self._say(request)
+            await self._write(request)
             return await question.answer()
         except anyio.get_cancelled_exc_class():
             await self._withdraw(question)
             raise
         finally:
-            self._asked.discard(question)
-            self._asker.forget(question)
+            self._questions.discard(question)
+            self._calls.forget(question)
 
     async def _withdraw(self, question: Question) -> None:
         with anyio.move_on_after(WITHDRAW_SECONDS, shield=True):

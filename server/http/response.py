@@ -9,14 +9,19 @@ from typing import Any, Final, cast
 
 import anyio
 import orjson
+from mcp.server.connection import Connection
+from mcp.server.session import ServerSession
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from mcp.shared.transport_context import TransportContext
-from mcp_types import ErrorData, ProgressToken, RequestId
-from starlette.types import Receive, Send
+from mcp_types import ErrorData
+from starlette.requests import Request
+from starlette.types import Send
 
 from ...sessions.json_codec import JSON, well_formed
+from ..sdk.access import RequestContext
+from .fast_request import SESSION, PlainRequest, ToolCall
 
 PING_SECONDS: Final = 15.0
 """Seconds of silence after which the stream is begun and kept alive; the SDK's value, which clients and proxies expect."""
@@ -33,39 +38,58 @@ _STREAM: Final = (
 )
 
 
+class AcceptedResponse:
+    """The HTTP response to a message that has no answer: 202 without a body."""
+
+    def __init__(self, session: bytes) -> None:
+        self._headers = [
+            (b"content-length", b"0"),
+            (b"content-type", b"application/json"),
+            (SESSION, session),
+        ]
+
+    async def send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 202, "headers": self._headers})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
 class CallResponse:
-    """One request and its response; the SDK's DispatchContext of it. It lives until answer().
+    """The response to one tool call; the SDK's DispatchContext of it. It lives until end().
 
     Notifications may come from any task; those after the answer are dropped. `scope` is the cancel scope of the call: a
-    cancelled call is answered with `unanswered`, and not at all when that is None.
+    cancelled call is answered with `cancel_error`, and not at all when that is None. `context` is what the SDK would pass
+    to a handler of the call.
     """
 
     transport = _TRANSPORT
     message_metadata = None
+    headers: Headers = ()
+    """Headers of the response besides those of its body."""
 
-    def __init__(
-        self,
-        receive: Receive,
-        send: Send,
-        *,
-        request_id: RequestId,
-        progress_token: ProgressToken | None,
-        began: float,
-    ) -> None:
-        self.request_id = request_id
-        self.began = began
-        self.attended = False
+    def __init__(self, request: PlainRequest, call: ToolCall, connection: Connection) -> None:
+        self.request = request
+        self.request_id = call.id
+        self.began = anyio.current_time()
+        self.watched = False
         self.scope = anyio.CancelScope()
-        self.unanswered: ErrorData | None = None
-        self._receive = receive
-        self._send = send
-        self._progress_token = progress_token
-        self._headers: Headers = ()
-        self._writing: anyio.Lock | None = None
+        self.cancel_error: ErrorData | None = None
+        meta = call.typed_meta
+        self.context: RequestContext = RequestContext(
+            session=ServerSession(self, connection, request_meta=meta),
+            lifespan_context=cast("Any", {}),
+            protocol_version=connection.protocol_version,
+            method="tools/call",
+            params=call.params,
+            request_id=call.id,
+            meta=meta,
+            request=Request(request.scope),
+        )
+        self._progress_token = call.progress_token
+        self._stream: anyio.Lock | None = None
         """Set at the first event: the response is then a stream."""
-        self._said_at = began
-        self._answered: anyio.Event | None = None
-        self._over = False
+        self._written_at = self.began
+        self._unwatched: anyio.Event | None = None
+        self._ended = False
 
     @property
     def can_send_request(self) -> bool:
@@ -87,7 +111,7 @@ class CallResponse:
         message: JSON = {"jsonrpc": "2.0", "method": method}
         if params is not None:
             message["params"] = dict(params)
-        await self._say(message)
+        await self._write(message)
 
     async def progress(
         self, progress: float, total: float | None = None, message: str | None = None
@@ -101,19 +125,19 @@ class CallResponse:
             params["message"] = message
         await self.notify("notifications/progress", params)
 
-    async def _say(self, said: JSON | bytes) -> None:
+    async def _write(self, item: JSON | bytes) -> None:
         """Send a message, or bytes that are no message, in the stream, and begin the stream first if necessary."""
-        begun = self._writing is not None
-        writing = self._writing = self._writing or anyio.Lock()
-        async with writing:
-            if self._over:
+        begun = self._stream is not None
+        stream = self._stream = self._stream or anyio.Lock()
+        async with stream:
+            if self._ended:
                 return
             if not begun:
                 await self._start(200, _STREAM)
-            self._said_at = anyio.current_time()
+            self._written_at = anyio.current_time()
             data = b"" if begun else await self._opening()
-            data += said if isinstance(said, bytes) else await self._event(said)
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            data += item if isinstance(item, bytes) else await self._event(item)
+            await self.request.send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def _opening(self) -> bytes:
         """Return the bytes that begin a stream."""
@@ -132,29 +156,29 @@ class CallResponse:
             message["error"] = result.model_dump(mode="json", exclude_none=True)
         else:
             message["result"] = result
-        if self._writing is None:
-            self._over = True
+        if self._stream is None:
+            self._ended = True
             await self._whole(encode(message), status)
             return
-        async with self._writing:
-            self._over = True
+        async with self._stream:
+            self._ended = True
             await self._end_stream(message)
 
     async def _end_stream(self, message: JSON) -> None:
         data = await self._event(message)
-        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+        await self.request.send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def _whole(self, body: bytes, status: int) -> None:
         length = (b"content-length", b"%d" % len(body))
         await self._start(status, (length, _JSON))
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        await self.request.send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _start(self, status: int, headers: Headers) -> None:
-        await self._send(
+        await self.request.send(
             {
                 "type": "http.response.start",
                 "status": status,
-                "headers": [*headers, *self._headers],
+                "headers": [*headers, *self.headers],
             }
         )
 
@@ -163,48 +187,48 @@ class CallResponse:
 
     # Long calls.
 
-    async def attend(self, ping_seconds: float) -> None:
-        """Keep the client's connection alive and notice when the client is gone; until end() or unattend()."""
-        self._answered = anyio.Event()
-        if self._over:
+    async def watch(self, ping_seconds: float) -> None:
+        """Keep the client's connection alive and notice when the client is gone; until end() or stop_watching()."""
+        self._unwatched = anyio.Event()
+        if self._ended:
             return
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch)
+            tasks.start_soon(self._watch_disconnect)
             tasks.start_soon(self._ping, ping_seconds)
-            await self._answered.wait()
+            await self._unwatched.wait()
             tasks.cancel_scope.cancel()
 
     def end(self) -> None:
-        """End attend(): the call is over, answered or not."""
-        self._over = True
-        self.unattend()
+        """End watch(): the call is over, answered or not."""
+        self._ended = True
+        self.stop_watching()
 
-    def unattend(self) -> None:
-        if self._answered is not None:
-            self._answered.set()
+    def stop_watching(self) -> None:
+        if self._unwatched is not None:
+            self._unwatched.set()
 
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
+    async def _watch_disconnect(self) -> None:
+        while (await self.request.receive())["type"] != "http.disconnect":
             pass
-        self.left()
+        self.on_disconnect()
 
-    def left(self) -> None:
+    def on_disconnect(self) -> None:
         """Cancel the call, since the client is gone: a 2026-07-28 client cancels by closing the stream."""
         self.scope.cancel()
 
-    async def lost(self) -> bool:
+    async def client_left(self) -> bool:
         """Whether the client is known to be gone before the answer, and cannot come back for it."""
         with anyio.CancelScope() as look:
             # receive() returns a known event at once; otherwise it would wait, and is cancelled.
             look.cancel()
-            return (await self._receive())["type"] == "http.disconnect"
+            return (await self.request.receive())["type"] == "http.disconnect"
         return False
 
     async def _ping(self, seconds: float) -> None:
         while True:
-            await anyio.sleep_until(self._said_at + seconds)
-            if anyio.current_time() >= self._said_at + seconds:
-                await self._say(b": ping\r\n\r\n")
+            await anyio.sleep_until(self._written_at + seconds)
+            if anyio.current_time() >= self._written_at + seconds:
+                await self._write(b": ping\r\n\r\n")
 
 
 def encode(message: JSON) -> bytes:
@@ -241,4 +265,4 @@ def event(message: JSON) -> bytes:
     return b"event: message\r\ndata: " + encode(message) + b"\r\n\r\n"
 
 
-__all__ = ["PING_SECONDS", "CallResponse", "Headers", "encode", "event"]
+__all__ = ["PING_SECONDS", "AcceptedResponse", "CallResponse", "Headers", "encode", "event"]

@@ -24,6 +24,7 @@ from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import JSONRPCMessage, RequestId
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from ...sessions.json_codec import JSON
 from ..config.http import HttpSettings
 from ..http.replay import RETRY_MS, Replay, SessionEvents
 
@@ -42,6 +43,11 @@ def channel_of(ctx: RequestContext) -> Outbound:
 
 def is_modern(ctx: RequestContext) -> bool:
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def request_connection(version: str, capabilities: JSON) -> Connection:
+    """Return the connection of one 2026-07-28 request over HTTP, which has no channel besides its own response."""
+    return Connection.from_envelope(version, None, capabilities)
 
 
 def open_transport(
@@ -167,5 +173,6 @@ __all__ = [
     "in_flight",
     "is_modern",
     "open_transport",
+    "request_connection",
     "send_on",
 ]

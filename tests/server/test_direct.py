@@ -14,7 +14,8 @@ from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, Streamable
 from starlette.types import ASGIApp
 
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.http.fast_path import BODY_LIMIT, FastPath
+from statehold.server.http.fast_path import FastPath
+from statehold.server.http.request_body import BODY_LIMIT
 from statehold.server.protocol.request_checks import DEPTH
 from statehold.server.protocol.server import StateholdServer
 from statehold.sessions.records import LOCAL

@@ -21,9 +21,9 @@ from mcp.shared.exceptions import NoBackChannelError
 from mcp_types import CONNECTION_CLOSED
 
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.http.fast_path import BODY_LIMIT
-from statehold.server.http.fast_request import WholeBody
+from statehold.server.http.fast_request import PlainRequest, ToolCall
 from statehold.server.http.legacy_response import LegacyResponse, Question
+from statehold.server.http.request_body import BODY_LIMIT, WholeBody
 from statehold.server.protocol.server import StateholdServer
 from statehold.server.sdk.access import open_transport
 from statehold.sessions.records import LOCAL
@@ -309,26 +309,20 @@ async def test_a_call_whose_client_left_keeps_no_other_caller_from_being_asked(
 
 class Unasked:
     def ask(self) -> Question:
-        raise AssertionError("nobody is there")
+        raise AssertionError("no client is there")
 
     def finish(self, call: LegacyResponse) -> None: ...
 
     def forget(self, question: Question) -> None: ...
 
 
-async def test_somebody_who_left_is_not_asked() -> None:
-    asking = Asked(b"", [])
-    call = LegacyResponse(
-        asking.receive,
-        asking.send,
-        Unasked(),
-        session=b"session",
-        request_id=1,
-        progress_token=None,
-        began=0.0,
-    )
+async def test_a_client_that_left_is_not_asked(door: Door) -> None:
+    asking, connection = Asked(b"", []), door.face.connection(door.session)
+    assert connection is not None
+    request = PlainRequest({}, {"type": "http"}, asking.receive, asking.send)
+    call = LegacyResponse(request, ToolCall(1, {}, {}), connection, Unasked(), headers=())
     assert call.can_send_request
-    call.left()
+    call.on_disconnect()
     with pytest.raises(NoBackChannelError):
         await call.send_raw_request("elicitation/create", {})
     await call.notify("notifications/message", {"level": "info", "data": "unheard"})

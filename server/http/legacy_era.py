@@ -7,6 +7,7 @@ of the session: the session is not ended as idle meanwhile, and the call ends wi
 from __future__ import annotations
 
 import itertools
+from contextlib import AbstractContextManager
 from typing import Any, Final, cast
 
 import anyio
@@ -16,16 +17,16 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp_types import INVALID_PARAMS, ErrorData
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, is_version_at_least
-from starlette.types import Receive, Scope, Send
 
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ..protocol.request_checks import refuse_unsound
 from ..protocol.server import StateholdServer
-from ..sdk.access import RequestContext, TransportSessions, open_transport
-from .fast_request import SESSION, VERSION, Head, call_of, context_of, message_of, token_of, traced
+from ..sdk.access import TransportSessions, in_flight, open_transport
+from .fast_request import SESSION, VERSION, Head, PlainRequest, parse_call
 from .legacy_response import LegacyResponse, Question
 from .replay import SessionEvents
+from .response import AcceptedResponse
 
 _VERSIONS: Final = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
 
@@ -35,22 +36,7 @@ END_SECONDS: Final = 1.0
 """Seconds that the calls of an ending session may take to end; the SDK gives all cleanup of the session five."""
 
 
-class AcceptedResponse:
-    """The HTTP response to a message that has no answer: 202 without a body."""
-
-    def __init__(self, session: bytes) -> None:
-        self._headers = [
-            (b"content-length", b"0"),
-            (b"content-type", b"application/json"),
-            (SESSION, session),
-        ]
-
-    async def send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 202, "headers": self._headers})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-class LegacyCalls:
+class LegacySession:
     """The open calls of the fast path in one session, and by their ids the questions that they ask the client.
 
     It lives from the session's first call to the end of its connection, which ends the calls.
@@ -63,7 +49,7 @@ class LegacyCalls:
         transport: StreamableHTTPServerTransport,
         events: SessionEvents | None = None,
     ) -> None:
-        self._session = session
+        self._id = session
         self._events = events
         self._connection = connection
         self._ended = False
@@ -101,42 +87,34 @@ class LegacyCalls:
 
     # Messages of the client.
 
-    def take(
-        self, body: bytes, scope: Scope, receive: Receive, send: Send
-    ) -> tuple[LegacyResponse, RequestContext] | AcceptedResponse | None:
-        """Return the response to a message, with its context for a call; None when the SDK has to answer it."""
-        message = None if self._ended or self.transport.is_terminated else message_of(body)
-        if message is None:
+    def in_flight(self) -> AbstractContextManager[None]:
+        """Count a request of the session, so that it is not ended as idle meanwhile."""
+        return in_flight(self.transport)
+
+    def accept(
+        self, request: PlainRequest, message: JSON
+    ) -> LegacyResponse | AcceptedResponse | None:
+        """Return the response to a message, None when the SDK has to answer it."""
+        if self._ended or self.transport.is_terminated:
             return None
         if "method" not in message:
-            return AcceptedResponse(self._session) if self._answered(message) else None
+            return AcceptedResponse(self._id) if self._answered(message) else None
         if "id" not in message:
-            return AcceptedResponse(self._session) if self._cancelled(message) else None
-        return self._call(message, scope, receive, send)
-
-    def _call(
-        self, message: JSON, scope: Scope, receive: Receive, send: Send
-    ) -> tuple[LegacyResponse, RequestContext] | None:
-        found = call_of(message)
-        if found is None:
+            return AcceptedResponse(self._id) if self._cancelled(message) else None
+        call = parse_call(message)
+        if call is None:
             return None
-        number, params = found
-        meta: object = params.get("_meta", {})
-        if not isinstance(meta, dict) or traced(cast("JSON", meta)):
-            return None
-        exchange = LegacyResponse(
-            receive,
-            send,
+        response = LegacyResponse(
+            request,
+            call,
+            self._connection,
             self,
-            session=self._session,
-            request_id=number,
-            progress_token=token_of(cast("JSON", meta)),
-            began=anyio.current_time(),
+            headers=((SESSION, self._id),),
             transport=self.transport,
             events=self._events,
         )
-        self._calls.add(exchange)
-        return exchange, context_of(exchange, self._connection, params, scope)
+        self._calls.add(response)
+        return response
 
     def _answered(self, message: JSON) -> bool:
         """Pass an answer to its question; return whether there is one."""
@@ -163,40 +141,39 @@ class LegacyCalls:
         return bool(found)
 
 
-class LegacyFastPath:
-    """The calls of the sessions of one manager that take the fast path."""
+class LegacyEra:
+    """The sessions of one manager whose calls take the fast path."""
 
-    def __init__(self, face: StateholdServer, manager: StreamableHTTPSessionManager) -> None:
-        self._face = face
+    def __init__(self, server: StateholdServer, manager: StreamableHTTPSessionManager) -> None:
+        self._server = server
         self._manager = manager
-        self._talks: dict[str, LegacyCalls] = {}
+        self._sessions: dict[str, LegacySession] = {}
 
-    def talk(self, head: Head, scope: Scope) -> LegacyCalls | None:
-        """Return the open session that a request may use, None when the SDK has to decide it."""
-        session = head.get(SESSION)
-        if session is None or head.get(VERSION, b"2025-03-26") not in _VERSIONS:
+    def session(self, head: Head, user: object) -> LegacySession | None:
+        """Return the open session that a request of `user` may use, None when the SDK has to decide it."""
+        given = head.get(SESSION)
+        if given is None or head.get(VERSION, b"2025-03-26") not in _VERSIONS:
             return None
-        known = session.decode("latin-1")
-        transport = open_transport(self._manager, known, scope.get("user"))
-        connection = self._face.connection(known)
+        name = given.decode("latin-1")
+        transport = open_transport(self._manager, name, user)
+        connection = self._server.connection(name)
         if transport is None or connection is None or not connection.initialize_accepted:
             return None
-        found = self._talks.get(known)
-        if found is None:
+        session = self._sessions.get(name)
+        if session is None:
             # Older clients do not understand the event without data that a stream begins with.
             resumes = is_version_at_least(connection.protocol_version, RESUMABLE)
             manager = self._manager
             events = (
-                manager.events(known)
-                if resumes and isinstance(manager, TransportSessions)
-                else None
+                manager.events(name) if resumes and isinstance(manager, TransportSessions) else None
             )
-            found = self._talks[known] = LegacyCalls(session, connection, transport, events)
-            connection.exit_stack.push_async_callback(self._end, known)
-        return found
+            session = LegacySession(given, connection, transport, events)
+            self._sessions[name] = session
+            connection.exit_stack.push_async_callback(self._end, name)
+        return session
 
-    async def _end(self, session: str) -> None:
-        await self._talks.pop(session).end()
+    async def _end(self, name: str) -> None:
+        await self._sessions.pop(name).end()
 
 
 def _outcome(message: JSON) -> JSON | ErrorData | None:
@@ -221,4 +198,4 @@ def _error(error: JSON) -> ErrorData | None:
     return ErrorData(code=code, message=text, data=error.get("data"))
 
 
-__all__ = ["AcceptedResponse", "LegacyFastPath", "LegacyCalls"]
+__all__ = ["LegacyEra", "LegacySession"]
