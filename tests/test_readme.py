@@ -19,7 +19,7 @@ from statehold.server.config.messages import setting_names
 from statehold.server.config.model import TimeoutSettings
 from statehold.sessions import errors
 from statehold.sessions.lifecycle import TABLE, Status
-from statehold.tools.definition import words
+from statehold.tools.own.definition import words
 from statehold.tools.upstream.config import Recipe, Step, UpstreamConfig
 
 ROOT = Path(__file__).resolve().parents[1]

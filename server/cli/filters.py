@@ -9,7 +9,7 @@ from typing import cast
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.records import LABELS
-from ...tools.definition import moment
+from ...tools.own.definition import moment
 from .changes import Refused
 from .parser import USAGE
 

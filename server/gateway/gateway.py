@@ -34,10 +34,10 @@ from ...sessions.services import Service, ToolSpec
 from ...sessions.store.base import Store
 from ...sessions.transitions.create import SessionOptions
 from ...tools.catalog import Catalog, Entry, Naming, Offer
-from ...tools.definition import OwnTool
 from ...tools.footprint import bytes_of_files
 from ...tools.own.admin import AdminTools
 from ...tools.own.branches import BranchTools
+from ...tools.own.definition import OwnTool
 from ...tools.own.history import HistoryTools
 from ...tools.own.sessions import SessionTools
 from ...tools.own.state import StateTools

@@ -15,7 +15,7 @@ from ...sessions.errors import InvalidArgument, SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
 from ...sessions.services import CallResult
-from ...tools.definition import Context, Outcome, OwnTool
+from ...tools.own.definition import Context, Outcome, OwnTool
 from ...tools.own.sessions import summary
 from ..sdk.caller import Caller
 from .repeats import Repeats
@@ -45,7 +45,7 @@ class OwnToolCalls:
         )
         if operation is None or caller.instance is not None or tool.read_only:
             return await self.repeats.run(request, caller, partial(tool.run, context, arguments))
-        tool.checked(context, arguments)
+        tool.parse_call(context, arguments)
         if not tool.of_session:
             return await self._making(tool, context, request)
         return await self._changing(tool, context, request)

@@ -17,7 +17,7 @@ from ...sessions.calls.operations import ANOTHER, checked, digest_of, same
 from ...sessions.calls.request import Request
 from ...sessions.clock import Clock
 from ...sessions.errors import ConnectionLost, OutcomeUnknown
-from ...tools.definition import Outcome
+from ...tools.own.definition import Outcome
 from ..sdk.caller import Caller
 
 KEPT: Final = 10_000

@@ -13,7 +13,7 @@ from ...sessions.calls.request import Answer
 from ...sessions.errors import ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
 from ...tools.app_pages import with_app_page
-from ...tools.definition import Outcome, OwnTool
+from ...tools.own.definition import Outcome, OwnTool
 from ..gateway.repeats import AnotherProcess
 from ..sdk.caller import OUR_STATE
 from .uris import addressed, session_uri
@@ -71,7 +71,7 @@ def forwarded(
 
 def own(outcome: Outcome, tool: OwnTool, *, modern: bool, info: JSON) -> JSON:
     """Return the result of one of our own tools: the JSON as structured content, and as compact text without nulls."""
-    content = [text_block(_compact(tool.shown(outcome.content)))]
+    content = [text_block(_compact(tool.without_nulls(outcome.content)))]
     found: JSON = {
         "content": content,
         "structuredContent": outcome.content,

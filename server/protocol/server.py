@@ -41,7 +41,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL, Principal
 from ...sessions.transitions.create import SessionOptions
 from ...tools.catalog import Catalog, Entry, Naming
-from ...tools.definition import Context, OwnTool, missing_session
+from ...tools.own.definition import Context, OwnTool, missing_session
 from ...tools.own.sessions import summary
 from ..auth.principals import principal_of
 from ..gateway.gateway import Gateway

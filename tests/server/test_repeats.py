@@ -17,7 +17,7 @@ from statehold.sessions.calls.request import Request
 from statehold.sessions.clock import ManualClock
 from statehold.sessions.errors import InvalidArgument, NameTaken, OutcomeUnknown
 from statehold.sessions.records import LOCAL, Principal
-from statehold.tools.definition import Outcome
+from statehold.tools.own.definition import Outcome
 
 HERE = "node-1"
 

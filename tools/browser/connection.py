@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.lowlevel
-from pydantic import ValidationError
 
 from ...sessions.concurrency import beside
 from ...sessions.errors import ConnectionLost, InvalidArgument, OutcomeUnknown, ServiceUnavailable
@@ -18,9 +17,9 @@ from ...sessions.journal.redaction import texts_under
 from ...sessions.json_codec import JSON
 from ...sessions.services import CallContext, CallResult, Restored, Snapshot
 from .call import Call
-from .definition import BrowserTool
 from .session.failures import ToolFailed, in_words
 from .session.session import BrowserSession
+from .tool import BrowserTool
 
 if TYPE_CHECKING:
     from playwright.async_api import Request, Response
@@ -153,7 +152,7 @@ class BrowserConnection:
         found = self._tools.get(tool)
         if found is None:
             raise InvalidArgument(f"There is no tool {tool[:100]!r}.")
-        given = _checked(found, arguments)
+        given = found.parse(arguments)
         async with self._turn:
             return await self._call(found, given, arguments, ctx)
 
@@ -166,7 +165,7 @@ class BrowserConnection:
             raise ConnectionLost(f"The browser is gone: {self.reason}.")
         if await self._broken():
             raise ConnectionLost(f"The browser is gone: {self.reason or PART_ENDED}.")
-        if found.kind != "read":
+        if not found.read_only:
             self.unsaved = True
         call = Call(self.session, ctx)
         try:
@@ -183,7 +182,7 @@ class BrowserConnection:
                 raise OutcomeUnknown(text) from error
             raise
         finally:
-            if found.kind != "read":
+            if not found.read_only:
                 self._changed.set()
         if self.lost.is_set() or await self._broken():
             raise self._died()
@@ -379,22 +378,6 @@ class BrowserConnection:
 
 
 def _nothing() -> None: ...
-
-
-def _checked(tool: BrowserTool, arguments: Mapping[str, Any]) -> Any:
-    try:
-        return tool.arguments.model_validate(dict(arguments), by_alias=True, by_name=False)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-        # A misspelled argument gives two errors, missing and unknown; report the unknown name.
-        first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
-        place = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            known = ", ".join(f.alias or n for n, f in tool.arguments.model_fields.items())
-            raise InvalidArgument(
-                f"{tool.name} has no argument {place!r}; it takes: {known or 'none'}."
-            ) from None
-        raise InvalidArgument(f"{tool.name}: {place}: {first['msg']}.") from None
 
 
 __all__ = ["BrowserConnection"]

@@ -17,7 +17,8 @@ from ...sessions.lifecycle import Status
 from ...sessions.registry import Registry
 from ...sessions.store.base import Store
 from ...sessions.views import timestamp
-from ..definition import Arguments, Context, Outcome, OwnTool
+from ..definition import Arguments
+from .definition import Context, Outcome, OwnTool
 from .sessions import Close, Name, One, SessionInfo, summary
 
 

@@ -11,7 +11,7 @@ from ...sessions.actions.branches import MOST
 from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
 from ...sessions.state.merge import Policy
-from ..definition import Context, Outcome, OwnTool
+from .definition import Context, Outcome, OwnTool
 from .sessions import Name, One, SessionId, summary
 
 SHOWN = 1000

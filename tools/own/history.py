@@ -12,7 +12,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.records import HistoryFilter, JournalKind, SessionRecord
 from ...sessions.registry import Registry
 from ...sessions.validation import Plain
-from ..definition import Context, Outcome, OwnTool, moment
+from .definition import Context, Outcome, OwnTool, moment
 from .sessions import One, summary
 
 

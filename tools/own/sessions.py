@@ -16,7 +16,8 @@ from ...sessions.records import SessionFilter, labels_of
 from ...sessions.registry import Registry
 from ...sessions.transitions.create import SessionOptions
 from ...sessions.validation import Plain
-from ..definition import Arguments, Context, Handler, Outcome, OwnTool, moment, words
+from ..definition import Arguments
+from .definition import Context, Handler, Outcome, OwnTool, moment, words
 
 SessionId = Annotated[
     str,

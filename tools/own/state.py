@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from ...sessions.errors import StateInvalid
 from ...sessions.registry import Registry
-from ..definition import Context, Outcome, OwnTool
+from .definition import Context, Outcome, OwnTool
 from .sessions import One, summary
 
 Path = Annotated[

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from statehold.sessions.json_codec import JSON
 from statehold.tools.browser.config import CAPABILITIES, BrowserConfig
-from statehold.tools.browser.definition import BrowserTool
+from statehold.tools.browser.tool import BrowserTool
 from statehold.tools.browser.tools import toolset
 
 TOOLS = toolset(BrowserConfig(caps=list(CAPABILITIES)))

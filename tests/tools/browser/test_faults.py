@@ -20,12 +20,12 @@ from lab import Lab
 from playwright.async_api import Error
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
-from statehold.tools.browser.definition import BrowserTool
 from statehold.tools.browser.process import driver
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session import session as sessions
 from statehold.tools.browser.session.tab import DIALOGS, Tab
 from statehold.tools.browser.session.tabs import Entry, Tabs
+from statehold.tools.browser.tool import BrowserTool
 from statehold.tools.browser.tools import navigation
 from statehold.tools.processes import procfs
 

@@ -12,8 +12,8 @@ import pytest
 from browsing import Browse, section
 from lab import Lab
 
-from statehold.tools.browser.definition import BrowserTool
 from statehold.tools.browser.session import settle
+from statehold.tools.browser.tool import BrowserTool
 
 pytestmark = pytest.mark.peer
 

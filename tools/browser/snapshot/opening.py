@@ -14,7 +14,6 @@ from ....sessions.errors import ServiceUnavailable
 from ....sessions.services import Restored, SessionView, Snapshot
 from ..config import BrowserConfig
 from ..connection import BrowserConnection
-from ..definition import BrowserTool
 from ..egress.service import Egress, refuse_schemes
 from ..process.living import Gone, while_living
 from ..process.pool import BrowserDied
@@ -22,6 +21,7 @@ from ..session.clipboard import Clipboard, owns_browser
 from ..session.failures import in_words
 from ..session.files import Files
 from ..session.session import BrowserSession
+from ..tool import BrowserTool
 from .capture import saved
 from .encryption import Encryption
 from .gate import Gate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..config import BrowserConfig
-from ..definition import BrowserTool
+from ..tool import BrowserTool
 from . import (
     code,
     configuration,
@@ -46,7 +46,7 @@ def toolset(config: BrowserConfig) -> list[BrowserTool]:
     """Return the tools that a configuration turns on, in an order that does not change."""
     wanted = {"core", *config.caps}
     modules = (*_CORE, *_MORE)
-    return [tool for module in modules for tool in module.TOOLS if tool.capability in wanted]
+    return [tool for module in modules for tool in module.TOOLS if tool.toolset in wanted]
 
 
 __all__ = ["toolset"]

@@ -12,12 +12,12 @@ import anyio
 from pydantic import Field
 
 from ..call import Call
-from ..definition import Arguments, BrowserTool, Element, Filename, Target, tool
 from ..process.node import run_code
 from ..session.answer import as_json
 from ..session.failures import ToolFailed
 from ..session.tab import Tab
 from ..snapshot.world import WorldError
+from ..tool import BrowserArguments, BrowserTool, Element, Filename, Target, tool
 
 Script: TypeAlias = Callable[[], Awaitable[object]]
 
@@ -32,7 +32,7 @@ _CAUSES: Final = re.compile(
 """Matches scripts that may have effects after they return; only after those the page is given time to settle."""
 
 
-class Evaluate(Arguments):
+class Evaluate(BrowserArguments):
     function: Annotated[
         str, Field(description="() => value, or (element) => value when a target is given")
     ]
@@ -41,7 +41,7 @@ class Evaluate(Arguments):
     filename: Filename = None
 
 
-@tool("browser_evaluate", title="Evaluate JavaScript", patience="script")
+@tool("browser_evaluate", title="Evaluate JavaScript", limit="script")
 async def evaluate(call: Call, given: Evaluate) -> None:
     """Run a JavaScript function in the page, or on one element, and return what it returns."""
     quiet = _CAUSES.search(given.function) is not None
@@ -93,7 +93,7 @@ async def _meant(call: Call, tab: Tab) -> AsyncGenerator[None]:
         await tell(False)
 
 
-class RunCode(Arguments):
+class RunCode(BrowserArguments):
     code: Annotated[
         str | None,
         Field(description="async (page) => { ... }, in Playwright's JavaScript"),
@@ -107,8 +107,7 @@ class RunCode(Arguments):
     "browser_run_code_unsafe",
     title="Run Playwright code (unsafe)",
     cap="unsafe",
-    kind="destroy",
-    patience="script",
+    limit="script",
 )
 async def run_code_unsafe(call: Call, given: RunCode) -> None:
     """Run JavaScript with Playwright's page object on the machine of the server.

@@ -6,9 +6,10 @@ import json
 from pathlib import PurePath
 from typing import Any, Final
 
+from ...definition import NoArguments
 from ..call import Call
 from ..config import BrowserConfig
-from ..definition import BrowserTool, NoArguments, tool
+from ..tool import BrowserTool, tool
 
 SHOWN: Final[dict[str, tuple[str, ...]]] = {
     "browser": ("channel", "headless"),
@@ -55,7 +56,7 @@ def shown(config: BrowserConfig) -> dict[str, dict[str, Any]]:
     return {theme: part for theme, part in parts.items() if part}
 
 
-@tool("browser_get_config", title="Get config", cap="config", kind="read")
+@tool("browser_get_config", title="Get config", cap="config", read_only=True)
 async def get_config(call: Call, given: NoArguments) -> None:
     """Return how the browser is configured: its pages, its limits, what it may reach. Without secrets."""
     call.answer.result(json.dumps(shown(call.config), ensure_ascii=False, indent=2))

@@ -8,10 +8,10 @@ import anyio
 from pydantic import Field
 
 from ..call import Call
-from ..definition import Arguments, BrowserTool, Filename, tool
 from ..process.node import matching
 from ..session.failures import ToolFailed, in_words
 from ..session.tab import LEVELS, Level, Tab
+from ..tool import BrowserArguments, BrowserTool, Filename, tool
 
 if TYPE_CHECKING:
     from playwright.async_api import Request, Response
@@ -20,7 +20,7 @@ _FEEDING: Final = frozenset({"xhr", "fetch", "websocket", "eventsource", "ping"}
 """Kinds of requests for data; other successful requests count as static."""
 
 
-class ConsoleMessages(Arguments):
+class ConsoleMessages(BrowserArguments):
     level: Annotated[Level, Field(description="This level and what is more severe")] = "info"
     all: Annotated[bool | None, Field(description="Also of pages before this one in the tab")] = (
         None
@@ -28,7 +28,7 @@ class ConsoleMessages(Arguments):
     filename: Filename = None
 
 
-@tool("browser_console_messages", title="Get console messages", kind="read")
+@tool("browser_console_messages", title="Get console messages", read_only=True)
 async def console_messages(call: Call, given: ConsoleMessages) -> None:
     """Return the console messages and uncaught errors of the page."""
     tab = await call.tab()
@@ -43,7 +43,7 @@ async def console_messages(call: Call, given: ConsoleMessages) -> None:
     await call.put(text, given.filename, label="Console")
 
 
-class NetworkRequests(Arguments):
+class NetworkRequests(BrowserArguments):
     static: Annotated[
         bool, Field(description="Also pages, scripts, styles, fonts and pictures that went well")
     ] = False
@@ -51,7 +51,7 @@ class NetworkRequests(Arguments):
     filename: Filename = None
 
 
-@tool("browser_network_requests", title="List network requests", kind="read")
+@tool("browser_network_requests", title="List network requests", read_only=True)
 async def network_requests(call: Call, given: NetworkRequests) -> None:
     """List the requests since the page was loaded, each with the number that browser_network_request takes."""
     tab = await call.tab()
@@ -88,7 +88,7 @@ def _status(response: Response) -> str:
     return f"[{response.status}] {response.status_text}".rstrip()
 
 
-class NetworkRequest(Arguments):
+class NetworkRequest(BrowserArguments):
     index: Annotated[int, Field(ge=1, description="The number in browser_network_requests")]
     part: Literal["request-headers", "request-body", "response-headers", "response-body"] | None = (
         None
@@ -96,7 +96,7 @@ class NetworkRequest(Arguments):
     filename: Filename = None
 
 
-@tool("browser_network_request", title="Show network request details", kind="read")
+@tool("browser_network_request", title="Show network request details", read_only=True)
 async def network_request(call: Call, given: NetworkRequest) -> None:
     """Return one request and its response with their headers, or only one part of them, such as a body."""
     from playwright.async_api import Error

@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from ...definition import NoArguments
 from ..call import Call
-from ..definition import Arguments, BrowserTool, NoArguments, tool
 from ..session.failures import ToolFailed, in_words
+from ..tool import BrowserArguments, BrowserTool, tool
 
 if TYPE_CHECKING:
     from playwright.async_api import Cookie
@@ -21,12 +22,12 @@ JOURNALLED: Final = 20
 """The number of cookies whose values are kept out of the journal; it records only the beginning of a result."""
 
 
-class ListCookies(Arguments):
+class ListCookies(BrowserArguments):
     domain: Annotated[str | None, Field(description="Only of domains that contain this")] = None
     path: Annotated[str | None, Field(description="Only of paths that begin with this")] = None
 
 
-@tool("browser_cookie_list", title="List cookies", cap="storage", kind="read")
+@tool("browser_cookie_list", title="List cookies", cap="storage", read_only=True)
 async def cookie_list(call: Call, given: ListCookies) -> None:
     """List the cookies of the session, of all sites unless a domain or a path is given."""
     found = [
@@ -41,11 +42,11 @@ async def cookie_list(call: Call, given: ListCookies) -> None:
     call.answer.code(_READ)
 
 
-class CookieName(Arguments):
+class CookieName(BrowserArguments):
     name: Annotated[str, Field(description="The name of the cookie")]
 
 
-@tool("browser_cookie_get", title="Get cookie", cap="storage", kind="read")
+@tool("browser_cookie_get", title="Get cookie", cap="storage", read_only=True)
 async def cookie_get(call: Call, given: CookieName) -> None:
     """Return the cookies of one name with their attributes; there is one for each site that set it."""
     found = await _named(call, given.name)
@@ -78,7 +79,7 @@ def _whole(cookie: Cookie) -> str:
     return f"{cookie.get('name')}={cookie.get('value')} ({_place(cookie)}, {flags})"
 
 
-class SetCookie(Arguments):
+class SetCookie(BrowserArguments):
     name: Annotated[str, Field(min_length=1)]
     value: str
     domain: Annotated[str | None, Field(description="The host of the page when left out")] = None
@@ -113,7 +114,7 @@ async def _host(call: Call) -> str:
     return url.hostname
 
 
-@tool("browser_cookie_delete", title="Delete cookie", cap="storage", kind="destroy")
+@tool("browser_cookie_delete", title="Delete cookie", cap="storage")
 async def cookie_delete(call: Call, given: CookieName) -> None:
     """Delete the cookies of one name, of all sites."""
     if not await _named(call, given.name):
@@ -122,7 +123,7 @@ async def cookie_delete(call: Call, given: CookieName) -> None:
     call.answer.code(f"await page.context.clear_cookies(name={given.name!r})")
 
 
-@tool("browser_cookie_clear", title="Clear cookies", cap="storage", kind="destroy")
+@tool("browser_cookie_clear", title="Clear cookies", cap="storage")
 async def cookie_clear(call: Call, given: NoArguments) -> None:
     """Delete all cookies of the session, which logs out of most sites."""
     await call.session.context.clear_cookies()

@@ -9,13 +9,13 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from ..call import Call
-from ..definition import Arguments, BrowserTool, Element, Target, tool
 from ..session.failures import ToolFailed, in_words
+from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
 
 _LOCATION: Final = re.compile(r"(.+):(\d{1,9})")
 
 
-class Highlight(Arguments):
+class Highlight(BrowserArguments):
     target: Target
     element: Element = None
     style: Annotated[
@@ -23,7 +23,7 @@ class Highlight(Arguments):
     ] = None
 
 
-@tool("browser_highlight", title="Highlight element", cap="devtools", kind="read")
+@tool("browser_highlight", title="Highlight element", cap="devtools", read_only=True)
 async def highlight(call: Call, given: Highlight) -> None:
     """Lay a mark over an element, which stays and is on screenshots, until browser_hide_highlight."""
     locator = await call.locate(given.target, given.element)
@@ -31,12 +31,12 @@ async def highlight(call: Call, given: Highlight) -> None:
     call.answer.result(f"Highlighted {given.element or call.answer_code}")
 
 
-class HideHighlight(Arguments):
+class HideHighlight(BrowserArguments):
     target: Target | None = None
     element: Element = None
 
 
-@tool("browser_hide_highlight", title="Hide element highlight", cap="devtools", kind="read")
+@tool("browser_hide_highlight", title="Hide element highlight", cap="devtools", read_only=True)
 async def hide_highlight(call: Call, given: HideHighlight) -> None:
     """Remove the mark of one element, or all marks of the page."""
     if given.target is None:
@@ -48,7 +48,7 @@ async def hide_highlight(call: Call, given: HideHighlight) -> None:
     call.answer.result(f"Hid highlight for {given.element or call.answer_code}")
 
 
-class Resume(Arguments):
+class Resume(BrowserArguments):
     step: Annotated[bool | None, Field(description="Pause again before the next action")] = None
     location: Annotated[
         str | None, Field(description="Pause at a line of code that is run, as file:line")

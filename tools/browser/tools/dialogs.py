@@ -10,9 +10,9 @@ import anyio
 from pydantic import Field
 
 from ..call import Call
-from ..definition import Arguments, BrowserTool, tool
 from ..session.failures import ToolFailed, in_words
 from ..session.uploads import allowed_folder, allowed_paths
+from ..tool import BrowserArguments, BrowserTool, tool
 
 if TYPE_CHECKING:
     from playwright.async_api import FileChooser
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ANSWER_SECONDS: Final = 1.0
 
 
-class HandleDialog(Arguments):
+class HandleDialog(BrowserArguments):
     may_be_empty = ("prompt_text",)
 
     accept: Annotated[bool, Field(description="As with OK; false as with Cancel")]
@@ -43,7 +43,7 @@ async def handle_dialog(call: Call, given: HandleDialog) -> None:
     call.shows_page = True
 
 
-class FileUpload(Arguments):
+class FileUpload(BrowserArguments):
     paths: Annotated[
         list[str] | None,
         Field(

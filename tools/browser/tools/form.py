@@ -10,10 +10,10 @@ import anyio
 from pydantic import Field
 
 from ..call import Call
-from ..definition import Arguments, BrowserTool, Element, Target, tool
 from ..session.clipboard import uses_clipboard
 from ..session.failures import ToolFailed, in_words
 from ..session.naming import role_of
+from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator
@@ -51,7 +51,7 @@ _SINGLE = "e => e.closest('select')?.multiple === false"
 _OPTIONS = "e => { const s = e.closest('select'); return s && [...s.options].map(o => o.label); }"
 
 
-class Type(Arguments):
+class Type(BrowserArguments):
     target: Target
     text: str
     element: Element = None
@@ -153,11 +153,11 @@ def _typing(call: Call, given: Type) -> float:
     return call.timeout + len(given.text) * 20
 
 
-class PressKey(Arguments):
+class PressKey(BrowserArguments):
     key: Annotated[str, Field(description="Such as Enter, ArrowLeft, a, Control+a")]
 
 
-@tool("browser_press_key", title="Press a key", patience="script")
+@tool("browser_press_key", title="Press a key", limit="script")
 async def press_key(call: Call, given: PressKey) -> None:
     """Press a key, or keys together, where the focus is."""
     from playwright.async_api import Error
@@ -193,7 +193,7 @@ async def press_key(call: Call, given: PressKey) -> None:
     call.answer.code(f"await page.keyboard.press({given.key!r})")
 
 
-class SelectOption(Arguments):
+class SelectOption(BrowserArguments):
     target: Target
     values: Annotated[list[str], Field(description="Values or labels; several where it allows")]
     element: Element = None
@@ -239,7 +239,7 @@ async def _choose(
         raise ToolFailed(f"Not all of {values!r} are options; there are: {listed}{more}.") from None
 
 
-class FormField(Arguments):
+class FormField(BrowserArguments):
     target: Target
     name: Annotated[str, Field(description="The field in words")]
     type: Literal["textbox", "checkbox", "radio", "combobox", "slider"]
@@ -249,11 +249,11 @@ class FormField(Arguments):
     element: Element = None
 
 
-class FillForm(Arguments):
+class FillForm(BrowserArguments):
     fields: Annotated[list[FormField], Field(min_length=1)]
 
 
-@tool("browser_fill_form", title="Fill form", patience="wait", secret=["value"])
+@tool("browser_fill_form", title="Fill form", limit="wait", secret=["value"])
 async def fill_form(call: Call, given: FillForm) -> None:
     """Fill in several fields of a form, in order. It stops at the first that cannot be, and says which were."""
     from playwright.async_api import Error

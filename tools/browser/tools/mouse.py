@@ -10,14 +10,14 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field
 
 from ..call import Call
-from ..definition import Arguments, BrowserTool, Whole, tool
+from ..tool import BrowserArguments, BrowserTool, Whole, tool
 
 Button: TypeAlias = Literal["left", "right", "middle"]
 Across = Annotated[float, Field(description="Pixels from the left edge of the viewport")]
 Down = Annotated[float, Field(description="Pixels from its upper edge")]
 
 
-class Point(Arguments):
+class Point(BrowserArguments):
     x: Across
     y: Down
 
@@ -39,7 +39,7 @@ class ClickPoint(Point):
     ] = None
 
 
-@tool("browser_mouse_click_xy", title="Click", cap="vision", patience="wait")
+@tool("browser_mouse_click_xy", title="Click", cap="vision", limit="wait")
 async def mouse_click_xy(call: Call, given: ClickPoint) -> None:
     """Click at a point of the viewport."""
     mouse = (await call.tab()).page.mouse
@@ -49,7 +49,7 @@ async def mouse_click_xy(call: Call, given: ClickPoint) -> None:
     call.answer.code(f"await page.mouse.click({given.x:.9g}, {given.y:.9g}{more})")
 
 
-class Drag(Arguments):
+class Drag(BrowserArguments):
     start_x: Annotated[Across, Field(alias="startX")]
     start_y: Annotated[Down, Field(alias="startY")]
     end_x: Annotated[Across, Field(alias="endX")]
@@ -74,7 +74,7 @@ async def mouse_drag_xy(call: Call, given: Drag) -> None:
     call.answer.code("await page.mouse.up()")
 
 
-class OneButton(Arguments):
+class OneButton(BrowserArguments):
     button: Button | None = None
 
 
@@ -98,7 +98,7 @@ def _button(given: OneButton) -> str:
     return f"button={given.button!r}" if given.button else ""
 
 
-class Wheel(Arguments):
+class Wheel(BrowserArguments):
     delta_x: Annotated[float, Field(alias="deltaX", description="Pixels to the right")] = 0
     delta_y: Annotated[float, Field(alias="deltaY", description="Pixels down")] = 0
 

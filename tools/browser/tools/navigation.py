@@ -13,13 +13,14 @@ import anyio
 from pydantic import Field
 
 from ....sessions.json_codec import JSON
+from ...definition import NoArguments
 from ..call import Call
-from ..definition import Arguments, BrowserTool, NoArguments, tool
 from ..egress.policy import scheme_allowed
 from ..session.failures import ToolFailed, in_words
 from ..session.frames import shown_as
 from ..session.glimpse import prepare
 from ..session.tab import Tab
+from ..tool import BrowserArguments, BrowserTool, tool
 
 if TYPE_CHECKING:
     from playwright.async_api import Error, Frame, Page
@@ -30,11 +31,11 @@ HANGS_SECONDS: Final = 5.0
 ARRIVE_SECONDS: Final = 0.5
 
 
-class Navigate(Arguments):
+class Navigate(BrowserArguments):
     url: Annotated[str, Field(description="https:// when it is left out, http:// for this machine")]
 
 
-@tool("browser_navigate", title="Navigate to a URL", patience="navigation")
+@tool("browser_navigate", title="Navigate to a URL", limit="navigation")
 async def navigate(call: Call, given: Navigate) -> None:
     """Open a URL in the current tab and answer with the page's snapshot."""
     await go_to(call, given.url)
@@ -211,7 +212,7 @@ def _host(url: str) -> str | None:
     return "" if parts.port == 0 else parts.hostname or ""
 
 
-@tool("browser_navigate_back", title="Go back", patience="navigation")
+@tool("browser_navigate_back", title="Go back", limit="navigation")
 async def navigate_back(call: Call, given: NoArguments) -> None:
     """Go back to the page before this one in the history of the tab."""
     tab = await call.tab()
@@ -261,7 +262,7 @@ async def _load_back(call: Call, tab: Tab, wanted: str) -> None:
         )
 
 
-class WaitFor(Arguments):
+class WaitFor(BrowserArguments):
     time: Annotated[
         float | None,
         Field(ge=0, description="Seconds, 30 at most; with a text, added to its bound"),
@@ -272,7 +273,7 @@ class WaitFor(Arguments):
     ] = None
 
 
-@tool("browser_wait_for", title="Wait for", kind="read", patience="wait")
+@tool("browser_wait_for", title="Wait for", read_only=True, limit="wait")
 async def wait_for(call: Call, given: WaitFor) -> None:
     """Wait until a text appears or disappears, or for some seconds, and answer with the page's snapshot."""
     seconds = min(given.time or 0.0, LONGEST_WAIT)

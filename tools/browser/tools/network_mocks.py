@@ -7,15 +7,16 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from ...definition import NoArguments
 from ..call import Call
-from ..definition import Arguments, BrowserTool, NoArguments, Whole, tool
 from ..features.mocks import Mock, is_ours
 from ..session.failures import ToolFailed
+from ..tool import BrowserArguments, BrowserTool, Whole, tool
 
 _HEADER: Final = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\0]*)")
 
 
-class NetworkState(Arguments):
+class NetworkState(BrowserArguments):
     state: Literal["online", "offline"]
 
 
@@ -28,7 +29,7 @@ async def network_state_set(call: Call, given: NetworkState) -> None:
     call.answer.code(f"await page.context.set_offline({offline})")
 
 
-class AddRoute(Arguments):
+class AddRoute(BrowserArguments):
     may_be_empty = ("body",)
 
     pattern: Annotated[
@@ -107,14 +108,14 @@ def _check(mock: Mock) -> None:
         )
 
 
-@tool("browser_route_list", title="List network routes", cap="network", kind="read")
+@tool("browser_route_list", title="List network routes", cap="network", read_only=True)
 async def route_list(call: Call, given: NoArguments) -> None:
     """List the routes that browser_route added; where several match, the last one decides."""
     lines = [f"{number}. {mock}" for number, mock in enumerate(call.session.mocks, 1)]
     call.answer.result("\n".join(lines) or "No active routes")
 
 
-class RemoveRoute(Arguments):
+class RemoveRoute(BrowserArguments):
     pattern: Annotated[str | None, Field(description="As it was added; all when left out")] = None
 
 

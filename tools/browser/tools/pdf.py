@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from ..call import Call, named
-from ..definition import Arguments, BrowserTool, Filename, tool
 from ..session.failures import ToolFailed, in_words
+from ..tool import BrowserArguments, BrowserTool, Filename, tool
 
 
-class SavePdf(Arguments):
+class SavePdf(BrowserArguments):
     filename: Filename = None
 
 
-@tool("browser_pdf_save", title="Save as PDF", cap="pdf", kind="read", patience="navigation")
+@tool("browser_pdf_save", title="Save as PDF", cap="pdf", read_only=True, limit="navigation")
 async def pdf_save(call: Call, given: SavePdf) -> None:
     """Print the page into a PDF, a file of the session."""
     from playwright.async_api import Error

@@ -9,14 +9,14 @@ import anyio
 from pydantic import Field
 
 from ..call import Call
-from ..definition import Arguments, BrowserTool, Element, Target, tool
 from ..session.failures import ToolFailed
 from ..session.uploads import allowed_paths
+from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
 
 RELEASE_SECONDS: Final = 1.0
 
 
-class Click(Arguments):
+class Click(BrowserArguments):
     target: Target
     element: Element = None
     double_click: Annotated[
@@ -44,7 +44,7 @@ async def click(call: Call, given: Click) -> None:
     call.answer.code(f"{code}({written})")
 
 
-class Hover(Arguments):
+class Hover(BrowserArguments):
     target: Target
     element: Element = None
 
@@ -57,7 +57,7 @@ async def hover(call: Call, given: Hover) -> None:
     call.answer.code(f"await {call.answer_code}.hover()")
 
 
-class Drag(Arguments):
+class Drag(BrowserArguments):
     start_target: Annotated[Target, Field(alias="startTarget")]
     end_target: Annotated[Target, Field(alias="endTarget")]
     start_element: Annotated[Element, Field(alias="startElement")] = None
@@ -88,7 +88,7 @@ async def drag(call: Call, given: Drag) -> None:
     call.answer.code(f"await {start_code}.drag_to({call.answer_code})")
 
 
-class Drop(Arguments):
+class Drop(BrowserArguments):
     target: Target
     element: Element = None
     paths: Annotated[

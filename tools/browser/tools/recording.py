@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ...definition import NoArguments
 from ..call import Call
-from ..definition import BrowserTool, NoArguments, tool
+from ..tool import BrowserTool, tool
 
 
 @tool("browser_start_recording", title="Start recording user actions", cap="devtools")

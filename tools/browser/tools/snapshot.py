@@ -12,9 +12,9 @@ from pydantic import Field
 
 from ....sessions.json_codec import well_formed
 from ..call import Call
-from ..definition import Arguments, BrowserTool, Element, Filename, Target, Whole, tool
 from ..process.node import matching
 from ..session.failures import ToolFailed
+from ..tool import BrowserArguments, BrowserTool, Element, Filename, Target, Whole, tool
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -27,7 +27,7 @@ INLINE_BYTES: Final = 3 * 2**20
 _KINDS: Final = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp"}
 
 
-class TakeSnapshot(Arguments):
+class TakeSnapshot(BrowserArguments):
     target: Annotated[Target | None, Field(description="Only this element, by ref or selector")] = (
         None
     )
@@ -36,7 +36,7 @@ class TakeSnapshot(Arguments):
     boxes: Annotated[bool | None, Field(description="With the place of each element")] = None
 
 
-@tool("browser_snapshot", title="Page snapshot", kind="read")
+@tool("browser_snapshot", title="Page snapshot", read_only=True)
 async def snapshot(call: Call, given: TakeSnapshot) -> None:
     """Return the page as text: its roles, names and values, with a ref for each element that other tools take."""
     tab = await call.tab()
@@ -51,7 +51,7 @@ async def snapshot(call: Call, given: TakeSnapshot) -> None:
         await call.keep(given.filename, well_formed(text).encode(), label="Snapshot")
 
 
-class Find(Arguments):
+class Find(BrowserArguments):
     text: Annotated[str | None, Field(description="A text, in upper or lower case")] = None
     regex: Annotated[
         str | None, Field(description="A regular expression of JavaScript, or /one/i with flags")
@@ -59,7 +59,7 @@ class Find(Arguments):
     filename: Filename = None
 
 
-@tool("browser_find", title="Find in page snapshot", kind="read")
+@tool("browser_find", title="Find in page snapshot", read_only=True)
 async def find(call: Call, given: Find) -> None:
     """Search the page's snapshot, and return what was found with its refs, the lines around it and what it is in.
 
@@ -126,7 +126,7 @@ def _depth(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-class TakeScreenshot(Arguments):
+class TakeScreenshot(BrowserArguments):
     element: Element = None
     target: Annotated[Target | None, Field(description="Only this element, by ref or selector")] = (
         None
@@ -141,7 +141,7 @@ class TakeScreenshot(Arguments):
     ] = "css"
 
 
-@tool("browser_take_screenshot", title="Take a screenshot", kind="read")
+@tool("browser_take_screenshot", title="Take a screenshot", read_only=True)
 async def take_screenshot(call: Call, given: TakeScreenshot) -> None:
     """Take a picture of the page or an element, to look at; to act on elements, take a snapshot."""
     if given.full_page and given.target:

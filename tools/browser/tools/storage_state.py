@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from pydantic import Field
 
 from ..call import Call, named
-from ..definition import Arguments, BrowserTool, Filename, tool
 from ..session.failures import ToolFailed, in_words
 from ..snapshot.world import WorldError
+from ..tool import BrowserArguments, BrowserTool, Filename, tool
 
 if TYPE_CHECKING:
     from playwright.async_api import StorageState
 
 
-class SaveState(Arguments):
+class SaveState(BrowserArguments):
     filename: Filename = None
 
 
@@ -24,8 +24,8 @@ class SaveState(Arguments):
     "browser_storage_state",
     title="Save storage state",
     cap="storage",
-    kind="read",
-    patience="navigation",
+    read_only=True,
+    limit="navigation",
 )
 async def storage_state(call: Call, given: SaveState) -> None:
     """Save cookies, local storage and IndexedDB of all sites into a file of the session, which holds its logins."""
@@ -50,7 +50,7 @@ async def storage_state(call: Call, given: SaveState) -> None:
     call.answer.code(f"await page.context.storage_state({code})")
 
 
-class LoadState(Arguments):
+class LoadState(BrowserArguments):
     filename: Annotated[str, Field(description="A file of the session, as it was saved")]
 
 
@@ -58,8 +58,7 @@ class LoadState(Arguments):
     "browser_set_storage_state",
     title="Restore storage state",
     cap="storage",
-    kind="destroy",
-    patience="navigation",
+    limit="navigation",
 )
 async def set_storage_state(call: Call, given: LoadState) -> None:
     """Replace all cookies and storages of the session by those of a file that browser_storage_state saved."""

@@ -6,17 +6,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from ...definition import NoArguments
 from ..call import Call
-from ..definition import Arguments, BrowserTool, NoArguments, Whole, tool
 from ..session.failures import ToolFailed
 from ..session.tabs import Entry
+from ..tool import BrowserArguments, BrowserTool, Whole, tool
 from .navigation import address, go_to
 
 LARGEST = 10_000
 NO_TABS = "No open tabs. The next call opens an empty one."
 
 
-class Tabs(Arguments):
+class Tabs(BrowserArguments):
     action: Literal["list", "new", "close", "select"]
     index: Annotated[
         Whole | None,
@@ -25,7 +26,7 @@ class Tabs(Arguments):
     url: Annotated[str | None, Field(description="The address that a new tab opens")] = None
 
 
-@tool("browser_tabs", title="Manage tabs", patience="navigation")
+@tool("browser_tabs", title="Manage tabs", limit="navigation")
 async def tabs(call: Call, given: Tabs) -> None:
     """List the tabs, open a new one, close one (the current one without an index), or select the one to work in."""
     found = call.session.tabs
@@ -63,7 +64,7 @@ def _numbered(call: Call, index: int | None) -> Entry:
     return found[index]
 
 
-@tool("browser_close", title="Close browser", kind="destroy")
+@tool("browser_close", title="Close browser")
 async def close(call: Call, given: NoArguments) -> None:
     """Close all tabs. The session stays, with its logins; the next call opens an empty tab."""
     for tab in call.session.tabs.entries:
@@ -76,7 +77,7 @@ async def close(call: Call, given: NoArguments) -> None:
 Side = Annotated[Whole, Field(ge=1, le=LARGEST)]
 
 
-class Resize(Arguments):
+class Resize(BrowserArguments):
     width: Side
     height: Side
 
@@ -94,7 +95,7 @@ def _null() -> None:
     """Return None, as a default factory: an absent field leaves the feature as it is, while null resets it."""
 
 
-class EmulateMedia(Arguments):
+class EmulateMedia(BrowserArguments):
     color_scheme: Literal["light", "dark"] | None = Field(
         default_factory=_null, alias="colorScheme", description="prefers-color-scheme"
     )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from ..call import Call
-from ..definition import Arguments, BrowserTool, Element, Target, tool
 from ..session.failures import ToolFailed, in_words
 from ..session.frames import shown_as
+from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Locator
@@ -28,12 +28,12 @@ _VALUE = """element => {
 _CHOSEN = "e => e.tagName === 'SELECT' ? [...e.selectedOptions].map(o => o.label) : []"
 
 
-class GenerateLocator(Arguments):
+class GenerateLocator(BrowserArguments):
     target: Target
     element: Element = None
 
 
-@tool("browser_generate_locator", title="Create locator for element", cap="testing", kind="read")
+@tool("browser_generate_locator", title="Create locator for element", cap="testing", read_only=True)
 async def generate_locator(call: Call, given: GenerateLocator) -> None:
     """Return the Playwright locator that a test would use for an element, in Python."""
     from playwright.async_api import Error
@@ -45,7 +45,7 @@ async def generate_locator(call: Call, given: GenerateLocator) -> None:
         raise ToolFailed(f"There is no locator for it: {in_words(error)}") from None
 
 
-class VerifyElement(Arguments):
+class VerifyElement(BrowserArguments):
     role: Annotated[
         str,
         Field(
@@ -58,7 +58,9 @@ class VerifyElement(Arguments):
     ]
 
 
-@tool("browser_verify_element_visible", title="Verify element visible", cap="testing", kind="read")
+@tool(
+    "browser_verify_element_visible", title="Verify element visible", cap="testing", read_only=True
+)
 async def verify_element_visible(call: Call, given: VerifyElement) -> None:
     """Check that an element of a role and a name can be seen, in the page or in a frame of it."""
     role, name = given.role.lower(), given.accessible_name
@@ -70,11 +72,11 @@ async def verify_element_visible(call: Call, given: VerifyElement) -> None:
     await _visible(call, wanted, code, f'Element with role "{role}" and accessible name "{name}"')
 
 
-class VerifyText(Arguments):
+class VerifyText(BrowserArguments):
     text: Annotated[str, Field(description="A part of it is enough; case does not matter")]
 
 
-@tool("browser_verify_text_visible", title="Verify text visible", cap="testing", kind="read")
+@tool("browser_verify_text_visible", title="Verify text visible", cap="testing", read_only=True)
 async def verify_text_visible(call: Call, given: VerifyText) -> None:
     """Check that a text can be seen, in the page or in a frame of it."""
     code = f"page.get_by_text({given.text!r})"
@@ -89,13 +91,13 @@ async def _visible(call: Call, wanted: Callable[[Frame], Locator], code: str, wh
     call.answer.code(f"await expect({found}).to_be_visible()")
 
 
-class VerifyList(Arguments):
+class VerifyList(BrowserArguments):
     element: Annotated[str, Field(description="The list in words")]
     target: Target
     items: list[str]
 
 
-@tool("browser_verify_list_visible", title="Verify list visible", cap="testing", kind="read")
+@tool("browser_verify_list_visible", title="Verify list visible", cap="testing", read_only=True)
 async def verify_list_visible(call: Call, given: VerifyList) -> None:
     """Check that a list shows all of the given texts."""
     locator = await call.locate(given.target, given.element)
@@ -111,14 +113,14 @@ async def verify_list_visible(call: Call, given: VerifyList) -> None:
     call.answer.code(f"await expect({code}).to_match_aria_snapshot({chr(10).join(lines)!r})")
 
 
-class VerifyValue(Arguments):
+class VerifyValue(BrowserArguments):
     type: Literal["textbox", "checkbox", "radio", "combobox", "slider"]
     element: Annotated[str, Field(description="The element in words")]
     target: Target
     value: Annotated[str, Field(description="For a checkbox or radio, true or false")]
 
 
-@tool("browser_verify_value", title="Verify value", cap="testing", kind="read")
+@tool("browser_verify_value", title="Verify value", cap="testing", read_only=True)
 async def verify_value(call: Call, given: VerifyValue) -> None:
     """Check the value of a field: its text, its choice, or whether it is checked."""
     locator = await call.locate(given.target, given.element)

@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from ...definition import NoArguments
 from ..call import Call, named
-from ..definition import Arguments, BrowserTool, Filename, NoArguments, Whole, tool
+from ..tool import BrowserArguments, BrowserTool, Filename, Whole, tool
 
 
 @tool("browser_start_tracing", title="Start tracing", cap="devtools")
@@ -18,7 +19,7 @@ async def start_tracing(call: Call, given: NoArguments) -> None:
     call.answer.code("await page.context.tracing.start(screenshots=True, snapshots=True)")
 
 
-@tool("browser_stop_tracing", title="Stop tracing", cap="devtools", patience="navigation")
+@tool("browser_stop_tracing", title="Stop tracing", cap="devtools", limit="navigation")
 async def stop_tracing(call: Call, given: NoArguments) -> None:
     """End the trace and give it as a file, which `playwright show-trace` opens. It may hold passwords."""
     name, size = await call.session.trace.stop()
@@ -30,12 +31,12 @@ async def stop_tracing(call: Call, given: NoArguments) -> None:
 Side = Annotated[Whole, Field(ge=16, le=4096)]
 
 
-class Size(Arguments):
+class Size(BrowserArguments):
     width: Side
     height: Side
 
 
-class StartVideo(Arguments):
+class StartVideo(BrowserArguments):
     filename: Filename = None
     size: Annotated[Size | None, Field(description="Fits into 800x800 when left out")] = None
     fps: Annotated[Whole | None, Field(ge=1, le=60, description="Frames per second, or 25")] = None
@@ -57,7 +58,7 @@ async def start_video(call: Call, given: StartVideo) -> None:
     call.answer.code(f"await page.screencast.start(path={name!r}{more})")
 
 
-@tool("browser_stop_video", title="Stop video", cap="devtools", patience="navigation")
+@tool("browser_stop_video", title="Stop video", cap="devtools", limit="navigation")
 async def stop_video(call: Call, given: NoArguments) -> None:
     """End the videos and give them as files, one for each page."""
     found = await call.session.films.stop()
@@ -69,7 +70,7 @@ async def stop_video(call: Call, given: NoArguments) -> None:
     call.answer.code("await page.screencast.stop()")
 
 
-class Chapter(Arguments):
+class Chapter(BrowserArguments):
     title: Annotated[str, Field(max_length=500)]
     description: Annotated[str | None, Field(max_length=2000)] = None
     duration: Annotated[
@@ -78,7 +79,7 @@ class Chapter(Arguments):
     ] = None
 
 
-@tool("browser_video_chapter", title="Video chapter", cap="devtools", patience="wait")
+@tool("browser_video_chapter", title="Video chapter", cap="devtools", limit="wait")
 async def video_chapter(call: Call, given: Chapter) -> None:
     """Show a chapter card over the page for a while, so that the video has a chapter; returns when it is gone."""
     tab = await call.tab()
@@ -87,13 +88,13 @@ async def video_chapter(call: Call, given: Chapter) -> None:
     call.answer.result(f"Chapter '{given.title}' added.")
 
 
-class Decoration(Arguments):
+class Decoration(BrowserArguments):
     point: Annotated[str | None, Field(description="CSS of a mark at the point of action")] = None
     highlight: Annotated[str | None, Field(description="CSS of a box over the element")] = None
     title: Annotated[str | None, Field(description="CSS of the words")] = None
 
 
-class ShowActions(Arguments):
+class ShowActions(BrowserArguments):
     duration: Annotated[
         float | None,
         Field(ge=0, le=3000, description="Milliseconds of each; 500 when left out"),

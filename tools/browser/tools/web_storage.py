@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from pydantic import Field
 
+from ...definition import NoArguments
 from ..call import Call
-from ..definition import Arguments, BrowserTool, Kind, NoArguments, tool
 from ..session.failures import ToolFailed, in_words
+from ..tool import BrowserArguments, BrowserTool, tool
 
 if TYPE_CHECKING:
     from ..process.sdk import WebStorage
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 Run: TypeAlias = Callable[[Call, Any], Awaitable[None]]
 
 
-class Key(Arguments):
+class Key(BrowserArguments):
     key: str
 
 
-class Item(Arguments):
+class Item(BrowserArguments):
     key: str
     value: Annotated[str, Field(description="Always a text; JSON where the site keeps JSON")]
 
@@ -87,17 +88,23 @@ class Area:
     def tools(self) -> list[BrowserTool]:
         own, site = self.name, "the current page's site"
         return [
-            self._tool("list", self.list_items, "read", f"Return the whole {own} of {site}."),
-            self._tool("get", self.get_item, "read", f"Return one {own} item of {site}."),
-            self._tool("set", self.set_item, "act", f"Set an item of {site}, {self.lasts}."),
-            self._tool("delete", self.delete_item, "destroy", f"Delete one {own} item of {site}."),
-            self._tool("clear", self.clear_items, "destroy", f"Delete the whole {own} of {site}."),
+            self._tool("list", self.list_items, f"Return the whole {own} of {site}."),
+            self._tool("get", self.get_item, f"Return one {own} item of {site}."),
+            self._tool("set", self.set_item, f"Set an item of {site}, {self.lasts}."),
+            self._tool("delete", self.delete_item, f"Delete one {own} item of {site}."),
+            self._tool("clear", self.clear_items, f"Delete the whole {own} of {site}."),
         ]
 
-    def _tool(self, word: str, run: Run, kind: Kind, description: str) -> BrowserTool:
+    def _tool(self, word: str, run: Run, description: str) -> BrowserTool:
         name = f"browser_{self.name.lower()}_{word}"
         title = f"{word.capitalize()} {self.name}{'' if word in ('list', 'clear') else ' item'}"
-        return tool(name, title=title, cap="storage", kind=kind, description=description)(run)
+        return tool(
+            name,
+            title=title,
+            cap="storage",
+            read_only=word in ("list", "get"),
+            description=description,
+        )(run)
 
 
 LOCAL = Area("localStorage", "local_storage", "in the storage that lasts")

@@ -1,0 +1,144 @@
+"""A browser tool: what a tool of the browser has beyond others, and the decorator that makes one of a function."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, get_origin
+
+from pydantic import Field, GetJsonSchemaHandler, ValidationInfo, field_validator
+
+from ...sessions.json_codec import JSON
+from ...sessions.services import ToolSpec
+from ..definition import Arguments, Tool, types_of
+from .call import Call
+from .config import BrowserConfig, Capability
+from .session.settle import LOAD_SECONDS
+
+Modal = Literal["dialog", "chooser", "pause"]
+
+TimeLimit = Literal["action", "navigation", "script", "wait"]
+"""The time limit of a tool: the configured limit of this kind, plus some seconds for the effects."""
+
+WAIT_SECONDS = 60.0
+
+
+class BrowserArguments(Arguments):
+    """The arguments of a browser tool.
+
+    An empty text counts as absent where the argument is optional: some models fill in every argument.
+    """
+
+    may_be_empty: ClassVar[Collection[str]] = ()
+    """The names of optional arguments for which an empty text has a meaning of its own."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _drop_empty_text(cls, value: object, info: ValidationInfo) -> object:
+        name = info.field_name or ""
+        field = cls.model_fields[name]
+        if value != "" or name in cls.may_be_empty or field.default is not None:
+            return value
+        types = types_of(field.annotation)
+        is_text = any(one is str or get_origin(one) is Literal for one in types)
+        return None if is_text else value
+
+
+class _Number:
+    """Gives an integer the type `number` in the schema and keeps its bounds."""
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> JSON:
+        return handler(core) | {"type": "number"}
+
+
+Target = Annotated[
+    str,
+    Field(
+        description="One element: a ref of the latest snapshot, such as e12, a selector, or a Playwright locator such as"
+        " getByRole('button', { name: 'Send' })"
+    ),
+]
+Element = Annotated[str | None, Field(description="The element in words")]
+Filename = Annotated[
+    str | None,
+    Field(description="Put the output into a file of the session, under this name"),
+]
+Whole = Annotated[int, _Number()]
+"""An integer, with the type `number` in the schema, as in the schemas that callers know."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserTool(Tool):
+    """One tool of the browser, with the function that runs it."""
+
+    run: Callable[[Call, Any], Awaitable[None]]
+    limit: TimeLimit = field(default="action", kw_only=True)
+    answers: Modal | None = field(default=None, kw_only=True)
+    """The kind of modal state that the tool resolves; most other tools are refused meanwhile."""
+    secret: frozenset[str] = field(default=frozenset(), kw_only=True)
+    """Names of arguments, also nested ones, that hold typed text, which may be secret."""
+
+    def seconds(self, config: BrowserConfig) -> float:
+        """Return the seconds after which a call of this tool is cancelled and its page checked."""
+        own = {
+            "action": config.action_seconds,
+            "navigation": config.navigation_seconds,
+            "script": config.script_seconds,
+            "wait": WAIT_SECONDS + config.action_seconds,
+        }
+        return own[self.limit] + config.settle_seconds + LOAD_SECONDS + 2.0
+
+    def spec(self) -> ToolSpec:
+        """Return the tool as a service offers it."""
+        return ToolSpec(self.name, self.definition(), self.secret)
+
+
+def tool(
+    name: str,
+    *,
+    title: str,
+    cap: Capability = "core",
+    read_only: bool = False,
+    answers: Modal | None = None,
+    limit: TimeLimit = "action",
+    description: str | None = None,
+    secret: Collection[str] = (),
+) -> Callable[[Callable[[Call, Any], Awaitable[None]]], BrowserTool]:
+    """Make a tool of a function.
+
+    The type of the function's second parameter declares the arguments; its docstring is the default description.
+    """
+
+    def make(run: Callable[[Call, Any], Awaitable[None]]) -> BrowserTool:
+        hints = typing.get_type_hints(run)
+        parameters = list(inspect.signature(run).parameters)
+        return BrowserTool(
+            name,
+            title,
+            " ".join((description or run.__doc__ or "").split()),
+            hints[parameters[1]],
+            run,
+            toolset=cap,
+            read_only=read_only,
+            destructive=not read_only,
+            open_world=True,
+            limit=limit,
+            answers=answers,
+            secret=frozenset(secret),
+        )
+
+    return make
+
+
+__all__ = [
+    "BrowserArguments",
+    "BrowserTool",
+    "Element",
+    "Filename",
+    "Target",
+    "TimeLimit",
+    "Whole",
+    "tool",
+]
