@@ -76,7 +76,7 @@ async def opened(
             services = services_of(config, ledger, alone=alone, port=port)
             async with Gateway(config, store, node, services, clock=clock) as gateway:
                 _wire(gateway, ledger, alone, port)
-                async with control(gateway.registry, folder, node.id):
+                async with control(gateway.registry, store, folder, node.id, gateway.services_seen):
                     yield gateway
         finally:
             with anyio.CancelScope(shield=True):

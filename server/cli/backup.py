@@ -9,8 +9,8 @@ from ...sessions.errors import StoreUnavailable
 from ...sessions.store.backup import back_up
 from ..config.model import Config, ConfigError
 from ..gateway.stores import is_remote, store_of
+from .exit_codes import FAILURE, OK
 from .output import complain, say, say_json
-from .parser import FAILURE, OK
 
 _TOOLS = {
     "postgresql": "pg_dump --format=custom --file=FILE DATABASE",

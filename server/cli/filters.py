@@ -10,22 +10,21 @@ from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.records import LABELS
 from ...tools.own.definition import moment
-from .changes import Refused
-from .parser import USAGE
+from .errors import CommandError
 
 
 def chosen(arguments: Namespace) -> JSON:
     """Return the fields of a list's filter.
 
     Raises:
-        Refused: a field is malformed.
+        CommandError: a field is malformed.
     """
     flags = {label: getattr(arguments, label.removesuffix("_id")) for label in LABELS}
     labels = {label: value for label, value in flags.items() if value is not None}
     try:
         since = moment(arguments.since, "--since")
     except InvalidArgument as error:
-        raise Refused("usage", error.message, USAGE) from None
+        raise CommandError.usage(error.message) from None
     return {
         "name_prefix": arguments.name,
         "labels": labels or None,
@@ -39,14 +38,14 @@ def object_of(text: str) -> JSON:
     """Read the value of --metadata.
 
     Raises:
-        Refused: it is no JSON object.
+        CommandError: it is no JSON object.
     """
     try:
         found: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Refused("usage", f"--metadata: this is not JSON ({error}); quote it", USAGE) from None
+        raise CommandError.usage(f"--metadata: this is not JSON ({error}); quote it") from None
     if not isinstance(found, dict):
-        raise Refused("usage", "--metadata: should be an object, in braces", USAGE)
+        raise CommandError.usage("--metadata: should be an object, in braces")
     return cast("JSON", found)
 
 

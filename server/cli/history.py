@@ -13,16 +13,20 @@ from ...sessions.records import HistoryFilter, JournalKind, JournalRecord, Sessi
 from ...sessions.store import SQLStore
 from ..config.model import Config
 from ..config.secrets import redactor_of
-from .changes import Refused
+from .errors import CommandError
+from .exit_codes import OK
+from .nodes import LiveNodes
 from .output import ago, plain_lines, say, say_json, table
-from .parser import OK, USAGE
 
 WIDTH = 100
 """Characters of a message that a line of the table shows."""
 
 
-async def history(store: SQLStore, record: SessionRecord, arguments: Namespace) -> int:
-    """Print a page of entries; `record` has a node only when that is alive."""
+async def history(
+    config: Config, store: SQLStore, record: SessionRecord, arguments: Namespace
+) -> int:
+    """Print a page of entries."""
+    record = await _as_reported(config, store, record)
     last: int = min(arguments.last, 1000)
     wanted = HistoryFilter(
         before=_before(arguments.cursor),
@@ -57,7 +61,7 @@ def _before(cursor: str | None) -> int | None:
     try:
         return None if cursor is None else position(cursor)
     except InvalidArgument as error:
-        raise Refused("usage", f"--cursor: {error.message}", USAGE) from None
+        raise CommandError.usage(f"--cursor: {error.message}") from None
 
 
 def _line(entry: JournalRecord, record: SessionRecord, now: float) -> tuple[Any, ...]:
@@ -98,8 +102,15 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+async def _as_reported(config: Config, store: SQLStore, record: SessionRecord) -> SessionRecord:
+    """Return a record with what the process that holds the session reports of it."""
+    live = LiveNodes(config.data, await store.nodes())
+    await live.look([record.node])
+    return live.seen(record)
+
+
 async def summary(
-    store: SQLStore, record: SessionRecord, config: Config, arguments: Namespace
+    config: Config, store: SQLStore, record: SessionRecord, arguments: Namespace
 ) -> int:
     """Print the summary of a session."""
     found = await summed(store, record, redactor_of(config.policy()))

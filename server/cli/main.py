@@ -8,8 +8,9 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .exit_codes import FAILURE, INTERRUPTED, OK, USAGE
 from .output import complain
-from .parser import FAILURE, INTERRUPTED, OK, USAGE, parse
+from .parser import parse
 
 if TYPE_CHECKING:
     from ..config.model import Config

@@ -10,8 +10,10 @@ import anyio
 
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
+from ...sessions.node import NODES
 from ...sessions.records import NodeRecord, SessionRecord
 from ...sessions.views import seconds_of
+from ..control.requests import ControlRequest
 from ..control.socket import ControlRefused, ControlUnavailable, ask
 
 LOOK_SECONDS = 3.0
@@ -21,7 +23,7 @@ class LiveNodes:
     """The nodes of a store, and the reports of those that answered look()."""
 
     def __init__(self, data: Path, nodes: Iterable[NodeRecord]) -> None:
-        self.folder = data / "nodes"
+        self.folder = data / NODES
         self._nodes = {node.id: node for node in nodes}
         self._sessions: dict[str, JSON] = {}
         self._silent: set[str] = set()
@@ -34,7 +36,8 @@ class LiveNodes:
 
     async def _look(self, node: str) -> None:
         try:
-            answer = await ask(self.folder, node, {"op": "list"}, seconds=LOOK_SECONDS)
+            request = ControlRequest(tool="operator_sessions")
+            answer = await ask(self.folder, node, request, seconds=LOOK_SECONDS)
         except (ControlRefused, ControlUnavailable):
             self._silent.add(node)
             return
@@ -58,7 +61,7 @@ class LiveNodes:
         """Ask the owner of a session for the last lines of stderr of its services, by service."""
         if record.node is None or not self.answers(record.node):
             return {}
-        request = {"op": "stderr", "session": record.id}
+        request = ControlRequest(tool="operator_stderr", arguments={"session_id": record.id})
         try:
             answer = await ask(self.folder, record.node, request, seconds=LOOK_SECONDS)
         except (ControlRefused, ControlUnavailable):

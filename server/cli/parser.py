@@ -9,23 +9,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn, cast
 
+from .exit_codes import EXIT_CODES, USAGE
 from .flags import CHOOSING, FORCE, JSON_FLAG, MOVES, SESSIONS, Flag, positive, version
-
-OK = 0
-FAILURE = 1
-USAGE = 2
-NOT_FOUND = 3
-BUSY = 4
-INTERRUPTED = 130
-
-EXIT_CODES = {
-    OK: "it worked",
-    FAILURE: "it failed, or doctor found something wrong",
-    USAGE: "the command line or the configuration is wrong",
-    NOT_FOUND: "there is no such session",
-    BUSY: "the session is open in another running process, or has calls in flight",
-    INTERRUPTED: "interrupted with Ctrl-C",
-}
 
 KINDS = ("call", "transition", "message", "compacted")
 STATUSES = ("creating", "idle", "active", "paused", "error", "closing", "closed")

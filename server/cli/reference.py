@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from .parser import EXIT_CODES, GLOBAL_FLAGS, Parser, build_parser, walk
+from .exit_codes import EXIT_CODES
+from .parser import GLOBAL_FLAGS, Parser, build_parser, walk
 
 
 def markdown() -> str:

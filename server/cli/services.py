@@ -13,8 +13,8 @@ from ...sessions.json_codec import JSON
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.redaction import Secrets
 from ..config.model import Config, ConfigError, ServiceConfig
+from .exit_codes import FAILURE, OK
 from .output import complain, say, say_json, table
-from .parser import FAILURE, OK
 
 if TYPE_CHECKING:
     from ...sessions.services import ToolSpec

@@ -1,115 +1,48 @@
-"""`statehold sessions rename|fork|merge|export|import|delete`, whether a process holds the session or not."""
+"""`statehold sessions rename|fork|merge|export|import`, whether a process holds the session or not."""
 
 from __future__ import annotations
 
 import os
 import sys
 from argparse import Namespace
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from functools import partial
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import anyio.to_thread
 
 from ...sessions.actions.document import read, written
 from ...sessions.actions.export import exported
-from ...sessions.actions.import_ import ImportTarget, imported
 from ...sessions.clock import SystemClock
-from ...sessions.core import Core
 from ...sessions.errors import SessionError
 from ...sessions.json_codec import JSON
-from ...sessions.records import SessionRecord, new_id
-from ...sessions.registry import Registry
-from ...tools.processes.ledger import Ledger
-from ..config.model import Config
+from ...sessions.lifecycle import Status
+from ...sessions.records import LOCAL, Principal, SessionRecord
+from ...sessions.store import SQLStore
+from ..config.model import Config, ServiceConfig
 from ..config.secrets import redactor_of
-from ..control.handler import ControlHandler
-from ..gateway.services import services_of
-from .changes import Refused, SessionChanger
+from .errors import CommandError
+from .exit_codes import OK
 from .filters import object_of
+from .lookup import find_session, parse_owner
 from .output import plain, plural, say, say_json
-from .parser import OK, USAGE
-from .screenshot import refuse_closed, refused
+from .tool_calls import ToolCaller
 
 
-async def whole(changer: SessionChanger, record: SessionRecord, action: str, **wish: Any) -> JSON:
-    """Ask the process that holds a session to act on it; without one, act here.
-
-    Raises:
-        Refused: nothing was changed.
-    """
-    if record.node is not None:
-        answer = await changer.ask(record, record.node, action, **wish)
-        if answer is not None:
-            return answer
-        record = await changer.take_off(record)
-    request = {"op": action, "session": record.id, "owner": record.owner, **wish}
-    # Out of the block first: its task group would wrap an error.
-    failure: SessionError | None = None
-    done: JSON = {}
-    async with _registry(changer, record, action) as registry:
-        try:
-            done = await ControlHandler(registry)(request)
-        except SessionError as error:
-            failure = error
-    if failure is not None:
-        raise refused(record, failure)
-    return done
-
-
-@asynccontextmanager
-async def _registry(
-    changer: SessionChanger, record: SessionRecord, action: str
-) -> AsyncGenerator[Registry]:
-    """Yield a registry for the block, which owns sessions like that of a server, and opens no connections."""
-    node = await changer.joined()
-    config = _lazy(changer.config)
-    ledger = Ledger(config.data, node=node.id, watchdog=False)
-    try:
-        services: dict[str, Any] = {}
-        if action == "fork":
-            # A child uses the services of its parent, so they have to be configured here.
-            _refuse_unknown(config, record)
-            services = dict(services_of(config, ledger, alone=True))
-        async with Registry(
-            Core.create(changer.store, node, services, policy=config.policy())
-        ) as registry:
-            registry.on_purged.append(changer.forget)
-            yield registry
-    finally:
-        await ledger.aclose()
-
-
-def _lazy(config: Config) -> Config:
-    lazy = {
-        name: settings.model_copy(update={"connect": "lazy"})
-        for name, settings in config.services.items()
-    }
-    return config.model_copy(update={"services": lazy})
-
-
-def _refuse_unknown(config: Config, record: SessionRecord) -> None:
-    unknown = [name for name in record.services if name not in config.enabled()]
-    if unknown:
-        raise Refused(
-            "service_not_bound",
-            f"{record.id} uses {', '.join(unknown)}, which is not configured here; give the --config of its server",
-        )
-
-
-async def rename(changer: SessionChanger, record: SessionRecord, arguments: Namespace) -> int:
+async def rename(
+    config: Config, store: SQLStore, record: SessionRecord, arguments: Namespace
+) -> int:
     """Change the name of a session, or its metadata."""
-    refuse_closed(record)
-    wish: JSON = {}
+    _refuse_closed(record)
+    change: JSON = {}
     if arguments.name is not None or arguments.unname:
-        wish["name"] = arguments.name
+        change["name"] = arguments.name
     if arguments.metadata is not None:
-        wish["metadata"] = object_of(arguments.metadata)
-    if not wish or (arguments.name is not None and arguments.unname):
-        raise Refused("usage", "rename needs a NAME, or --unname, or --metadata; give one", USAGE)
-    session: JSON = (await whole(changer, record, "rename", **wish))["session"]
+        change["metadata"] = object_of(arguments.metadata)
+    if not change or (arguments.name is not None and arguments.unname):
+        raise CommandError.usage("rename needs a NAME, or --unname, or --metadata; give one")
+    async with ToolCaller(config, store) as caller:
+        session = await caller.call(record, "session_rename", **change)
     if arguments.json:
         say_json({key: session[key] for key in ("session_id", "name", "metadata")})
     else:
@@ -118,13 +51,20 @@ async def rename(changer: SessionChanger, record: SessionRecord, arguments: Name
     return OK
 
 
-async def fork(changer: SessionChanger, record: SessionRecord, arguments: Namespace) -> int:
+async def fork(config: Config, store: SQLStore, record: SessionRecord, arguments: Namespace) -> int:
     """Create children of a session."""
-    refuse_closed(record)
+    _refuse_closed(record)
     names: list[str] | None = arguments.name
     count: int = arguments.count or len(names or [1])
-    found = await whole(changer, record, "fork", count=count, names=names)
-    children = [{key: child[key] for key in ("session_id", "name")} for child in found["children"]]
+    async with ToolCaller(config, store) as caller:
+        wanted: JSON = {"count": count, "names": names}
+        found, record = await caller.ask_holder(record, "session_fork", **wanted)
+        if found is None:
+            # A child uses the services of its parent, so they have to be configured here.
+            _refuse_unknown(config, record)
+            services = _without_start(config)
+            found = await caller.call_here(record, "session_fork", services=services, **wanted)
+    children: list[JSON] = found["children"]
     if arguments.json:
         say_json({"session_id": record.id, "children": children, "services": found["services"]})
         return OK
@@ -138,15 +78,13 @@ async def fork(changer: SessionChanger, record: SessionRecord, arguments: Namesp
 
 
 async def merge(
-    changer: SessionChanger,
-    record: SessionRecord,
-    sources: list[SessionRecord],
-    arguments: Namespace,
+    config: Config, store: SQLStore, record: SessionRecord, arguments: Namespace
 ) -> int:
     """Merge the states of children into that of a session."""
-    refuse_closed(record)
-    ids = [source.id for source in sources]
-    found = await whole(changer, record, "merge", sources=ids, policy=arguments.policy)
+    _refuse_closed(record)
+    sources = [(await find_session(store, name, config.data)).id for name in arguments.sources]
+    async with ToolCaller(config, store) as caller:
+        found = await caller.call(record, "session_merge", sources=sources, policy=arguments.policy)
     if arguments.json:
         say_json({"session_id": record.id, **found})
         return OK
@@ -160,22 +98,17 @@ async def merge(
     return OK
 
 
-async def delete(changer: SessionChanger, record: SessionRecord, *, force: bool) -> JSON:
-    """Close a session where it is open, and delete it."""
-    await whole(changer, record, "delete", force=force)
-    changer.forget(record.id)
-    return {"session_id": record.id, "name": record.name, "status": "deleted", "changed": True}
-
-
-async def export(changer: SessionChanger, record: SessionRecord, arguments: Namespace) -> int:
+async def export(
+    config: Config, store: SQLStore, record: SessionRecord, arguments: Namespace
+) -> int:
     """Write a session into a file."""
-    config = changer.config
     if arguments.secrets and record.node is not None:
         # A snapshot taken now is newer than the stored one.
-        await changer.ask(record, record.node, "save")
+        async with ToolCaller(config, store) as caller:
+            await caller.ask(record, record.node, "operator_save")
     document = await exported(
-        changer.store,
-        await changer.store.get(record.id) or record,
+        store,
+        await store.get(record.id) or record,
         now=SystemClock().now(),
         redactor=redactor_of(config.policy()),
         secrets=bool(arguments.secrets),
@@ -197,7 +130,7 @@ async def export(changer: SessionChanger, record: SessionRecord, arguments: Name
 def _write(file: Path, text: bytes, force: bool) -> None:
     """Write a document into a file that only the user can read; all of it, or no file."""
     if not force and os.path.lexists(file):
-        raise Refused("usage", f"{file} is there already; name another file, or add --force", USAGE)
+        raise CommandError.usage(f"{file} is there already; name another file, or add --force")
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
@@ -207,34 +140,25 @@ def _write(file: Path, text: bytes, force: bool) -> None:
         part.replace(file)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise Refused("usage", f"{file}: {error.strerror}; name another file", USAGE) from None
+        raise CommandError.usage(f"{file}: {error.strerror}; name another file") from None
 
 
-async def bring_in(changer: SessionChanger, owner: str, arguments: Namespace) -> int:
+async def import_session(config: Config, store: SQLStore, arguments: Namespace) -> int:
     """Create a session from a file."""
-    config, file = changer.config, str(arguments.file)
+    file = str(arguments.file)
     text = await anyio.to_thread.run_sync(_read, file)
-    node = await changer.joined()
-    ledger = Ledger(config.data, node=node.id, watchdog=False)
-    place = ImportTarget(
-        store=changer.store,
-        node=node.id,
-        clock=SystemClock(),
-        policy=config.policy(),
-        services=services_of(config, ledger, alone=True),
-        redactor=redactor_of(config.policy()),
-        mint=new_id,
-    )
-    try:
-        document = await anyio.to_thread.run_sync(partial(read, text))
-        found = await imported(
-            place, document, owner, name=arguments.name, strict=not arguments.lenient
-        )
-    except SessionError as error:
-        advice = error.recovery.replace("strict=false", "--lenient")
-        raise Refused(error.code, f"{file}: {error.message} {advice}".strip()) from None
-    finally:
-        await ledger.aclose()
+    owner = Principal.of_key(parse_owner(arguments.owner) or LOCAL.key)
+    async with ToolCaller(config, store) as caller:
+        registry = await caller.open_registry(_without_start(config))
+        try:
+            document = await anyio.to_thread.run_sync(read, text)
+            found = await registry.porting.take(
+                owner, document, name=arguments.name, strict=not arguments.lenient
+            )
+        except SessionError as error:
+            advice = error.recovery.replace("strict=false", "--lenient")
+            message = f"{file}: {error.message} {advice}".strip()
+            raise CommandError(error.code, message) from None
     record, origin = found.record, document.session.id
     if arguments.json:
         shown: JSON = {"session_id": record.id, "name": record.name, "status": record.status.value}
@@ -242,8 +166,8 @@ async def bring_in(changer: SessionChanger, owner: str, arguments: Namespace) ->
         return OK
     name = f" ({plain(record.name)})" if record.name else ""
     say(f"{record.id}{name} is {record.status.value}, imported from {plain(origin)}")
-    for what in found.left_out:
-        say(f"  left out: {plain(what)}")
+    for part in found.left_out:
+        say(f"  left out: {plain(part)}")
     return OK
 
 
@@ -251,7 +175,36 @@ def _read(file: str) -> bytes:
     try:
         return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
-        raise Refused("usage", f"{file}: {error.strerror}; name another file", USAGE) from None
+        raise CommandError.usage(f"{file}: {error.strerror}; name another file") from None
 
 
-__all__ = ["bring_in", "delete", "export", "fork", "merge", "rename", "whole"]
+def _without_start(config: Config) -> dict[str, ServiceConfig]:
+    """Return the services, none of which is started when a session is created."""
+    enabled = config.enabled().items()
+    return {name: found.model_copy(update={"connect": "lazy"}) for name, found in enabled}
+
+
+def _refuse_unknown(config: Config, record: SessionRecord) -> None:
+    unknown = [name for name in record.services if name not in config.enabled()]
+    if unknown:
+        raise CommandError(
+            "service_not_bound",
+            f"{record.id} uses {', '.join(unknown)}, which is not configured here; give the --config of its server",
+        )
+
+
+def _refuse_closed(record: SessionRecord) -> None:
+    if record.status in (Status.CLOSED, Status.CLOSING):
+        raise CommandError.closed(record)
+
+
+Action = Callable[[Config, SQLStore, SessionRecord, Namespace], Awaitable[int]]
+ACTIONS: Final[dict[str, Action]] = {
+    "rename": rename,
+    "fork": fork,
+    "merge": merge,
+    "export": export,
+}
+"""The actions on one session, by their names on the command line."""
+
+__all__ = ["ACTIONS", "import_session"]

@@ -18,56 +18,77 @@ from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.node import NODES
 from ...sessions.records import SessionRecord
+from ...sessions.store import SQLStore
 from ...tools.browser.config import BrowserConfig
 from ...tools.browser.features.picture import take_picture
 from ...tools.browser.process.executables import Machine
 from ...tools.browser.process.find import NoBrowser, find_browser
 from ...tools.browser.process.window import Window
 from ...tools.browser.snapshot.encryption import Encryption
-from ..control.screenshot import answer
+from ..config.model import Config
+from ..control.operator_tools import Screenshot
+from ..control.requests import ControlRequest
+from ..control.screenshot import picture_to_json
 from ..control.socket import serve_control
-from ..control.visit import Visit, visiting
-from .changes import Refused, SessionChanger
+from .errors import CommandError
+from .exit_codes import BUSY, OK
+from .held_browser import HeldBrowser, hold_browser
 from .output import say, say_json
-from .parser import BUSY, OK
-from .screenshot import browser_of, refuse_closed, refused
+from .screenshot import refuse_without_browser
+from .tool_calls import ToolCaller
 
 PLACE = "a window that a person works in"
-CAUSE = "window"
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-async def open_window(changer: SessionChanger, record: SessionRecord, arguments: Namespace) -> int:
+async def open_window(
+    config: Config, store: SQLStore, record: SessionRecord, arguments: Namespace
+) -> int:
     """Open a session in a window and wait until it is closed. Meanwhile this process holds the session.
 
     Raises:
-        Refused: it cannot be opened, and is unchanged.
+        CommandError: it cannot be opened, and is unchanged.
     """
-    refuse_closed(record)
-    name, browser = await browser_of(changer, record, unopened=True)
-    browser = _windowed(browser)
-    holder = None if record.status is Status.PAUSED else record.node
-    record = await _handed_over(changer, record, force=bool(arguments.force))
-    try:
-        await _worked_in(changer, record, name, browser)
-    except SessionError as error:
-        raise refused(record, error) from None
-    finally:
-        if holder is not None:
-            with anyio.CancelScope(shield=True):
-                await _back(changer, record, holder)
-    return await _report(changer, record, arguments)
+    if record.status in (Status.CLOSED, Status.CLOSING):
+        raise CommandError.closed(record)
+    async with ToolCaller(config, store) as caller:
+        name, browser = await _browser_of(caller, record)
+        browser = _with_window(browser)
+        holder = None if record.status is Status.PAUSED else record.node
+        record = await _take_over(caller, record, force=bool(arguments.force))
+        try:
+            await _work_in_window(caller, record, name, browser)
+        except SessionError as error:
+            raise CommandError.of_session(record, error) from None
+        finally:
+            if holder is not None:
+                with anyio.CancelScope(shield=True):
+                    await _give_back(caller, record, holder)
+    return await _report(store, record, arguments)
 
 
-def _windowed(browser: BrowserConfig) -> BrowserConfig:
+async def _browser_of(caller: ToolCaller, record: SessionRecord) -> tuple[str, BrowserConfig]:
+    """Return the browser that a session has opened, else the first that it may open.
+
+    Raises:
+        CommandError: it uses none of this configuration.
+    """
+    known = caller.config.browsers()
+    opened = [b.service for b in await caller.store.bindings(record.id) if b.generation]
+    refuse_without_browser(caller.config, record)
+    name = next(name for name in (*opened, *record.services) if name in known)
+    return name, known[name]
+
+
+def _with_window(browser: BrowserConfig) -> BrowserConfig:
     """Return the configuration of a local browser with a window, made from the configured one.
 
     Raises:
-        Refused: there is no display, or no such browser.
+        CommandError: there is no display, or no such browser.
     """
     machine = Machine()
     if not machine.display:
-        raise Refused(
+        raise CommandError(
             "no_display",
             "there is no display for a window: run this where one is (DISPLAY), or look at the page with "
             "statehold sessions screenshot",
@@ -82,61 +103,59 @@ def _windowed(browser: BrowserConfig) -> BrowserConfig:
         try:
             found = find_browser(wanted, machine)
         except NoBrowser as error:
-            raise Refused(error.code, error.message) from None
+            raise CommandError(error.code, error.message) from None
     return wanted.model_copy(update={"executable": found.path, "channel": found.channel})
 
 
-async def _handed_over(
-    changer: SessionChanger, record: SessionRecord, *, force: bool
-) -> SessionRecord:
+async def _take_over(caller: ToolCaller, record: SessionRecord, *, force: bool) -> SessionRecord:
     """Ask the process that holds a session to save it, close its browser and release it."""
     if record.node is None:
         return record
     holder = record.node
-    if await changer.ask(record, holder, "pause", force=force) is None:
-        return await changer.take_off(record)
-    fresh = await changer.store.get(record.id) or record
+    if await caller.ask(record, holder, "operator_release" if force else "session_pause") is None:
+        return await caller.recover(record)
+    fresh = await caller.store.get(record.id) or record
     if fresh.node is None:
         return fresh
     if record.status is not Status.PAUSED:
-        await changer.ask(record, holder, "resume")
-    raise Refused(
+        await caller.ask(record, holder, "session_resume")
+    raise CommandError(
         "session_busy",
         f"{record.id} has services that keep more than can be saved, which would be lost; --force gives that up",
         BUSY,
     )
 
 
-async def _worked_in(
-    changer: SessionChanger, record: SessionRecord, name: str, browser: BrowserConfig
+async def _work_in_window(
+    caller: ToolCaller, record: SessionRecord, name: str, browser: BrowserConfig
 ) -> None:
-    node = await changer.joined(PLACE)
+    node = await caller.join(PLACE)
     seal = None if browser.key is None else await anyio.to_thread.run_sync(Encryption, browser.key)
-    async with visiting(changer, record, name, browser, cause=CAUSE) as visit:
-        window = Window(visit.connection, seal=seal)
-        async with _answering(changer.config.data, node.id, visit):
+    async with hold_browser(caller, node, record, name, browser) as held:
+        window = Window(held.connection, seal=seal)
+        async with _answer_commands(caller.config.data, node.id, held):
             try:
-                await _until_closed(window, visit, record)
+                await _wait_until_closed(window, held, record)
             finally:
                 with anyio.CancelScope(shield=True):
-                    visit.saved = await window.saved()
+                    held.saved = await window.saved()
 
 
-async def _until_closed(window: Window, visit: Visit, record: SessionRecord) -> None:
+async def _wait_until_closed(window: Window, held: HeldBrowser, record: SessionRecord) -> None:
     async def work() -> None:
         await window.show()
         _tell(record)
-        await window.worked_in(visit.save)
+        await window.worked_in(held.save)
 
     with suppress(Overtaken):
         try:
-            await beside(_signalled, work)
+            await beside(_wait_for_signal, work)
         except Exception:
-            if not visit.connection.lost.is_set():
+            if not held.connection.lost.is_set():
                 raise
 
 
-async def _signalled() -> None:
+async def _wait_for_signal() -> None:
     with anyio.open_signal_receiver(*SIGNALS) as signals:
         await anext(signals)
 
@@ -148,35 +167,35 @@ def _tell(record: SessionRecord) -> None:
 
 
 @asynccontextmanager
-async def _answering(data: Path, node: str, visit: Visit) -> AsyncGenerator[None]:
+async def _answer_commands(data: Path, node: str, held: HeldBrowser) -> AsyncGenerator[None]:
     """Answer other commands while the window is open: they may read, but change nothing."""
 
-    async def handler(request: JSON) -> JSON:
-        if request["op"] == "list":
-            return {"sessions": [visit.session.info()]}
-        if request["session"] != visit.session.id:
+    async def handler(request: ControlRequest) -> JSON:
+        if request.tool == "operator_sessions":
+            return {"sessions": [held.session.info()]}
+        if request.arguments.get("session_id") != held.session.id:
             raise SessionNotFound
-        if request["op"] == "show":
-            return {"session": visit.session.info()}
-        if request["op"] == "screenshot":
-            wanted = {"kind": request["kind"], "full_page": request["full_page"]}
-            return answer(await take_picture(visit.connection.session, **wanted))
+        if request.tool == "operator_screenshot":
+            wanted = Screenshot.model_validate(request.arguments)
+            browser = held.connection.session
+            found = await take_picture(browser, kind=wanted.kind, full_page=wanted.full_page)
+            return picture_to_json(found)
         raise SessionBusy(f"It is open in {PLACE}.", recovery="Close the window first.")
 
     async with serve_control(data / NODES, node, handler):
         yield
 
 
-async def _back(changer: SessionChanger, record: SessionRecord, holder: str) -> None:
+async def _give_back(caller: ToolCaller, record: SessionRecord, holder: str) -> None:
     """Ask the process that held the session to resume it, if it still runs; else the next call resumes it."""
     try:
-        await changer.ask(record, holder, "resume")
-    except Refused as error:
+        await caller.ask(record, holder, "session_resume")
+    except CommandError as error:
         sys.stderr.write(f"statehold: it stays paused: {error}\n")
 
 
-async def _report(changer: SessionChanger, record: SessionRecord, arguments: Namespace) -> int:
-    fresh = await changer.store.get(record.id) or record
+async def _report(store: SQLStore, record: SessionRecord, arguments: Namespace) -> int:
+    fresh = await store.get(record.id) or record
     if arguments.json:
         shown = {"session_id": record.id, "name": record.name}
         say_json({**shown, "status": fresh.status.value})

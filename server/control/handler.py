@@ -1,149 +1,75 @@
-"""The control requests that a process answers for the command line: its user may act on every session that it holds."""
+"""The calls of our own tools that a process runs for the command line: its user may act on every session."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import Final
 
-from ...sessions.actions.rename_delete import SAME
-from ...sessions.errors import SessionNotFound
+from ...sessions.calls.deliveries import Delivery
+from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
-from ...sessions.lifecycle import Event
 from ...sessions.node import NODES
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
+from ...sessions.store.base import Store
+from ...tools.own.definition import Context
+from ...tools.own.names import OWN_NAMES
+from ...tools.own.toolsets import build_own_tools
+from .operator_tools import OperatorTools
+from .requests import ControlRequest
 from .socket import serve_control
 
-SHOWN: Final = 1000
-"""Conflicts that an answer lists."""
+CAUSE = "cli"
+"""The cause of a change in the journal of a session."""
 
 
 class ControlHandler:
-    """Answers control requests over one registry."""
+    """Runs control requests over one registry. It keeps no state and lives as long as the registry."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(
+        self, registry: Registry, store: Store, services: Callable[[], list[JSON]] = list[JSON]
+    ) -> None:
         self._registry = registry
+        own = build_own_tools(registry, store, OWN_NAMES, services=services)
+        self._tools = own | {tool.name: tool for tool in OperatorTools(registry).tools()}
 
-    async def __call__(self, request: JSON) -> JSON:
-        """Run one checked request; socket.py describes its form.
+    async def __call__(self, request: ControlRequest) -> JSON:
+        """Run a tool and return the content of its result.
 
         Raises:
-            SessionError: as the registry's own methods do.
+            InvalidArgument: there is no such tool, or an argument is wrong.
+            SessionError: as the tool does.
         """
-        op = request["op"]
-        if op == "list":
-            return {"sessions": [session.info() for session in self._registry.held()]}
-        session_id: str = request["session"]
-        if op == "stderr":
-            return {"stderr": self._stderr(session_id)}
-        principal = self._owner_of(request)
-        if op == "pause":
-            return {"session": await self._pause(principal, session_id, bool(request.get("force")))}
-        if op == "resume":
-            return {"session": (await self._registry.resume(principal, session_id)).info()}
-        if op == "close":
-            force = bool(request.get("force"))
-            found, _ = await self._registry.close(principal, session_id, force=force, reason="cli")
-            return {"session": found}
-        if op == "save":
-            await self._registry.porting.save(principal, session_id)
-            return {}
-        if op in _CHANGES:
-            return await _CHANGES[op](self._registry, principal, session_id, request)
-        return {"session": await self._registry.info(principal, session_id)}
+        tool = self._tools.get(request.tool)
+        if tool is None:
+            raise InvalidArgument(f"tool: there is no {request.tool:.100}.")
+        context = Context(Principal.of_key(request.owner), cause=CAUSE)
+        outcome = await tool.run(context, request.arguments)
+        if outcome.delivery is not None:
+            self._return_notice(outcome.delivery)
+        return outcome.content
 
-    async def _pause(self, principal: Principal, session_id: str, release: bool) -> JSON:
-        """Pause a session; `release` also gives up connections that its services would keep."""
-        session = await self._registry.pause(principal, session_id, cause="cli")
-        if release and not session.gone.is_set():
-            await self._registry.pausing.pause(
-                session, Event.PAUSE_REQUESTED, cause="cli", release=True
-            )
-        return session.info()
-
-    def _stderr(self, session_id: str) -> JSON:
-        """Return the last lines of stderr of each connection of a session of this process, by service."""
-        for session in self._registry.held():
-            if session.id == session_id:
-                return dict(session.stderr_tails())
-        return {}
-
-    def _owner_of(self, request: JSON) -> Principal:
-        for session in self._registry.held():
-            if session.id == request["session"]:
-                return Principal.of_key(session.record.owner)
-        owner = request.get("owner")
-        if not isinstance(owner, str):
-            raise SessionNotFound
-        return Principal.of_key(owner)
-
-
-async def _screenshot(
-    registry: Registry, principal: Principal, session_id: str, request: JSON
-) -> JSON:
-    from .screenshot import picture
-
-    kind, full_page = request["kind"], request["full_page"]
-    return await picture(registry, principal, session_id, kind=kind, full_page=full_page)
-
-
-async def _state(registry: Registry, principal: Principal, session_id: str, request: JSON) -> JSON:
-    wish = {key: request[key] for key in ("mode", "path", "if_version")}
-    values: object = request["values"]
-    newer = await registry.states.update(principal, session_id, values, **wish)
-    return {"version": newer.version}
-
-
-async def _delete(registry: Registry, principal: Principal, session_id: str, request: JSON) -> JSON:
-    force = bool(request.get("force"))
-    return {"session": await registry.rename_delete.delete(principal, session_id, force=force)}
-
-
-async def _rename(registry: Registry, principal: Principal, session_id: str, request: JSON) -> JSON:
-    name, metadata = request.get("name", SAME), request.get("metadata")
-    session = await registry.rename_delete.rename(principal, session_id, name, metadata=metadata)
-    return {"session": session.info()}
-
-
-async def _fork(registry: Registry, principal: Principal, session_id: str, request: JSON) -> JSON:
-    count, names = request["count"], request["names"]
-    forked = await registry.forking.fork(principal, session_id, count=count, names=names)
-    return {
-        "children": [child.info() for child in forked.children],
-        "services": [asdict(service) for service in forked.services],
-    }
-
-
-async def _merge(registry: Registry, principal: Principal, session_id: str, request: JSON) -> JSON:
-    sources, policy = request["sources"], request["policy"]
-    found = await registry.forking.merge(principal, session_id, sources, policy=policy)
-    return {
-        "version": found.state.version,
-        "conflicts": [asdict(conflict) for conflict in found.conflicts[:SHOWN]],
-        "conflict_count": found.conflicts.total,
-    }
-
-
-_CHANGES: Final[dict[str, Callable[[Registry, Principal, str, JSON], Awaitable[JSON]]]] = {
-    "screenshot": _screenshot,
-    "state": _state,
-    "delete": _delete,
-    "rename": _rename,
-    "fork": _fork,
-    "merge": _merge,
-}
+    def _return_notice(self, delivery: Delivery) -> None:
+        """Keep a notice about replaced connections for the next caller: the user of the command is not the caller."""
+        if delivery.revert():
+            for binding in delivery.bindings:
+                self._registry.connector.save_soon(delivery.session, binding)
 
 
 @asynccontextmanager
-async def control(registry: Registry, folder: Path | None, node: str) -> AsyncGenerator[None]:
+async def control(
+    registry: Registry,
+    store: Store,
+    folder: Path | None,
+    node: str,
+    services: Callable[[], list[JSON]],
+) -> AsyncGenerator[None]:
     """Let the command line reach this process while the block runs. Without a data folder (`folder` is None) it cannot."""
     if folder is None:
         yield
         return
-    async with serve_control(folder / NODES, node, ControlHandler(registry)):
+    async with serve_control(folder / NODES, node, ControlHandler(registry, store, services)):
         yield
 
 

@@ -22,7 +22,7 @@ from ...tools.browser.service import BrowserService
 CAUSE = "screenshot"
 
 
-async def picture(
+async def take_screenshot(
     registry: Registry,
     principal: Principal,
     session_id: str,
@@ -48,13 +48,13 @@ async def picture(
                 raise SessionBusy("The session is changing.", session_id=session.id)
             assert isinstance(live.connection, BrowserConnection)
             found = await take_picture(live.connection.session, kind=kind, full_page=full_page)
-    return answer(found)
+    return picture_to_json(found)
 
 
 async def _used_at(registry: Registry, principal: Principal, session_id: str) -> float:
     """Return when a session was used last: claiming a stored one counts as using it."""
-    told = (await registry.info(principal, session_id))["used_at"]
-    return datetime.datetime.fromisoformat(told).timestamp()
+    used_at = (await registry.info(principal, session_id))["used_at"]
+    return datetime.datetime.fromisoformat(used_at).timestamp()
 
 
 @asynccontextmanager
@@ -99,10 +99,10 @@ def _browser(session: Session) -> Binding:
     )
 
 
-def answer(found: Picture) -> JSON:
-    """Return a picture as the JSON of the control socket."""
+def picture_to_json(found: Picture) -> JSON:
+    """Return a picture as the content of a tool's result."""
     data = base64.b64encode(found.data).decode()
     return {"picture": data, "url": found.url, "title": found.title}
 
 
-__all__ = ["answer", "picture"]
+__all__ = ["picture_to_json", "take_screenshot"]

@@ -2,8 +2,8 @@
 
 The command line sends the requests; the handler that a process gives to serve_control() answers them. The socket lies beside
 the lock of its node, in a folder that only the user can enter. One connection carries one request and one response, each a
-line of JSON: `{"op": "close", "session": ID, "owner": KEY, "force": false}` is answered by
-`{"ok": true, "session": {...}}` or by `{"error": {"code", "message", "recovery"}}`.
+line of JSON: `{"tool": "session_close", "arguments": {"session_id": ID}, "owner": KEY}` is answered by `{"content": {...}}`
+or by `{"error": {"code", "message", "recovery"}}`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from ...sessions.errors import InvalidArgument, SessionError
 from ...sessions.json_codec import JSON
-from .requests import checked
+from .requests import ControlRequest
 
-Handler = Callable[[JSON], Awaitable[JSON]]
-"""Gets a checked request and returns what the response holds besides `ok`. A SessionError becomes the `error`."""
+Handler = Callable[[ControlRequest], Awaitable[JSON]]
+"""Runs a request and returns the content of the tool's result. A SessionError becomes the `error` of the response."""
 
 REQUEST_BYTES = 4 << 20
 """A request may hold a state."""
@@ -160,12 +160,13 @@ async def _answer(stream: SocketStream, handler: Handler, seconds: float) -> Non
     if not _same_user(stream):
         return
     with anyio.fail_after(READ_SECONDS):
-        request = await _request(stream)
+        line = await _read(stream)
     try:
-        if isinstance(request, SessionError):
-            raise request
+        if line is None:
+            raise InvalidArgument(f"A request is one line of at most {REQUEST_BYTES} bytes.")
+        request = ControlRequest.read(line)
         with anyio.fail_after(seconds):
-            response = {"ok": True, **await handler(request)}
+            response: JSON = {"content": await handler(request)}
     except SessionError as error:
         response = _error(error.code, error.message, error.recovery)
     except TimeoutError:
@@ -193,23 +194,20 @@ def _same_user(stream: SocketStream) -> bool:
     return uid in (os.getuid(), 0)
 
 
-async def _request(stream: SocketStream) -> JSON | SessionError:
+async def _read(stream: SocketStream) -> bytes | None:
+    """Return the line of a request, None when it is too long."""
     try:
-        line = await BufferedByteReceiveStream(stream).receive_until(b"\n", REQUEST_BYTES)
-        request: object = json.loads(line)
+        return await BufferedByteReceiveStream(stream).receive_until(b"\n", REQUEST_BYTES)
     except anyio.DelimiterNotFound:
-        return InvalidArgument(f"A request is one line of at most {REQUEST_BYTES} bytes.")
+        return None
     except anyio.IncompleteRead:
         raise anyio.ClosedResourceError from None
-    except (ValueError, RecursionError):
-        return InvalidArgument("A request is one line of JSON.")
-    if not isinstance(request, dict):
-        return InvalidArgument("A request is a JSON object.")
-    return checked(cast(JSON, request))
 
 
-async def ask(folder: Path, node_id: str, request: JSON, *, seconds: float = 125.0) -> JSON:
-    """Send one request to a node and return its response.
+async def ask(
+    folder: Path, node_id: str, request: ControlRequest, *, seconds: float = 125.0
+) -> JSON:
+    """Send one request to a node and return the content of the tool's result.
 
     Raises:
         ControlRefused: the node answered with an error.
@@ -226,21 +224,21 @@ async def ask(folder: Path, node_id: str, request: JSON, *, seconds: float = 125
         raise ControlUnavailable(f"the process cannot be reached ({reason})") from None
     except (anyio.DelimiterNotFound, ValueError):
         raise ControlUnavailable("the process gave an answer that cannot be read") from None
-    return _accepted(response)
+    return _content(response)
 
 
-async def _exchange(path: Path, request: JSON) -> bytes:
+async def _exchange(path: Path, request: ControlRequest) -> bytes:
     async with await anyio.connect_unix(path) as stream:
-        await stream.send(json.dumps(request).encode() + b"\n")
+        await stream.send(json.dumps(request.to_json()).encode() + b"\n")
         return await BufferedByteReceiveStream(stream).receive_until(b"\n", RESPONSE_BYTES)
 
 
-def _accepted(response: object) -> JSON:
+def _content(response: object) -> JSON:
     found = cast(JSON, response) if isinstance(response, dict) else {}
-    if found.get("ok") is True:
-        return {key: value for key, value in found.items() if key != "ok"}
-    error = found.get("error")
+    content, error = found.get("content"), found.get("error")
+    if isinstance(content, dict):
+        return cast(JSON, content)
     if not isinstance(error, dict):
         raise ControlUnavailable("the process gave an answer that cannot be read")
-    words = cast(JSON, error)
-    raise ControlRefused(*(str(words.get(key, "")) for key in ("code", "message", "recovery")))
+    texts = cast(JSON, error)
+    raise ControlRefused(*(str(texts.get(key, "")) for key in ("code", "message", "recovery")))

@@ -35,12 +35,8 @@ from ...sessions.store.base import Store
 from ...sessions.transitions.create import SessionOptions
 from ...tools.catalog import Catalog, Entry, Naming, Offer
 from ...tools.footprint import bytes_of_files
-from ...tools.own.admin import AdminTools
-from ...tools.own.branches import BranchTools
 from ...tools.own.definition import OwnTool
-from ...tools.own.history import HistoryTools
-from ...tools.own.sessions import SessionTools
-from ...tools.own.state import StateTools
+from ...tools.own.toolsets import build_own_tools
 from ...tools.upstream.config import UpstreamConfig
 from ...tools.upstream.service import UpstreamService
 from ..config.model import Config, ServiceConfig
@@ -118,15 +114,9 @@ class Gateway:
             if isinstance(service, AbstractAsyncContextManager):
                 await self._stack.enter_async_context(service)  # pyright: ignore[reportUnknownArgumentType]
         await self._stack.enter_async_context(self.registry)
-        chosen = self.config.toolsets
-        sets = (
-            SessionTools(self.registry),
-            StateTools(self.registry),
-            HistoryTools(self.registry),
-            BranchTools(self.registry),
-            AdminTools(self.registry, self.store, self.services_seen),
+        self.own = build_own_tools(
+            self.registry, self.store, self.config.toolsets, services=self.services_seen
         )
-        self.own = {tool.name: tool for tools in sets for tool in tools.tools(chosen)}
         self._patient_until = anyio.current_time() + PATIENCE_SECONDS
         await self._recall()
         self.registry.spawn(self._probe)

@@ -12,37 +12,18 @@ import sys
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import anyio
 
+from statehold.server.control.handler import ControlHandler
 from statehold.server.control.socket import serve_control
 from statehold.sessions.core import Core
 from statehold.sessions.live.session import Session
-from statehold.sessions.node import Node
+from statehold.sessions.node import NODES, Node
 from statehold.sessions.records import Principal
 from statehold.sessions.registry import Registry
 from statehold.sessions.store import SQLStore
 from statehold.sessions.transitions.create import SessionOptions
-
-
-class Holder:
-    def __init__(self, registry: Registry, sessions: list[Session]) -> None:
-        self.registry = registry
-        self.sessions = {session.id: session for session in sessions}
-
-    async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        op, ref = request["op"], str(request["session"])
-        if op == "list":
-            return {"sessions": [session.info() for session in self.sessions.values()]}
-        principal = Principal.of_key(request["owner"] or ":local")
-        if op == "pause":
-            await self.registry.pause(principal, ref, cause="cli")
-        elif op == "resume":
-            self.sessions[ref] = await self.registry.resume(principal, ref)
-        elif op == "close":
-            await self.registry.close(principal, ref, force=request["force"])
-        return {"session": await self.registry.info(principal, ref)}
 
 
 async def main(data: Path, names: list[str], silent: bool) -> None:
@@ -60,8 +41,8 @@ async def main(data: Path, names: list[str], silent: bool) -> None:
             if name == "busy":
                 registry.admission.begin(sessions[-1])
         if not silent:
-            holder = Holder(registry, sessions)
-            await stack.enter_async_context(serve_control(data / "nodes", node.id, holder.answer))
+            handler = ControlHandler(registry, store)
+            await stack.enter_async_context(serve_control(data / NODES, node.id, handler))
         found = {"node": node.id, "sessions": {s.record.name: s.id for s in sessions}}
         sys.stdout.write(json.dumps(found) + "\n")
         sys.stdout.flush()

@@ -22,9 +22,10 @@ import front
 import pytest
 from nursery import Born, Nursery
 
+from statehold.server.cli.exit_codes import BUSY, FAILURE, NOT_FOUND, OK, USAGE
 from statehold.server.cli.main import main
 from statehold.server.cli.output import ago, pairs, plain, span, table, until
-from statehold.server.cli.parser import BUSY, FAILURE, NOT_FOUND, OK, USAGE, parse
+from statehold.server.cli.parser import parse
 from statehold.sessions.core import Core
 from statehold.sessions.node import Node
 from statehold.sessions.records import Principal
@@ -428,7 +429,7 @@ def test_session_of_a_killed_process_can_be_paused_closed_and_purged(
     told = statehold("sessions", "close", "one", "two")
     assert (told.code, told.out.count("is closed")) == (OK, 2)
     shown = statehold("sessions", "show", "one", "--json").json
-    assert (shown["status"], shown["reason"], shown["open_in"]) == ("closed", "requested", None)
+    assert (shown["status"], shown["reason"], shown["open_in"]) == ("closed", "cli", None)
     steps = [(e["request"]["code"], e["request"]["cause"]) for e in shown["journal"]]
     assert steps[-2:] == [("T12", "cli"), ("T18", "cli")]
     assert [e["seq"] for e in shown["journal"]] == list(range(1, len(steps) + 1))

@@ -10,7 +10,7 @@ import commands
 import pytest
 from front import JSON, Way, opened_session, serving
 
-from statehold.server.cli.parser import NOT_FOUND, OK, USAGE
+from statehold.server.cli.exit_codes import NOT_FOUND, OK, USAGE
 
 PASSWORD = "hunter2"
 

@@ -18,7 +18,7 @@ from front import JSON, Way, count, opened_session, structured
 from house import house as in_process
 from mcp import Client
 
-from statehold.server.cli.parser import FAILURE, NOT_FOUND, OK, USAGE
+from statehold.server.cli.exit_codes import FAILURE, NOT_FOUND, OK, USAGE
 
 
 class House(commands.House):

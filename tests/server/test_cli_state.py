@@ -11,7 +11,7 @@ import commands
 import pytest
 from front import JSON, Way, opened_session, structured
 
-from statehold.server.cli.parser import FAILURE, NOT_FOUND, OK, USAGE
+from statehold.server.cli.exit_codes import FAILURE, NOT_FOUND, OK, USAGE
 
 SCHEMA: JSON = {"properties": {"n": {"type": "integer"}}}
 

@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import pytest
 
+from statehold.server.control.requests import ControlRequest
 from statehold.server.control.socket import (
     REQUEST_BYTES,
     ControlRefused,
@@ -25,6 +26,9 @@ from statehold.server.control.socket import (
     socket_path,
 )
 from statehold.sessions.errors import SessionNotFound
+from statehold.sessions.json_codec import JSON
+
+SESSIONS = ControlRequest(tool="operator_sessions")
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Unix sockets")
 
@@ -37,20 +41,24 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def served(folder: Path) -> AsyncIterator[list[dict[str, Any]]]:
-    """A node whose handler echoes each request and collects it."""
-    asked: list[dict[str, Any]] = []
+async def served(folder: Path) -> AsyncIterator[list[ControlRequest]]:
+    """A node whose handler returns the arguments of each request and collects the requests."""
+    asked: list[ControlRequest] = []
 
-    async def handler(request: dict[str, Any]) -> dict[str, Any]:
+    async def handler(request: ControlRequest) -> JSON:
         asked.append(request)
-        if request["session"] == "unknown":
+        if request.tool == "unknown":
             raise SessionNotFound
-        if request["session"] == "broken":
+        if request.tool == "broken":
             raise RuntimeError("secret inside")
-        return {"session": {"id": request["session"]}}
+        return request.arguments
 
     async with serve_control(folder, "n1", handler):
         yield asked
+
+
+async def answer_nothing(request: ControlRequest) -> JSON:
+    return {}
 
 
 async def raw(folder: Path, data: bytes) -> dict[str, Any]:
@@ -64,21 +72,21 @@ async def raw(folder: Path, data: bytes) -> dict[str, Any]:
 
 
 async def test_request_reaches_the_handler_and_its_answer_comes_back(
-    folder: Path, served: list[dict[str, Any]]
+    folder: Path, served: list[ControlRequest]
 ) -> None:
-    found = await ask(
-        folder, "n1", {"op": "close", "session": "sh_1", "owner": "bob", "force": True, "junk": 1}
+    request = ControlRequest(
+        tool="session_close", arguments={"session_id": "sh_1", "n": 2**80}, owner=":bob"
     )
-    assert found == {"session": {"id": "sh_1"}}
-    assert served == [{"op": "close", "session": "sh_1", "owner": "bob", "force": True}]
+    assert await ask(folder, "n1", request) == {"session_id": "sh_1", "n": 2**80}
+    assert served == [request]
 
 
 async def test_many_requests_at_once_are_all_answered(
-    folder: Path, served: list[dict[str, Any]]
+    folder: Path, served: list[ControlRequest]
 ) -> None:
     async def one(number: int) -> None:
-        found = await ask(folder, "n1", {"op": "show", "session": f"s{number}"})
-        assert found == {"session": {"id": f"s{number}"}}
+        request = ControlRequest(tool="session_info", arguments={"session_id": f"s{number}"})
+        assert await ask(folder, "n1", request) == request.arguments
 
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
@@ -88,22 +96,22 @@ async def test_many_requests_at_once_are_all_answered(
 
 
 async def test_session_error_comes_back_with_its_code_and_recovery(
-    folder: Path, served: list[dict[str, Any]]
+    folder: Path, served: list[ControlRequest]
 ) -> None:
     with pytest.raises(ControlRefused) as caught:
-        await ask(folder, "n1", {"op": "show", "session": "unknown"})
+        await ask(folder, "n1", ControlRequest(tool="unknown"))
     assert caught.value.code == "session_not_found"
     assert caught.value.recovery == SessionNotFound().recovery
 
 
 async def test_fault_of_the_handler_is_reported_without_its_text(
-    folder: Path, served: list[dict[str, Any]]
+    folder: Path, served: list[ControlRequest]
 ) -> None:
     with pytest.raises(ControlRefused) as caught:
-        await ask(folder, "n1", {"op": "show", "session": "broken"})
+        await ask(folder, "n1", ControlRequest(tool="broken"))
     assert caught.value.code == "internal"
     assert "secret" not in str(caught.value)
-    assert await ask(folder, "n1", {"op": "list"})
+    assert await ask(folder, "n1", SESSIONS) == {}
 
 
 @pytest.mark.parametrize(
@@ -114,49 +122,47 @@ async def test_fault_of_the_handler_is_reported_without_its_text(
         b"[]\n",
         b"\xff\n",
         b"{}\n",
-        b'{"op": "drop"}\n',
-        b'{"op": ["list"]}\n',
-        b'{"op": "show"}\n',
-        b'{"op": "show", "session": "a", "owner": 1}\n',
-        b'{"op": "show", "session": 1}\n',
-        b'{"op": "close", "session": "a", "force": 1}\n',
+        b'{"tool": 1}\n',
+        b'{"tool": "session_info", "arguments": []}\n',
+        b'{"tool": "session_info", "owner": 1}\n',
+        b'{"tool": "session_info", "session": "a"}\n',
         b"[" * 10_000 + b"\n",
         b"x" * (REQUEST_BYTES + 10) + b"\n",
     ],
 )
 async def test_malformed_request_is_an_invalid_argument(
-    folder: Path, served: list[dict[str, Any]], line: bytes
+    folder: Path, served: list[ControlRequest], line: bytes
 ) -> None:
     assert (await raw(folder, line))["error"]["code"] == "invalid_argument"
     assert served == []
 
 
 async def test_client_that_hangs_up_disturbs_nobody(
-    folder: Path, served: list[dict[str, Any]]
+    folder: Path, served: list[ControlRequest]
 ) -> None:
-    for data in (b"", b'{"op"'):
+    for data in (b"", b'{"tool"'):
         async with await anyio.connect_unix(socket_path(folder, "n1")) as stream:
             if data:
                 await stream.send(data)
-    assert await ask(folder, "n1", {"op": "list"}) == {"session": {"id": None}}
+    assert await ask(folder, "n1", SESSIONS) == {}
 
 
 async def test_handler_that_hangs_is_given_up_in_time(folder: Path) -> None:
-    async def handler(request: dict[str, Any]) -> dict[str, Any]:
+    async def handler(request: ControlRequest) -> JSON:
         await anyio.sleep_forever()
         return {}
 
     with anyio.fail_after(10):
         async with serve_control(folder, "n1", handler, seconds=0.05):
             with pytest.raises(ControlRefused) as caught:
-                await ask(folder, "n1", {"op": "list"})
+                await ask(folder, "n1", SESSIONS)
             assert caught.value.code == "call_timeout"
 
 
 async def test_leaving_cancels_what_is_being_answered(folder: Path) -> None:
     started, ended = anyio.Event(), anyio.Event()
 
-    async def handler(request: dict[str, Any]) -> dict[str, Any]:
+    async def handler(request: ControlRequest) -> JSON:
         started.set()
         try:
             await anyio.sleep_forever()
@@ -166,7 +172,7 @@ async def test_leaving_cancels_what_is_being_answered(folder: Path) -> None:
 
     async def client() -> None:
         with pytest.raises(ControlUnavailable):
-            await ask(folder, "n1", {"op": "list"})
+            await ask(folder, "n1", SESSIONS)
 
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks, serve_control(folder, "n1", handler):
@@ -176,43 +182,37 @@ async def test_leaving_cancels_what_is_being_answered(folder: Path) -> None:
 
 
 async def test_socket_is_private_and_gone_afterwards(
-    folder: Path, served: list[dict[str, Any]]
+    folder: Path, served: list[ControlRequest]
 ) -> None:
-    async def handler(request: dict[str, Any]) -> dict[str, Any]:
-        return {}
-
-    async with serve_control(folder, "n2", handler) as path:
+    async with serve_control(folder, "n2", answer_nothing) as path:
         assert path == folder / "n2.sock"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert not path.exists()
     with pytest.raises(ControlUnavailable, match="cannot be reached"):
-        await ask(folder, "n2", {"op": "list"})
+        await ask(folder, "n2", SESSIONS)
 
 
 async def test_socket_of_a_killed_node_is_no_answer_and_can_be_forgotten(folder: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(folder / "n3.sock"))
     with pytest.raises(ControlUnavailable):
-        await ask(folder, "n3", {"op": "list"})
+        await ask(folder, "n3", SESSIONS)
     forget(folder, "n3")
     forget(folder, "n3")
     assert os.listdir(folder) == []
 
 
 async def test_next_node_removes_the_sockets_of_killed_ones_and_no_others(
-    folder: Path, served: list[dict[str, Any]]
+    folder: Path, served: list[ControlRequest]
 ) -> None:
     with socket.socket(socket.AF_UNIX) as left, socket.socket(socket.AF_UNIX) as locked:
         left.bind(str(folder / "n3.sock"))
         locked.bind(str(folder / "n4.sock"))
         (folder / "n4.lock").touch()
 
-    async def handler(request: dict[str, Any]) -> dict[str, Any]:
-        return {}
-
-    async with serve_control(folder, "n5", handler):
+    async with serve_control(folder, "n5", answer_nothing):
         assert sorted(os.listdir(folder)) == ["n1.sock", "n4.lock", "n4.sock", "n5.sock"]
-    assert await ask(folder, "n1", {"op": "list"})
+    assert await ask(folder, "n1", SESSIONS) == {}
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ async def test_path_too_long_for_a_socket_is_served_from_the_temporary_folder(
     temporary = Path(short_folder)
     monkeypatch.setattr("tempfile.tempdir", short_folder)
 
-    async def handler(request: dict[str, Any]) -> dict[str, Any]:
+    async def handler(request: ControlRequest) -> JSON:
         return {"n": 1}
 
     async with serve_control(folder, "n1", handler) as path:
@@ -237,7 +237,7 @@ async def test_path_too_long_for_a_socket_is_served_from_the_temporary_folder(
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         # A client with another temporary folder finds it all the same.
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "other"))
-        assert await ask(folder, "n1", {"op": "list"}) == {"n": 1}
+        assert await ask(folder, "n1", SESSIONS) == {"n": 1}
     assert not path.exists()
     assert os.listdir(folder) == []
 
@@ -250,22 +250,16 @@ async def test_temporary_folder_of_somebody_else_is_refused(
     trap.mkdir()
     trap.chmod(0o777)
 
-    async def handler(request: dict[str, Any]) -> dict[str, Any]:
-        return {}
-
     with pytest.raises(PermissionError):
-        async with serve_control(tmp_path / ("x" * 120), "n1", handler):
+        async with serve_control(tmp_path / ("x" * 120), "n1", answer_nothing):
             pass
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts /proc/self/fd")
 async def test_no_descriptor_is_left(folder: Path) -> None:
-    async def handler(request: dict[str, Any]) -> dict[str, Any]:
-        return {}
-
     async def round_trip() -> None:
-        async with serve_control(folder, "n1", handler):
-            await ask(folder, "n1", {"op": "list"})
+        async with serve_control(folder, "n1", answer_nothing):
+            await ask(folder, "n1", SESSIONS)
 
     await round_trip()
     before = len(os.listdir("/proc/self/fd"))

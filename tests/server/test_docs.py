@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from statehold.server.cli import reference as command_reference
-from statehold.server.cli.parser import EXIT_CODES, GLOBAL_FLAGS, build_parser, walk
+from statehold.server.cli.exit_codes import EXIT_CODES
+from statehold.server.cli.parser import GLOBAL_FLAGS, build_parser, walk
 from statehold.server.config import reference
 from statehold.server.config.client_files import read_services
 from statehold.server.config.load import load

@@ -14,8 +14,8 @@ from typing import Any
 import anyio
 import pytest
 
+from statehold.server.cli.exit_codes import FAILURE, OK
 from statehold.server.cli.main import main
-from statehold.server.cli.parser import FAILURE, OK
 from statehold.sessions.store import SQLStore
 
 Doctor = Callable[..., tuple[int, dict[str, dict[str, str]]]]

@@ -14,7 +14,7 @@ import pytest
 from disks import full, small_disk
 from front import STATEHOLD, Running, Way, opened_session, service, serving, toml
 
-from statehold.server.cli.parser import FAILURE
+from statehold.server.cli.exit_codes import FAILURE
 
 
 @pytest.fixture

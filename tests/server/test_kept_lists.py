@@ -12,8 +12,8 @@ import pytest
 from front import JSON, Running, service, serving, toml
 from mcp import Client
 
+from statehold.server.cli.exit_codes import OK
 from statehold.server.cli.main import main
-from statehold.server.cli.parser import OK
 
 # Answers `initialize` when the file `go` is there, and lists the tools that the file `names` names.
 UPSTREAM = """

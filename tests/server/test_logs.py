@@ -8,6 +8,7 @@ import anyio
 from front import JSON, Running, opened_session, service, serving, structured, toml
 from mcp import Client
 
+from statehold.server.control.requests import ControlRequest
 from statehold.server.control.socket import ask
 from statehold.sessions.node import NODES
 
@@ -78,7 +79,9 @@ def test_stderr_of_a_session_is_kept_for_the_operator(tmp_path: Path) -> None:
             (node,) = {path.stem for path in nodes.iterdir() if path.suffix == ".lock"}
 
             async def stderr() -> JSON:
-                return (await ask(nodes, node, {"op": "stderr", "session": session}))["stderr"]
+                arguments = {"session_id": session}
+                request = ControlRequest(tool="operator_stderr", arguments=arguments)
+                return (await ask(nodes, node, request))["stderr"]
 
             assert await stderr() == {}
             await client.call_tool("inc", {"session_id": session})

@@ -18,7 +18,7 @@ from front import STATEHOLD, UPSTREAMS, Running, Way, serving, statehold, text_o
 from nursery import Nursery
 from screen import Screen
 
-from statehold.server.cli.parser import BUSY, FAILURE, NOT_FOUND, OK, USAGE
+from statehold.server.cli.exit_codes import BUSY, FAILURE, NOT_FOUND, OK, USAGE
 
 JSON = dict[str, Any]
 
@@ -175,7 +175,7 @@ def test_screenshot_of_a_session_that_nobody_holds_is_taken_by_the_command(
     assert size_of(tmp_path / "page.png") == (1280, 720)
     process_leaks.check_now()
     after = house.show()
-    for key in ("status", "used_at", "expires_at", "open_in"):
+    for key in ("status", "used_at", "open_in"):
         assert after[key] == before[key], key
     with house.calling() as caller:
         assert "Logged in as ada" in caller.call("browser_snapshot")

@@ -11,8 +11,8 @@ import pytest
 from front import JSON, Running, opened_session, service, serving, structured, text_of, toml
 from mcp import Client
 
+from statehold.server.cli.exit_codes import OK
 from statehold.server.cli.main import main
-from statehold.server.cli.parser import OK
 from statehold.server.config.load import load
 from statehold.server.config.model import TOOLSETS
 from statehold.server.protocol.server import StateholdServer

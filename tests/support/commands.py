@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from front import JSON, Way, service, serving, toml
 
+from statehold.server.cli.exit_codes import OK
 from statehold.server.cli.main import main
-from statehold.server.cli.parser import OK
 
 
 class House:

@@ -28,6 +28,8 @@ class Context:
     pinned: str | None = None
     claim: Claim | None = None
     """The operation id of a call that makes a session; the session keeps the receipt."""
+    cause: str = "requested"
+    """The cause that the journal gives for a pause or a close by the caller."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -397,12 +397,15 @@ class SessionTools:
 
     async def _close(self, context: Context, args: Close) -> Outcome:
         found, already = await self._registry.close(
-            context.principal, args.session_id, force=args.force
+            context.principal, args.session_id, force=args.force, reason=context.cause
         )
         return Outcome({**found, "already_closed": already}, summary(found))
 
     async def _pause(self, context: Context, args: One) -> Outcome:
-        return self._outcome(await self._registry.pause(context.principal, args.session_id))
+        session = await self._registry.pause(
+            context.principal, args.session_id, cause=context.cause
+        )
+        return self._outcome(session)
 
     async def _resume(self, context: Context, args: One) -> Outcome:
         return self._outcome(await self._registry.resume(context.principal, args.session_id))

@@ -11,8 +11,8 @@ import sys
 import anyio
 from anyio.abc import TaskStatus
 
+from ..exit_codes import FAILURE, INTERRUPTED, OK
 from ..output import complain
-from ..parser import FAILURE, INTERRUPTED, OK
 
 
 def demo() -> int:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ...config.load import load_for
 from ...config.model import Config, ConfigError
+from ..exit_codes import FAILURE, OK
 from ..output import say, say_json, table
-from ..parser import FAILURE, OK
 from .finding import Finding
 
 Check = Callable[[Config], Iterator[Finding]]

@@ -1,4 +1,4 @@
-"""The browser of a session that no process holds, opened by a command for as long as the command needs it."""
+"""The browser of a session that no process holds, opened by this process for a person."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any
 
 import anyio
 
+from ...sessions.clock import SystemClock
 from ...sessions.errors import ServiceUnavailable, SessionBusy, SessionError
 from ...sessions.lifecycle import Event, Status
 from ...sessions.live.connector import OPENED_IN_WINDOW
 from ...sessions.live.session import Session
 from ...sessions.live.snapshots import packed, unpacked
+from ...sessions.node import Node
 from ...sessions.records import LOCAL, BindingRecord, BindingStatus, SessionRecord, SnapshotRecord
 from ...sessions.services import SessionView, Snapshot
 from ...tools.browser.config import BrowserConfig
 from ...tools.browser.connection import BrowserConnection
 from ...tools.browser.service import BrowserService
 from ...tools.processes.ledger import Ledger
-from ..cli.changes import SessionChanger
 from ..gateway.services import service_of
+from .tool_calls import ToolCaller
 
 SAVE_SECONDS = 20.0
-
-CAUSES = {"window": OPENED_IN_WINDOW}
-"""The reason of a replaced connection in the next caller's notice, by the cause of the visit."""
+CAUSE = "window"
 
 
-class Visit:
-    """A session that this process holds, and the open connection of its browser. See visiting()."""
+class HeldBrowser:
+    """A session that this process holds, and the open connection of its browser. See hold_browser()."""
 
     def __init__(
         self,
@@ -55,25 +55,20 @@ class Visit:
         """
         await self.session.save(snapshots=[self._record(snapshot)])
 
-    async def end(self, cause: str, **columns: Any) -> None:
+    async def end(self) -> None:
         """Save the browser, close it, and release the session, which is paused then."""
-        saved = self.saved or await self._last()
+        saved = self.saved or await self._take_snapshot()
         await self.connection.aclose()
         status = BindingStatus.PAUSED if saved is not None else BindingStatus.LOST
         unsaved = self.connection.reason or "it was not saved"
-        error = unsaved if saved is None else CAUSES.get(cause)
+        error = unsaved if saved is None else OPENED_IN_WINDOW
         binding = self.binding.model_copy(
             update={"status": status, "last_error": error, "since": time.time()}
         )
-        await _paused(
-            self.session,
-            cause,
-            bindings=[binding],
-            snapshots=[] if saved is None else [self._record(saved)],
-            **columns,
-        )
+        snapshots = [] if saved is None else [self._record(saved)]
+        await _pause(self.session, bindings=[binding], snapshots=snapshots)
 
-    async def _last(self) -> Snapshot | None:
+    async def _take_snapshot(self) -> Snapshot | None:
         with anyio.move_on_after(SAVE_SECONDS):
             try:
                 return await self.connection.snapshot()
@@ -95,51 +90,58 @@ class Visit:
 
 
 @asynccontextmanager
-async def visiting(
-    changer: SessionChanger,
-    record: SessionRecord,
-    name: str,
-    browser: BrowserConfig,
-    *,
-    cause: str,
-    unseen: bool = False,
-) -> AsyncGenerator[Visit]:
+async def hold_browser(
+    caller: ToolCaller, node: Node, record: SessionRecord, name: str, browser: BrowserConfig
+) -> AsyncGenerator[HeldBrowser]:
     """Claim a session that no process holds, open its browser `name`, and pause the session at the end.
 
-    `unseen`: the visit leaves the times of the session as they were.
-
     Raises:
-        Refused: another process holds it by now.
+        CommandError: another process holds it by now.
         SessionError: its browser does not open. The session is paused then as well.
     """
-    session = await changer.claimed(record)
-    columns = _times(record) if unseen else {}
+    session = await _claim(caller, node, record)
     try:
         if session.status is not Status.PAUSED:
-            session.apply(Event.ADOPTED, cause=cause)
-        session.apply(Event.RESUMED, cause=cause)
+            session.apply(Event.ADOPTED, cause=CAUSE)
+        session.apply(Event.RESUMED, cause=CAUSE)
         await session.save(status=Status.IDLE, status_at=session.record.status_at, due_at=None)
-        async with _connected(changer, session, name, browser) as visit:
+        async with _connect(caller, node, session, name, browser) as held:
             try:
-                yield visit
+                yield held
             finally:
                 with anyio.CancelScope(shield=True):
-                    await visit.end(cause, **columns)
+                    await held.end()
     finally:
         with anyio.CancelScope(shield=True):
             if not session.released:
-                await _paused(session, cause, **columns)
+                await _pause(session)
+
+
+async def _claim(caller: ToolCaller, node: Node, record: SessionRecord) -> Session:
+    store = caller.store
+    loaded = await store.claim(record.id, node.id, time.time())
+    if loaded is None:
+        fresh = await store.get(record.id) or record
+        raise await caller.busy(fresh, "which was faster; try again")
+    return Session(
+        loaded.session,
+        loaded.state,
+        store=store,
+        node=node.id,
+        clock=SystemClock(),
+        last_seq=loaded.last_seq,
+    )
 
 
 @asynccontextmanager
-async def _connected(
-    changer: SessionChanger, session: Session, name: str, browser: BrowserConfig
-) -> AsyncGenerator[Visit]:
-    store, config = changer.store, changer.config
+async def _connect(
+    caller: ToolCaller, node: Node, session: Session, name: str, browser: BrowserConfig
+) -> AsyncGenerator[HeldBrowser]:
+    store, config = caller.store, caller.config
     found = {binding.service: binding for binding in await store.bindings(session.id)}
     binding = found.get(name, BindingRecord(session_id=session.id, service=name))
     record = await store.snapshot(session.id, name) if binding.generation else None
-    ledger = Ledger(config.data, node=(await changer.joined()).id)
+    ledger = Ledger(config.data, node=node.id)
     try:
         await ledger.sweep()
         alone = session.record.owner == LOCAL.key
@@ -147,20 +149,20 @@ async def _connected(
         assert isinstance(service, BrowserService)
         async with service:
             saved = None if record is None else unpacked(record.data)
-            connection = await _opened(service, session.view(binding.generation + 1), saved)
-            binding = _replaced(binding)
+            connection = await _open(service, session.view(binding.generation + 1), saved)
+            binding = _with_next_connection(binding)
             try:
                 await session.save(bindings=[binding])
             except BaseException:
                 await connection.aclose()
                 raise
-            yield Visit(session, binding, connection, newest=record.seq if record else 0)
+            yield HeldBrowser(session, binding, connection, newest=record.seq if record else 0)
     finally:
         with anyio.CancelScope(shield=True):
             await ledger.aclose()
 
 
-async def _opened(
+async def _open(
     service: BrowserService, view: SessionView, saved: Snapshot | None
 ) -> BrowserConnection:
     try:
@@ -171,40 +173,33 @@ async def _opened(
         raise ServiceUnavailable(f"The browser did not open within {seconds}.") from None
 
 
-def _replaced(binding: BindingRecord) -> BindingRecord:
+def _with_next_connection(binding: BindingRecord) -> BindingRecord:
     """Return a binding with its next connection. The first connection needs no notice to a caller."""
-    told = binding.told_generation if binding.generation else 1
+    told_generation = binding.told_generation if binding.generation else 1
     return binding.model_copy(
         update={
             "status": BindingStatus.OPEN,
             "generation": binding.generation + 1,
-            "told_generation": told,
+            "told_generation": told_generation,
             "since": time.time(),
         }
     )
 
 
-async def _paused(session: Session, cause: str, **columns: Any) -> None:
+async def _pause(session: Session, **written: Any) -> None:
     try:
-        session.apply(Event.PAUSE_REQUESTED, cause=cause)
-        given: dict[str, Any] = {
-            "status": Status.PAUSED,
-            "status_at": session.record.status_at,
-            "used_at": session.idle_since,
-            "due_at": session.deadline(),
-        }
-        given |= {**columns, "node": None}
-        await session.save(**given)
+        session.apply(Event.PAUSE_REQUESTED, cause=CAUSE)
+        await session.save(
+            status=Status.PAUSED,
+            status_at=session.record.status_at,
+            used_at=session.idle_since,
+            due_at=session.deadline(),
+            node=None,
+            **written,
+        )
     except SessionBusy:
         # Another process took it over: it is that one's now.
         session.released = True
 
 
-def _times(record: SessionRecord) -> dict[str, Any]:
-    found: dict[str, Any] = {"used_at": record.used_at}
-    if record.status is Status.PAUSED:
-        found |= {"status_at": record.status_at, "due_at": record.due_at}
-    return found
-
-
-__all__ = ["Visit", "visiting"]
+__all__ = ["HeldBrowser", "hold_browser"]

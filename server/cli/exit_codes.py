@@ -1,0 +1,23 @@
+"""The exit codes of the commands."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OK: Final = 0
+FAILURE: Final = 1
+USAGE: Final = 2
+NOT_FOUND: Final = 3
+BUSY: Final = 4
+INTERRUPTED: Final = 130
+
+EXIT_CODES: Final = {
+    OK: "it worked",
+    FAILURE: "it failed, or doctor found something wrong",
+    USAGE: "the command line or the configuration is wrong",
+    NOT_FOUND: "there is no such session",
+    BUSY: "the session is open in another running process, or has calls in flight",
+    INTERRUPTED: "interrupted with Ctrl-C",
+}
+
+__all__ = ["BUSY", "EXIT_CODES", "FAILURE", "INTERRUPTED", "NOT_FOUND", "OK", "USAGE"]

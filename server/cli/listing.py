@@ -1,0 +1,191 @@
+"""`statehold sessions list` and `show`: the stored sessions, as the processes that hold them report them."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import Namespace
+from typing import Any
+
+from ...sessions.json_codec import JSON
+from ...sessions.lifecycle import OPEN, Status
+from ...sessions.records import LOCAL, JournalKind, JournalRecord, SessionFilter, SessionRecord
+from ...sessions.store import SQLStore
+from ...sessions.views import describe, describe_binding, expiry, timestamp
+from ..config.model import Config
+from .exit_codes import OK
+from .filters import chosen
+from .lookup import parse_owner, read_pages, show_owner
+from .nodes import LiveNodes
+from .output import ago, pairs, plain, say, say_json, span, table, until
+
+
+async def list_sessions(config: Config, store: SQLStore | None, arguments: Namespace) -> int:
+    """Print the sessions that fit the filter."""
+    statuses = [Status(name) for name in arguments.status or ()]
+    if not statuses and not arguments.all:
+        statuses = [*OPEN, Status.CLOSING]
+    if Status.ACTIVE in statuses:
+        # Only the process that holds a session knows that it is active.
+        statuses.append(Status.IDLE)
+    wanted = SessionFilter(
+        owner=parse_owner(arguments.owner),
+        statuses=sorted(set(statuses)) or None,
+        **chosen(arguments),
+    )
+    records, more = (
+        ([], False) if store is None else await read_pages(store, wanted, arguments.limit)
+    )
+    live = LiveNodes(config.data, [] if store is None else await store.nodes())
+    await live.look(record.node for record in records)
+    shown = [live.seen(record) for record in records]
+    if arguments.status:
+        shown = [record for record in shown if record.status.value in arguments.status]
+    if arguments.json:
+        say_json({"sessions": [_as_json(record, live) for record in shown], "more": more})
+        return OK
+    if not shown:
+        say(f"no sessions in {config.data}")
+        return OK
+    say(_table(shown, live))
+    if more:
+        say(f"... and more: --limit {arguments.limit * 10} shows them")
+    return OK
+
+
+def _as_json(record: SessionRecord, live: LiveNodes) -> JSON:
+    return {
+        **describe(record, record.status, record.used_at),
+        "owner": show_owner(record),
+        "services": record.services,
+        "open_in": live.place(record.node),
+    }
+
+
+def _table(records: list[SessionRecord], live: LiveNodes) -> str:
+    now = time.time()
+    head = ("ID", "NAME", "STATUS", "SERVICES", "USED", "ENDS", "OPEN IN", "OWNER", "NAMESPACE")
+    return table(
+        head,
+        [
+            (
+                record.id,
+                record.name,
+                _status(record, now),
+                ", ".join(record.services),
+                ago(record.used_at, now),
+                until(_ends_at(record), now),
+                live.place(record.node),
+                "" if record.owner == LOCAL.key else show_owner(record),
+                record.namespace,
+            )
+            for record in records
+        ],
+    )
+
+
+def _status(record: SessionRecord, now: float) -> str:
+    # A call does not store its changes of the status.
+    idle = record.status is Status.IDLE
+    since = max(record.status_at, record.used_at) if idle else record.status_at
+    text = f"{record.status.value} for {span(now - since)}"
+    return f"{text} ({record.reason})" if record.status is Status.CLOSED and record.reason else text
+
+
+def _ends_at(record: SessionRecord) -> float | None:
+    if record.status is Status.CLOSED:
+        return record.due_at
+    return expiry(record, record.status, record.used_at)
+
+
+async def show_session(
+    config: Config, store: SQLStore, record: SessionRecord, arguments: Namespace
+) -> int:
+    """Print one session with its services, the end of its journal, and the stderr of its programs."""
+    live = LiveNodes(config.data, await store.nodes())
+    await live.look([record.node])
+    record = live.seen(record)
+    entries = await store.journal(record.id, last=arguments.last)
+    bindings = live.bindings(record.id)
+    if bindings is None:
+        bindings = [describe_binding(binding) for binding in await store.bindings(record.id)]
+    stderr = await live.stderr(record)
+    state = await store.state(record.id)
+    if arguments.json:
+        document = {
+            **_as_json(record, live),
+            "services": bindings,
+            "state_version": state.version if state else 0,
+            "journal": [_entry_as_json(entry) for entry in entries],
+            "stderr": stderr,
+        }
+        say_json(document)
+        return OK
+    now = time.time()
+    say(pairs(_facts(record, live, now)))
+    if bindings:
+        head = ("SERVICE", "STATUS", "GENERATION", "LAST ERROR")
+        keys = ("service", "status", "generation", "last_error")
+        say("\n" + table(head, [[binding[key] for key in keys] for binding in bindings]))
+    if entries:
+        say("\n" + _journal(entries, now))
+    for service, text in stderr.items():
+        lines = "\n".join(f"  {plain(line)}" for line in text.splitlines())
+        say(f"\nstderr of {service}:\n{lines}")
+    return OK
+
+
+def _entry_as_json(entry: JournalRecord) -> JSON:
+    times = {"started_at": timestamp(entry.started_at), "ended_at": timestamp(entry.ended_at)}
+    return {**entry.model_dump(mode="json"), **times}
+
+
+def _facts(record: SessionRecord, live: LiveNodes, now: float) -> list[tuple[str, Any]]:
+    times = record.timeouts
+    clocks = (("idle", times.idle), ("paused", times.paused), ("lifetime", times.lifetime))
+    return [
+        ("id", record.id),
+        ("name", record.name),
+        ("owner", show_owner(record)),
+        ("namespace", record.namespace),
+        ("status", _status(record, now)),
+        ("open in", live.place(record.node)),
+        ("created", ago(record.created_at, now)),
+        ("used", ago(record.used_at, now)),
+        ("purged" if record.status is Status.CLOSED else "ends", until(_ends_at(record), now)),
+        ("clocks", ", ".join(f"{name} {span(s) if s else 'never'}" for name, s in clocks)),
+        ("parent", record.parent),
+        *((label.removesuffix("_id"), value) for label, value in record.labels.items()),
+        ("metadata", json.dumps(record.metadata, ensure_ascii=False) if record.metadata else None),
+    ]
+
+
+def _journal(entries: list[JournalRecord], now: float) -> str:
+    return table(
+        ("#", "WHEN", "WHAT", "RESULT", "TOOK"),
+        [
+            (
+                entry.seq,
+                ago(entry.started_at, now),
+                _what(entry),
+                entry.status,
+                ""
+                if entry.ended_at is None or entry.kind is not JournalKind.CALL
+                else f"{(entry.ended_at - entry.started_at) * 1000:.0f} ms",
+            )
+            for entry in entries
+        ],
+    )
+
+
+def _what(entry: JournalRecord) -> str:
+    if entry.kind is JournalKind.CALL:
+        return f"{entry.service}: {entry.tool}"
+    if entry.kind is JournalKind.TRANSITION:
+        request: JSON = entry.request or {}
+        cause = f" ({request['cause']})" if request.get("cause") else ""
+        return f"{str(request.get('event')).replace('_', ' ')}{cause}"
+    return entry.kind.value
+
+
+__all__ = ["list_sessions", "show_session"]

@@ -1,0 +1,138 @@
+"""The tools of the user who runs the process. They act on the sessions of all principals and are not offered over MCP."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from ...sessions.lifecycle import Event
+from ...sessions.registry import Registry
+from ...tools.definition import NoArguments
+from ...tools.own.definition import Context, Outcome, OwnTool
+from ...tools.own.sessions import One
+
+
+class Screenshot(One):
+    kind: Literal["png", "jpeg", "webp"] = "png"
+    full_page: bool = False
+
+
+class HeldSessions(BaseModel):
+    sessions: list[dict[str, Any]]
+
+
+class Stderr(BaseModel):
+    stderr: dict[str, str]
+
+
+class ReleasedSession(BaseModel):
+    session_id: str
+    status: str
+
+
+class SavedSession(BaseModel):
+    session_id: str
+
+
+class Picture(BaseModel):
+    picture: str
+    url: str
+    title: str
+
+
+class OperatorTools:
+    """The tools over one registry."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def tools(self) -> list[OwnTool]:
+        """Return all of them."""
+        return [
+            OwnTool(
+                "operator_sessions",
+                "List the sessions of this process",
+                "List the sessions that this process holds, of all principals.",
+                NoArguments,
+                HeldSessions,
+                self._sessions,
+                read_only=True,
+                toolset="operator",
+            ),
+            OwnTool(
+                "operator_stderr",
+                "Show the stderr of a session's programs",
+                "Show the last lines of stderr of each connection of a session, by service.",
+                One,
+                Stderr,
+                self._stderr,
+                read_only=True,
+                toolset="operator",
+            ),
+            OwnTool(
+                "operator_release",
+                "Pause a session and close its connections",
+                "Pause a session; also close the connections that its services would keep open.",
+                One,
+                ReleasedSession,
+                self._release,
+                toolset="operator",
+            ),
+            OwnTool(
+                "operator_save",
+                "Save a session",
+                "Make durable the journal of a session and the snapshots that its services can take.",
+                One,
+                SavedSession,
+                self._save,
+                toolset="operator",
+            ),
+            OwnTool(
+                "operator_screenshot",
+                "Take a picture of a session's page",
+                "Take a picture of the page that a session shows, without an effect on its callers.",
+                Screenshot,
+                Picture,
+                self._screenshot,
+                read_only=True,
+                toolset="operator",
+            ),
+        ]
+
+    async def _sessions(self, context: Context, args: NoArguments) -> Outcome:
+        return Outcome({"sessions": [session.info() for session in self._registry.held()]})
+
+    async def _stderr(self, context: Context, args: One) -> Outcome:
+        held = {session.id: session for session in self._registry.held()}
+        found = held.get(args.session_id)
+        return Outcome({"stderr": {} if found is None else dict(found.stderr_tails())})
+
+    async def _release(self, context: Context, args: One) -> Outcome:
+        registry = self._registry
+        session = await registry.pause(context.principal, args.session_id, cause=context.cause)
+        if not session.gone.is_set():
+            await registry.pausing.pause(
+                session, Event.PAUSE_REQUESTED, cause=context.cause, release=True
+            )
+        return Outcome({"session_id": session.id, "status": session.status.value})
+
+    async def _save(self, context: Context, args: One) -> Outcome:
+        await self._registry.porting.save(context.principal, args.session_id)
+        return Outcome({"session_id": args.session_id})
+
+    async def _screenshot(self, context: Context, args: Screenshot) -> Outcome:
+        # Imported here: without a browser service it would take a tenth of the start of the process.
+        from .screenshot import take_screenshot
+
+        found = await take_screenshot(
+            self._registry,
+            context.principal,
+            args.session_id,
+            kind=args.kind,
+            full_page=args.full_page,
+        )
+        return Outcome(found)
+
+
+__all__ = ["OperatorTools"]

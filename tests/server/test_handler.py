@@ -1,0 +1,55 @@
+"""Control requests over one registry."""
+
+from __future__ import annotations
+
+import pytest
+from counting import Counting
+from house import house
+
+from statehold.server.control.handler import ControlHandler
+from statehold.server.control.requests import ControlRequest
+from statehold.sessions.errors import InvalidArgument, SessionNotFound
+
+
+async def test_a_tool_is_called_for_the_owner_it_is_asked_for() -> None:
+    async with house() as found:
+        session = await found.create(name="work")
+        handler = ControlHandler(found.registry, found.store)
+        arguments = {"session_id": session.id, "values": {"n": 2**80}}
+        request = ControlRequest(tool="state_update", arguments=arguments)
+        assert await handler(request) == {"version": 1}
+        with pytest.raises(SessionNotFound):
+            await handler(request.model_copy(update={"owner": ":bob"}))
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("session_drop", {}),
+        ("session_fork", {"count": "many"}),
+        ("session_close", {"force": "yes, please"}),
+        ("operator_screenshot", {"kind": "gif"}),
+        ("session_pause", {"seconds": 1}),
+    ],
+)
+async def test_the_models_of_the_tools_check_a_request(
+    tool: str, arguments: dict[str, object]
+) -> None:
+    async with house() as found:
+        session = await found.create()
+        named = {"session_id": session.id, **arguments}
+        handler = ControlHandler(found.registry, found.store)
+        with pytest.raises(InvalidArgument):
+            await handler(ControlRequest(tool=tool, arguments=named))
+
+
+async def test_a_command_leaves_notices_to_the_next_caller() -> None:
+    async with house(Counting("counter", pause="release")) as found:
+        session = await found.create()
+        assert await found.count(session.id) == 1
+        handler = ControlHandler(found.registry, found.store)
+        for tool in ("session_pause", "session_resume", "session_rename"):
+            await handler(ControlRequest(tool=tool, arguments={"session_id": session.id}))
+        answer = await found.call(session.id)
+        assert answer.notice is not None
+        assert (await found.call(session.id)).notice is None
