@@ -193,7 +193,10 @@ class Gateway:
             ServiceUnavailable: the gateway was left before it was known whether there is such a tool.
         """
         if self._probed.is_set():
-            return await self._find(name, naming)
+            entry = self.catalog_nowait(naming).entries.get(name)
+            if entry is None:
+                self._refuse_when_stopped()
+            return entry
         starting, find = partial(self._starting, name, naming), partial(self._find, name, naming)
         return await (waiting.starting(starting, find) if starting() else find())
 

@@ -52,6 +52,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._bound: asyncio.TimerHandle | None = None
         self._body_bound: asyncio.TimerHandle | None = None
         self._clients = self.shared or Clients()
+        self._in_body = False
         self._lingers = False
         self._waiting = 0
         """Bytes of an answer that the application holds until the client reads."""
@@ -95,6 +96,8 @@ class BoundedHttp(HttpToolsProtocol):
             return
         self._advanced = False
         super().data_received(data)
+        if self._in_body and self._body_bound is None:
+            self._bind_body()
         if self._advanced:
             self._unfinished = 0
             self._unbind()
@@ -204,7 +207,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_headers_complete()
         # uvicorn takes trailers for headers, and would add them to those of a request that runs already.
         self.headers = []
-        self._bind_body()
+        self._in_body = True
 
     def _compare_hosts(self) -> None:
         """Add the host of the request's target to its headers if it differs from theirs: HostCheck refuses two hosts."""
@@ -223,6 +226,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._advanced = True
+        self._in_body = False
         self._unbind_body()
         super().on_message_complete()
         if not self.cycle.response_complete:

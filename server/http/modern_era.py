@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, cast
 
+import orjson
 from mcp.shared.inbound import (
     InboundModernRoute,
     classify_inbound_request,
@@ -52,7 +53,11 @@ class ModernEra:
         if not isinstance(route, InboundModernRoute) or not self._agrees(call.params, headers):
             return None
         # Without the client's name, which no code here uses: checking it costs more than the rest of this.
-        connection = request_connection(route.protocol_version, route.client_capabilities)
+        try:
+            capabilities = orjson.dumps(route.client_capabilities)
+        except TypeError:
+            return None
+        connection = request_connection(route.protocol_version, capabilities)
         return CallResponse(request, call, connection)
 
     def _agrees(self, params: JSON, headers: dict[str, str]) -> bool:

@@ -22,6 +22,8 @@ from ..sdk.caller import ANSWER_SECONDS, Caller
 STATE = "park:"
 
 Work = Callable[[Caller], Awaitable[JSON]]
+SessionWork = Callable[[str, Caller], Awaitable[JSON]]
+"""Work in a session, given by id or name, for a caller."""
 
 
 @dataclass(eq=False)
@@ -180,4 +182,4 @@ async def _cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-__all__ = ["STATE", "InputRequiredCalls", "Work"]
+__all__ = ["STATE", "InputRequiredCalls", "SessionWork", "Work"]

@@ -40,7 +40,7 @@ from ..gateway.gateway import Gateway
 from ..http.response import encode
 from ..sdk.access import RequestContext, is_modern
 from ..sdk.caller import Caller
-from .input_required import Work
+from .input_required import SessionWork
 from .request_checks import refuse_unsound
 from .results import asking, store_down
 from .subscriptions import Topic
@@ -61,7 +61,7 @@ from .uris import (
 logger = logging.getLogger("statehold.server")
 
 Params = types.PaginatedRequestParams | None
-Attend = Callable[[RequestContext, JSON, Request, str, Work], Awaitable[JSON]]
+Attend = Callable[[RequestContext, JSON, Principal, str, str, SessionWork], Awaitable[JSON]]
 """Runs the work of a request, parked while its caller is asked for input: context, params, request, what, work."""
 
 
@@ -391,14 +391,14 @@ class Resources:
         """Forward a request during which the caller may be asked; `finish` takes its result and the session's id."""
         given = dict(ctx.params or {})
         refuse_unsound(given)
-        request = self._request(ctx, session, service, method)
 
-        async def work(caller: Caller) -> JSON:
+        async def work(session: str, caller: Caller) -> JSON:
+            request = self._request(ctx, session, service, method)
             found, used = await self.gateway.router.forward(request, method, params, caller)
             return result_of(ctx, finish(found, used.id))
 
         what = f"{method} {service} {params.get('name') or params.get('uri')}"
-        return await self._attend(ctx, given, request, what, work)
+        return await self._attend(ctx, given, self.principal(ctx), session, what, work)
 
     def _request(self, ctx: RequestContext, session: str, service: str, method: str) -> Request:
         namespace = self.gateway.config.namespace

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -34,12 +36,10 @@ from ...sessions.errors import (
     RequestRefused,
     ServiceUnavailable,
     SessionError,
-    SessionNotFound,
     StoreUnavailable,
 )
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL, Principal
-from ...sessions.transitions.create import SessionOptions
 from ...tools.catalog import Catalog, Entry, Naming
 from ...tools.own.definition import Context, OwnTool, missing_session
 from ...tools.own.sessions import summary
@@ -48,8 +48,9 @@ from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext, connection_of, is_modern
 from ..sdk.caller import DELIVERY_SCOPE, LOG_LEVEL, Caller, may_ask
 from . import results
+from .auto_sessions import AutoSessions
 from .completion import Completion
-from .input_required import STATE, InputRequiredCalls, Work
+from .input_required import STATE, InputRequiredCalls, SessionWork
 from .introduction import introduced
 from .listening import SubscriptionHandlers
 from .request_checks import refuse_unsound
@@ -60,8 +61,6 @@ from .subscriptions import Subscriptions
 
 logger = logging.getLogger("statehold.server")
 
-AUTO_SESSION = "statehold.session"
-"""The key under which a legacy connection keeps the id of its own session."""
 PIN_SCOPE = "statehold.session"
 """The key in the ASGI scope of a request for the session that its URL names."""
 CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = {
@@ -73,6 +72,28 @@ CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = {
 """The first three depend on the configuration only, the others on the state of a session."""
 TELL_SECONDS = 10.0
 """Seconds that notifying a legacy client of a changed list may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnCall:
+    """A call of one of our own tools."""
+
+    tool: OwnTool
+    context: Context
+    arguments: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class _ForwardedCall:
+    """A call of a service's tool in a session."""
+
+    principal: Principal
+    session: str
+    """An id, or a name of the principal's."""
+    entry: Entry
+    arguments: JSON
+    waited: float
+    """Seconds of waiting for the service that were reported to the caller."""
 
 
 class StateholdServer(Server[dict[str, Any]]):
@@ -92,6 +113,7 @@ class StateholdServer(Server[dict[str, Any]]):
         self._gateway = gateway
         self._pinned = pinned
         self.parking = InputRequiredCalls(gateway.registry.spawn)
+        self._auto = AutoSessions(gateway)
         self._legacy: set[Connection] = set()
         self._by_session: dict[str, Connection] = {}
         self._info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
@@ -238,35 +260,20 @@ class StateholdServer(Server[dict[str, Any]]):
         Raises:
             MCPError: it is answered with a JSON-RPC error.
         """
-        if not logger.isEnabledFor(logging.DEBUG):
-            return await self._answer(ctx)
+        params, modern = dict(ctx.params or {}), is_modern(ctx)
         began, outcome = anyio.current_time(), "refused"
-        try:
-            found = await self._answer(ctx)
-            outcome = "error" if found.get("isError") else "ok"
-            return found
-        finally:
-            params = ctx.params or {}
-            # Quoted, since a caller may send any name.
-            logger.debug(
-                "call of %.130r in session %.130r: %s after %.3f s",
-                params.get("name"),
-                self.pin(ctx) or _named_session(params),
-                outcome,
-                anyio.current_time() - began,
-            )
-
-    def return_notice(self, ctx: RequestContext) -> None:
-        """Put the notice of a call back for the next answer, because this answer was not delivered."""
-        if ctx.request is not None:
-            self._gateway.router.return_notice(ctx.request.scope.get(DELIVERY_SCOPE))
-
-    async def _answer(self, ctx: RequestContext) -> JSON:
-        params = dict(ctx.params or {})
-        modern = is_modern(ctx)
+        caller = Caller(ctx, params)
         try:
             refuse_unsound(params)
-            return await self._call(ctx, params, modern)
+            call = await self._prepare(ctx, params, caller)
+            if isinstance(call, _OwnCall):
+                result = await self._call_own(ctx, call, caller)
+            elif modern and (_resumed_call(params) is not None or may_ask(ctx)):
+                result = await self._attend_call(ctx, params, call)
+            else:
+                result = await self._forward(ctx, call, caller)
+            outcome = "error" if result.get("isError") else "ok"
+            return result
         except RequestRefused as error:
             raise MCPError(code=error.rpc_code, message=error.message, data=error.data) from None
         except SessionError as error:
@@ -279,6 +286,22 @@ class StateholdServer(Server[dict[str, Any]]):
         except Exception:
             logger.exception("a call of %.100s failed", params.get("name"))
             raise MCPError(code=types.INTERNAL_ERROR, message="Internal error") from None
+        finally:
+            caller.close()
+            if logger.isEnabledFor(logging.DEBUG):
+                # Quoted, since a caller may send any name.
+                logger.debug(
+                    "call of %.130r in session %.130r: %s after %.3f s",
+                    params.get("name"),
+                    self.pin(ctx) or _named_session(params),
+                    outcome,
+                    anyio.current_time() - began,
+                )
+
+    def return_notice(self, ctx: RequestContext) -> None:
+        """Put the notice of a call back for the next answer, because this answer was not delivered."""
+        if ctx.request is not None:
+            self._gateway.router.return_notice(ctx.request.scope.get(DELIVERY_SCOPE))
 
     async def _failed(self, ctx: RequestContext, error: SessionError, modern: bool) -> JSON:
         session: JSON | None = None
@@ -290,25 +313,36 @@ class StateholdServer(Server[dict[str, Any]]):
                 pass
         return results.failed(error, session, modern=modern, info=self._info)
 
-    async def _call(self, ctx: RequestContext, params: dict[str, Any], modern: bool) -> JSON:
+    async def _prepare(
+        self, ctx: RequestContext, params: JSON, caller: Caller
+    ) -> _OwnCall | _ForwardedCall:
+        """Find the tool and the session of a call.
+
+        Raises:
+            MCPError: there is no such tool.
+            SessionError: the tool may exist, or the call names no session.
+        """
         name, given = params.get("name"), params.get("arguments")
         if not isinstance(name, str) or not isinstance(given, dict | None):
             raise MCPError(code=types.INVALID_PARAMS, message="Invalid request parameters")
+        principal, pin = self.principal(ctx), self.pin(ctx)
         arguments = dict(cast("JSON", given or {}))
         tool = self._gateway.own.get(name)
-        pin = self.pin(ctx)
         if tool is not None and (pin is None or tool.pinned):
-            caller = Caller(ctx, params)
-            return await self._call_own(ctx, tool, arguments, pin, modern, caller)
-        naming = self._naming(ctx)
-        waiting = Waiting(Caller(ctx, params))
-        entry = await self._gateway.entry(name, naming, waiting)
+            if tool.of_session and not arguments.get("session_id") and self._naming(ctx) == "auto":
+                arguments["session_id"] = await self._auto.id_of(connection_of(ctx), principal)
+            pinned = None if pin is None else await self._gateway.pinned(principal, pin)
+            context = Context(principal, self._gateway.config.namespace, pinned)
+            return _OwnCall(tool, context, arguments)
+        waiting = Waiting(caller)
+        entry = await self._gateway.entry(name, self._naming(ctx), waiting)
         if entry is None:
             reason = self._gateway.missing(name)
             if reason is not None:
                 raise ServiceUnavailable(f"There is no tool {name[:128]!r} now. {reason}")
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {name[:128]}")
-        return await self._forward(ctx, params, entry, arguments, pin, modern, waiting.farthest)
+        session = await self._session(ctx, principal, entry, arguments, pin)
+        return _ForwardedCall(principal, session, entry, arguments, waiting.farthest)
 
     async def _discover(
         self, ctx: RequestContext, params: types.RequestParams | None
@@ -317,70 +351,59 @@ class StateholdServer(Server[dict[str, Any]]):
         found.meta = {**(found.meta or {}), INSTANCE_META: self._gateway.calls.repeats.instance}
         return found
 
-    async def _call_own(
-        self,
-        ctx: RequestContext,
-        tool: OwnTool,
-        arguments: JSON,
-        pin: str | None,
-        modern: bool,
-        caller: Caller,
-    ) -> JSON:
-        principal = self.principal(ctx)
-        pinned = None if pin is None else await self._gateway.pinned(principal, pin)
-        if tool.of_session and not arguments.get("session_id") and self._naming(ctx) == "auto":
-            arguments["session_id"] = await self._auto(ctx, principal)
-        context = Context(principal, self._gateway.config.namespace, pinned)
+    async def _call_own(self, ctx: RequestContext, call: _OwnCall, caller: Caller) -> JSON:
         calls = self._gateway.calls
-        outcome = await calls.run(tool, context, arguments, caller)
+        outcome = await calls.run(call.tool, call.context, call.arguments, caller)
         caller.carry(outcome.delivery)
-        found = results.own(outcome, tool, modern=modern, info=self._info)
+        result = results.own(outcome, call.tool, modern=is_modern(ctx), info=self._info)
         if caller.instance is not None:
-            found["_meta"][INSTANCE_META] = calls.repeats.instance
-        return found
+            result["_meta"][INSTANCE_META] = calls.repeats.instance
+        return result
 
-    async def _forward(
-        self,
-        ctx: RequestContext,
-        params: dict[str, Any],
-        entry: Entry,
-        arguments: JSON,
-        pin: str | None,
-        modern: bool,
-        waited: float,
-    ) -> JSON:
-        principal = self.principal(ctx)
-        session = await self._session(ctx, principal, entry, arguments, pin)
+    async def _forward(self, ctx: RequestContext, call: _ForwardedCall, caller: Caller) -> JSON:
         request = Request(
-            principal,
-            session,
-            entry.service,
-            entry.tool,
-            arguments,
+            call.principal,
+            call.session,
+            call.entry.service,
+            call.entry.tool,
+            call.arguments,
+            operation_id=caller.operation_id,
+            epoch=caller.epoch,
+            repeated=caller.repeated,
+            settled=caller.settled,
+            run=caller.run_id,
             namespace=self._gateway.config.namespace,
-            waited=waited,
+            waited=call.waited,
+        )
+        try:
+            answer = await self._gateway.router.call(request, caller)
+        finally:
+            caller.carry(request.delivery)
+        return results.forwarded(
+            answer,
+            service=call.entry.service,
+            modern=is_modern(ctx),
+            info=self._info,
+            own_uris=self._resources.own_service(ctx) is not None,
         )
 
-        async def work(caller: Caller) -> JSON:
-            request.operation_id, request.run = caller.operation_id, caller.run_id
-            request.settled = caller.settled
-            request.epoch, request.repeated = caller.epoch, caller.repeated
-            try:
-                answer = await self._gateway.router.call(request, caller)
-            finally:
-                caller.carry(request.delivery)
-            return results.forwarded(
-                answer,
-                service=entry.service,
-                modern=modern,
-                info=self._info,
-                own_uris=self._resources.own_service(ctx) is not None,
-            )
+    async def _attend_call(self, ctx: RequestContext, params: JSON, call: _ForwardedCall) -> JSON:
+        """Forward a call whose caller can be asked for input, or resume it."""
 
-        return await self.attended(ctx, params, request, f"tools/call {entry.name}", work)
+        async def work(session: str, caller: Caller) -> JSON:
+            return await self._forward(ctx, replace(call, session=session), caller)
+
+        what = f"tools/call {call.entry.name}"
+        return await self.attended(ctx, params, call.principal, call.session, what, work)
 
     async def attended(
-        self, ctx: RequestContext, params: JSON, request: Request, what: str, work: Work
+        self,
+        ctx: RequestContext,
+        params: JSON,
+        principal: Principal,
+        session: str,
+        what: str,
+        work: SessionWork,
     ) -> JSON:
         """Run the work of a request, or resume a parked call; it is parked while its caller is asked for input.
 
@@ -388,20 +411,20 @@ class StateholdServer(Server[dict[str, Any]]):
             InvalidArgument: the answers for the call that it continues are malformed.
             MCPError: no call waits for its `requestState`; SEP-2322 forbids a tool result for that.
         """
-        if not is_modern(ctx):
-            return await _attended(Caller(ctx, params), work)
-        given = params.get("requestState")
-        state = given if isinstance(given, str) and given.startswith(STATE) else None
-        if state is None and not may_ask(ctx):
-            return await _attended(Caller(ctx, params), work)
-        principal = request.principal
-        request.session = await self._id(principal, request.session, state is not None)
-        owner = f"{principal.key}\n{request.session}"
-        if state is not None:
-            with translated():
-                call = self.parking.find(state, owner, what)
-            return await self.parking.resume(ctx, params, call)
-        return await self.parking.run(ctx, params, owner, what, work)
+        state = _resumed_call(params)
+        if not is_modern(ctx) or (state is None and not may_ask(ctx)):
+            caller = Caller(ctx, params)
+            try:
+                return await work(session, caller)
+            finally:
+                caller.close()
+        session = await self._id(principal, session, state is not None)
+        owner = f"{principal.key}\n{session}"
+        if state is None:
+            return await self.parking.run(ctx, params, owner, what, partial(work, session))
+        with translated():
+            call = self.parking.find(state, owner, what)
+        return await self.parking.resume(ctx, params, call)
 
     async def _id(self, principal: Principal, session: str, resumed: bool) -> str:
         """Return the id of a session given by id or name: a parked call belongs to the session, under either."""
@@ -431,53 +454,16 @@ class StateholdServer(Server[dict[str, Any]]):
         if isinstance(given, str) and given:
             return given
         if given is None and self._naming(ctx) == "auto":
-            return await self._auto(ctx, principal)
+            return await self._auto.id_of(connection_of(ctx), principal)
         if given is not None and given != "":
             raise InvalidArgument(f"{entry.argument}: should be a string.")
         raise missing_session(entry.argument)
 
-    async def _auto(self, ctx: RequestContext, principal: Principal) -> str:
-        """Return the session of a legacy connection, created with its first call and closed with the connection."""
-        connection = connection_of(ctx)
-        found = connection.state.get(AUTO_SESSION)
-        if found is not None and await self._is_over(principal, found):
-            connection.state.pop(AUTO_SESSION, None)
-            found = None
-        if found is None:
-            session = await self._gateway.registry.create(
-                principal, SessionOptions(namespace=self._gateway.config.namespace)
-            )
-            found = connection.state.setdefault(AUTO_SESSION, session.id)
-            if found == session.id:
-                # Below the present callbacks: calls that run in the session have to end before it is closed.
-                above = connection.exit_stack.pop_all()
-                connection.exit_stack.push_async_callback(self._end_auto, principal, found)
-                connection.exit_stack.push_async_exit(above)
-            else:
-                await self._end_auto(principal, session.id)
-        return found
 
-    async def _is_over(self, principal: Principal, session_id: str) -> bool:
-        if self._gateway.registry.live(principal, session_id) is not None:
-            return False
-        try:
-            info = await self._gateway.registry.info(principal, session_id)
-        except SessionNotFound:
-            return True
-        return info["status"] in ("closing", "closed")
-
-    async def _end_auto(self, principal: Principal, session_id: str) -> None:
-        try:
-            await self._gateway.registry.close(principal, session_id, reason="connection_closed")
-        except SessionError as error:
-            logger.debug("session of a closed connection: %s", error)
-
-
-async def _attended(caller: Caller, work: Work) -> JSON:
-    try:
-        return await work(caller)
-    finally:
-        caller.close()
+def _resumed_call(params: Mapping[str, Any]) -> str | None:
+    """Return the `requestState` of a parked call that a request continues, None for another request."""
+    state = params.get("requestState")
+    return state if isinstance(state, str) and state.startswith(STATE) else None
 
 
 def _named_session(params: Mapping[str, Any]) -> object:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Hashable
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from typing import Any
 
 import anyio
+import orjson
 from mcp.server.auth.middleware.bearer_auth import (
     AuthenticatedUser,
     AuthorizationContext,
@@ -24,7 +26,6 @@ from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import JSONRPCMessage, RequestId
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ...sessions.json_codec import JSON
 from ..config.http import HttpSettings
 from ..http.replay import RETRY_MS, Replay, SessionEvents
 
@@ -45,9 +46,13 @@ def is_modern(ctx: RequestContext) -> bool:
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-def request_connection(version: str, capabilities: JSON) -> Connection:
-    """Return the connection of one 2026-07-28 request over HTTP, which has no channel besides its own response."""
-    return Connection.from_envelope(version, None, capabilities)
+@lru_cache(maxsize=64)
+def request_connection(version: str, capabilities: bytes) -> Connection:
+    """Return the connection of 2026-07-28 requests over HTTP whose clients declare the same capabilities, as JSON.
+
+    It has no channel besides the response of each request, and no client; so requests can share it.
+    """
+    return Connection.from_envelope(version, None, orjson.loads(capabilities))
 
 
 def open_transport(

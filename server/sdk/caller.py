@@ -21,6 +21,8 @@ logger = logging.getLogger("statehold.server")
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 LOG_LEVEL = "statehold.log_level"
 """The key under which a legacy connection keeps the level of `logging/setLevel`."""
+CAPABILITIES = "statehold.capabilities"
+"""The key under which a connection keeps the JSON of its client's capabilities, once it was needed."""
 OUR_STATE = "up:"
 """The prefix of a `requestState` of an upstream, which tells it from that of a parked call."""
 
@@ -53,7 +55,6 @@ class Caller:
         self, ctx: RequestContext, params: Mapping[str, Any], *, ask: Ask | None = None
     ) -> None:
         self._ask = ask
-        self._capabilities: JSON | None = None
         self._closed = False
         self.bind(ctx, params)
 
@@ -144,14 +145,16 @@ class Caller:
 
     @property
     def capabilities(self) -> JSON:
-        if self._capabilities is None:
-            found = self._ctx.session.client_capabilities
-            self._capabilities = (
+        state = connection_of(self._ctx).state
+        declared = state.get(CAPABILITIES)
+        if declared is None:
+            typed = self._ctx.session.client_capabilities
+            declared = state[CAPABILITIES] = (
                 {}
-                if found is None
-                else found.model_dump(by_alias=True, exclude_none=True, mode="json")
+                if typed is None
+                else typed.model_dump(by_alias=True, exclude_none=True, mode="json")
             )
-        return self._capabilities
+        return declared
 
     @property
     def input_responses(self) -> JSON | None:

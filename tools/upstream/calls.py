@@ -183,8 +183,9 @@ class Calls:
             turn.set()
 
     def _wake(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
+        if self._asking:
+            self._changed.set()
+            self._changed = anyio.Event()
 
     async def asker(self) -> Call:
         """Return the call that a question belongs to, waiting until it can be only one.

@@ -26,7 +26,7 @@ from .negotiation import Era, Peer
 from .provenance import attribute_question, strip_our_meta
 from .quiet import InternalContext
 from .redaction import Secrets
-from .results import checked
+from .results import validate_result
 from .transports.base import OpenChannel
 from .transports.json_rpc import Died, JsonRpcConnection
 
@@ -74,7 +74,7 @@ class UpstreamConnection:
         self._shared = shared
         self._calls = Calls(shared=shared)
         self._log_level: str | None = None
-        self._wire: JsonRpcConnection | None = None
+        self._rpc: JsonRpcConnection | None = None
         self._listener: Listener | None = None
         self._used = False
         self._closed = False
@@ -103,9 +103,9 @@ class UpstreamConnection:
         died: Died | None = None
         with anyio.move_on_after(seconds):
             for number in range(len(eras)):
-                self._wire = JsonRpcConnection(channel, self, service=self.service, secrets=secrets)
+                self._rpc = JsonRpcConnection(channel, self, service=self.service, secrets=secrets)
                 try:
-                    await self._wire.open(eras[number:])
+                    await self._rpc.open(eras[number:])
                 except Died as error:
                     died = died or error
                     # The next try offers the other era only: the first one may have ended the upstream.
@@ -113,7 +113,7 @@ class UpstreamConnection:
                 return
             assert died is not None
             raise died
-        words = self._wire.words() if self._wire is not None else ""
+        words = self._rpc.words() if self._rpc is not None else ""
         raise ServiceUnavailable(
             f"{self.service} did not answer within {seconds:g} seconds{'; ' if words else ''}{words}{remedy}."
         )
@@ -121,8 +121,8 @@ class UpstreamConnection:
     async def aclose(self) -> None:
         """Close within a bound; requests in flight end with OutcomeUnknown."""
         self._closed = True
-        if self._wire is not None:
-            await self._wire.aclose()
+        if self._rpc is not None:
+            await self._rpc.aclose()
 
     @property
     def is_open(self) -> bool:
@@ -136,17 +136,17 @@ class UpstreamConnection:
         return await self.snapshot()
 
     @property
-    def wire(self) -> JsonRpcConnection:
-        assert self._wire is not None, "the connection was never opened"
-        return self._wire
+    def rpc(self) -> JsonRpcConnection:
+        assert self._rpc is not None, "the connection was never opened"
+        return self._rpc
 
     @property
     def peer(self) -> Peer:
-        return self.wire.peer
+        return self.rpc.peer
 
     def stderr_tail(self) -> str:
         """Return the server's last lines on stderr, without secrets, also after its end; empty for a remote server."""
-        return "" if self._wire is None else self._wire.stderr_tail()
+        return "" if self._rpc is None else self._rpc.stderr_tail()
 
     # Requests of ours.
 
@@ -178,7 +178,7 @@ class UpstreamConnection:
         """Subscribe to resources in the background, and keep `uris` as they are subscribed to from now on."""
         self._followed = uris
         for uri in list(uris):
-            self.wire.spawn(contextvars.Context(), partial(self._subscribe_again, uri))
+            self.rpc.spawn(contextvars.Context(), partial(self._subscribe_again, uri))
 
     async def _subscribe_again(self, uri: str) -> None:
         try:
@@ -194,7 +194,7 @@ class UpstreamConnection:
         else:
             found = {}
             scope, acknowledged = self._streams[uri] = anyio.CancelScope(), anyio.Event()
-            self.wire.spawn(contextvars.Context(), partial(self._stream, uri, scope))
+            self.rpc.spawn(contextvars.Context(), partial(self._stream, uri, scope))
             with anyio.move_on_after(ACKNOWLEDGE_SECONDS):
                 await acknowledged.wait()
         self._followed.add(uri)
@@ -215,50 +215,46 @@ class UpstreamConnection:
             await listener.run()
 
     async def _request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
-        wire = self.wire
-        tool = params["name"] if method == "tools/call" else method
-        call = Call(wire.number(), tool, ctx, wire.spawn)
+        """Send a request, and again with the caller's answers for as long as it asks for input."""
+        rpc, modern = self.rpc, self.peer.modern
+        tool = method == "tools/call"
+        call = Call(rpc.number(), params["name"] if tool else method, ctx, rpc.spawn)
         try:
             await self._calls.enter(call)
-            result = await self._driven(method, params, call)
-            await call.flush()
-            return result
+            if ctx.log_level is not None and not modern:
+                await self._want_logs(ctx.log_level)
+            if modern and (ctx.input_responses is not None or ctx.request_state is not None):
+                params = _continued(params, ctx.input_responses, ctx.request_state)
+            for _ in range(ROUNDS + 1):
+                answer = await rpc.request(
+                    method,
+                    self._with_meta(params, call),
+                    number=call.number,
+                    headers=self._headers(method, params) if rpc.http else None,
+                )
+                result = validate_result(answer, modern=modern, service=self.service, tool=tool)
+                if result.get("resultType") != "input_required" or ctx.can_return_input_required:
+                    await call.flush()
+                    return result
+                responses = await self._answers(result, ctx)
+                params = _continued(params, responses, result.get("requestState"))
+            raise UpstreamMisbehaved(self.service, f"it asked for input more than {ROUNDS} times")
         finally:
             self._calls.leave(call)
 
-    async def _driven(self, method: str, params: JSON, call: Call) -> JSON:
-        """Send a request, and again with the caller's answers for as long as it asks for input."""
-        ctx, modern = call.ctx, self.peer.modern
-        if ctx.log_level is not None and not modern:
-            await self._want_logs(ctx.log_level)
-        if modern and (ctx.input_responses is not None or ctx.request_state is not None):
-            params = _continued(params, ctx.input_responses, ctx.request_state)
-        tool = method == "tools/call"
-        for _ in range(ROUNDS + 1):
-            raw = await self._sent(method, params, call)
-            result = checked(raw, modern=modern, service=self.service, tool=tool)
-            if result.get("resultType") != "input_required" or ctx.can_return_input_required:
-                return result
-            params = _continued(
-                params, await self._answers(result, ctx), result.get("requestState")
-            )
-        raise UpstreamMisbehaved(self.service, f"it asked for input more than {ROUNDS} times")
-
-    async def _sent(self, method: str, params: JSON, call: Call) -> JSON:
-        wire, peer, ctx = self.wire, self.peer, call.ctx
-        meta = {**ctx.meta, **peer.meta(ctx.capabilities)} if peer.modern else dict(ctx.meta)
+    def _with_meta(self, params: JSON, call: Call) -> JSON:
+        """Return the parameters of a request with the caller's `_meta` and that of our own hop."""
+        peer, ctx = self.peer, call.ctx
+        meta = dict(ctx.meta)
+        if peer.modern:
+            meta |= peer.meta(ctx.capabilities)
+            if ctx.log_level is not None:
+                meta[LOG_LEVEL_META_KEY] = ctx.log_level
         if ctx.wants_progress:
             meta["progressToken"] = call.number
-        if peer.modern and ctx.log_level is not None:
-            meta[LOG_LEVEL_META_KEY] = ctx.log_level
-        body = {**params, "_meta": meta} if meta else params
-        return await wire.request(
-            method, body, number=call.number, headers=self._headers(method, params)
-        )
+        return {**params, "_meta": meta} if meta else params
 
-    def _headers(self, method: str, params: JSON) -> dict[str, str] | None:
-        if not self.wire.http:
-            return None
+    def _headers(self, method: str, params: JSON) -> dict[str, str]:
         headers = self.peer.headers(method, params)
         if self.peer.modern and method == "tools/call" and self.param_headers is not None:
             headers |= self.param_headers(params["name"], params["arguments"])
@@ -283,9 +279,9 @@ class UpstreamConnection:
         if "logging" not in self.peer.capabilities:
             return
         try:
-            headers = self.peer.headers("logging/setLevel", {}) if self.wire.http else None
-            number = self.wire.number()
-            await self.wire.request(
+            headers = self.peer.headers("logging/setLevel", {}) if self.rpc.http else None
+            number = self.rpc.number()
+            await self.rpc.request(
                 "logging/setLevel", {"level": level}, number=number, headers=headers
             )
         except UpstreamRefused:
@@ -304,13 +300,13 @@ class UpstreamConnection:
                 self.service, filters, self._subscribed, self._may_have_changed
             )
             # An empty context: the opener's token and trace must not live as long as the connection.
-            self.wire.spawn(contextvars.Context(), partial(self._listener.run, turn))
+            self.rpc.spawn(contextvars.Context(), partial(self._listener.run, turn))
 
     async def _subscribed(self, filters: JSON) -> None:
-        wire, peer = self.wire, self.peer
+        rpc, peer = self.rpc, self.peer
         params: JSON = {"notifications": filters, "_meta": peer.meta({})}
-        headers = peer.headers(LISTEN, params) if wire.http else None
-        await wire.listen(LISTEN, params, number=wire.number(), headers=headers)
+        headers = peer.headers(LISTEN, params) if rpc.http else None
+        await rpc.listen(LISTEN, params, number=rpc.number(), headers=headers)
 
     def _may_have_changed(self, method: str) -> None:
         if self.on_changed is not None:

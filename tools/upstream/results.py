@@ -24,7 +24,7 @@ NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
 """The text fields without which a content block is not one."""
 
 
-def checked(result: JSON, *, modern: bool, service: str, tool: bool) -> JSON:
+def validate_result(result: JSON, *, modern: bool, service: str, tool: bool) -> JSON:
     """Return a result as it may be passed on, or raise UpstreamMisbehaved. `tool`: it is the result of tools/call.
 
     A result of a legacy upstream has no `resultType`; a modern one's is `complete` or `input_required`.
@@ -33,7 +33,7 @@ def checked(result: JSON, *, modern: bool, service: str, tool: bool) -> JSON:
     if not modern:
         result.pop("resultType", None)
     elif kind == "input_required":
-        return _checked_question(result, service)
+        return _validate_question(result, service)
     elif kind != "complete":
         raise UpstreamMisbehaved(service, f"its result is of the unknown type {str(kind)[:40]!r}")
     _drop_stamp(result)
@@ -45,7 +45,7 @@ def checked(result: JSON, *, modern: bool, service: str, tool: bool) -> JSON:
     return result
 
 
-def _checked_question(result: JSON, service: str) -> JSON:
+def _validate_question(result: JSON, service: str) -> JSON:
     asked, state = result.get("inputRequests"), result.get("requestState")
     requests = cast(JSON, asked) if isinstance(asked, dict) else {}
     sound = all(isinstance(_get(request, "method"), str) for request in requests.values())
@@ -102,4 +102,4 @@ def _get(value: object, name: str) -> Any:
     return cast(JSON, value).get(name) if isinstance(value, dict) else None
 
 
-__all__ = ["checked"]
+__all__ = ["validate_result"]

@@ -122,6 +122,8 @@ class UpstreamService:
         self._pages: dict[str, JSON] = {}
         """The pages of MCP Apps that were read since the service last changed."""
         self._live_tools = LiveItems[ToolSpec]()
+        self._specs: dict[str, ToolSpec] | None = None
+        """The tools by name; None until the first look-up after a change."""
         self._live_prompts = LiveItems[JSON]()
         # Without placeholders in its URL or headers, an HTTP server sends every session the same notifications.
         self._turn = anyio.Lock() if self.transport == "http" and not is_filled(config) else None
@@ -187,6 +189,7 @@ class UpstreamService:
     def learn_tools(self, connection: UpstreamConnection, tools: Mapping[str, ToolSpec]) -> None:
         """Add the tools that a live connection lists now beyond those of a fresh one, and drop what it lists no more."""
         self._live_tools.learn(connection, tools)
+        self._specs = None
         for name, spec in tools.items():
             self._header_maps.setdefault(name, header_map(spec))
 
@@ -202,7 +205,10 @@ class UpstreamService:
             return before is None or self.profile is None or before.tools != self.profile.tools
 
     def tool(self, name: str) -> ToolSpec | None:
-        return next((spec for spec in self._known() if spec.name == name), None)
+        if self._specs is None:
+            # The first of one name, as in a list of tools.
+            self._specs = {spec.name: spec for spec in reversed(self._known())}
+        return self._specs.get(name)
 
     async def check(self) -> Check:
         """Probe and report, without raising."""
@@ -243,6 +249,7 @@ class UpstreamService:
 
     def _take(self, profile: Profile) -> None:
         self.profile = profile
+        self._specs = None
         self._pages.clear()
         self._header_maps = {spec.name: header_map(spec) for spec in self._known()}
 

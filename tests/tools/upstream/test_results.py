@@ -8,11 +8,11 @@ import pytest
 
 from statehold.sessions.json_codec import JSON
 from statehold.tools.upstream.errors import UpstreamMisbehaved
-from statehold.tools.upstream.results import checked
+from statehold.tools.upstream.results import validate_result
 
 
 def passed(result: JSON) -> JSON:
-    return checked(result, modern=False, service="s", tool=True)
+    return validate_result(result, modern=False, service="s", tool=True)
 
 
 @pytest.mark.parametrize("meta", [5, None, [], "x"])
@@ -58,7 +58,7 @@ def test_our_meta_keys_of_an_upstream_are_stripped_wherever_they_stand() -> None
         {"prompts": [{"name": "p", "_meta": ours()}]},
         {"messages": [{"role": "user", "content": {"type": "text", "text": "", "_meta": ours()}}]},
     ):
-        told = checked(result, modern=False, service="s", tool=False)
+        told = validate_result(result, modern=False, service="s", tool=False)
         assert "statehold/" not in str(told)
 
 
@@ -68,7 +68,7 @@ def test_a_question_names_the_service_that_asks() -> None:
         "params": {"message": "Your password?", "_meta": ours()},
     }
     result: JSON = {"resultType": "input_required", "inputRequests": {"q": asked}}
-    found = checked(result, modern=True, service="notes", tool=True)
+    found = validate_result(result, modern=True, service="notes", tool=True)
     assert found["inputRequests"]["q"]["params"] == {"message": "notes asks: Your password?"}
 
 

@@ -31,6 +31,7 @@ from ..errors import UpstreamMisbehaved, UpstreamRefused
 from ..negotiation import Era, Peer, negotiate
 from ..redaction import Secrets
 from ..sdk import ReadStream
+from ..tracing import is_tracing
 from .base import OpenChannel, Transport
 from .pipe_requests import PipeRequests
 
@@ -93,12 +94,12 @@ class JsonRpcConnection:
         self._scope = anyio.CancelScope()
         self._over = anyio.Event()
         self._settled = anyio.Event()
-        self._told = anyio.Event()
+        self._loss_reported = anyio.Event()
         self._closed = anyio.Event()
         self._numbers = itertools.count(1)
         self._channel: Transport | None = None
         self._dispatcher: JSONRPCDispatcher | None = None
-        self._lane: PipeRequests | None = None
+        self._pipe_requests: PipeRequests | None = None
         self._tasks: TaskGroup | None = None
         self._task: asyncio.Task[None] | None = None
         self._peer: Peer | None = None
@@ -113,7 +114,7 @@ class JsonRpcConnection:
 
     @property
     def peer(self) -> Peer:
-        assert self._peer is not None, "the wire is not open"
+        assert self._peer is not None, "the connection is not open"
         return self._peer
 
     @property
@@ -192,16 +193,16 @@ class JsonRpcConnection:
             self._failure = _flat(error)
         finally:
             self._ended = True
-            if self._lane is not None:
-                self._lane.close()
+            if self._pipe_requests is not None:
+                self._pipe_requests.close()
             self._conclude()
-            self._told.set()
+            self._loss_reported.set()
             self._settled.set()
             self._closed.set()
 
     async def _serve(self, channel: Transport, eras: Sequence[Era]) -> None:
-        self._lane = None if channel.http else PipeRequests(channel.write)
-        watched = _Watched(channel.read, self._lane, self._at_end)
+        self._pipe_requests = None if channel.http else PipeRequests(channel.write)
+        watched = _Watched(channel.read, self._pipe_requests, self._at_end)
         dispatcher = JSONRPCDispatcher[TransportContext](watched, channel.write)
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
@@ -229,9 +230,17 @@ class JsonRpcConnection:
         self._settled.set()
 
     async def _ask(self, method: str, params: JSON, headers: dict[str, str]) -> JSON:
-        return await self._send(
-            method, params, {"headers": headers, "cancel_on_abandon": False}, next(self._numbers)
-        )
+        assert self._dispatcher is not None
+        number = next(self._numbers)
+        options: CallOptions = {
+            "request_id": number,
+            "headers": headers,
+            "cancel_on_abandon": False,
+        }
+        try:
+            return await self._dispatcher.send_raw_request(method, params, options)
+        except MCPError as error:
+            raise await self._explain(error, number) from error
 
     async def _hang_up(self, channel: Transport) -> None:
         """End the open HTTP streams: they would report messages that arrive after their reader left as faults."""
@@ -247,16 +256,16 @@ class JsonRpcConnection:
         if not isinstance(error, ConnectionLost | OutcomeUnknown):
             return error
         cause, words = self._cause or await channel.farewell()
-        told = self._secrets.story(cause, words)
-        return Died(f"{self._service} ended before it was ready: {told}.")
+        story = self._secrets.story(cause, words)
+        return Died(f"{self._service} ended before it was ready: {story}.")
 
     # Loss of the connection.
 
     def _at_end(self) -> None:
         self._ended = True
         self._over.set()
-        if self._lane is not None:
-            self._lane.close()
+        if self._pipe_requests is not None:
+            self._pipe_requests.close()
 
     def _lose(self, cause: str) -> None:
         self._cause = self._cause or (cause, "")
@@ -265,18 +274,18 @@ class JsonRpcConnection:
     async def _note_loss(self, channel: Transport) -> None:
         cause, words = self._cause or await channel.farewell()
         if not self._stopping:
-            self._tell(cause, words)
+            self._report_loss(cause, words)
 
     def _conclude(self) -> None:
         """Report the loss when the transport failed and ended the task; its failure is the reason."""
         if self._peer is not None and not self._stopping and not self._lost:
-            self._tell(*(self._cause or (_described(self._failure), "")))
+            self._report_loss(*(self._cause or (_described(self._failure), "")))
 
-    def _tell(self, cause: str, words: str) -> None:
+    def _report_loss(self, cause: str, words: str) -> None:
         self.brief = self._secrets.story(cause)[:300]
         self._ended = True
         self._lost = True
-        self._told.set()
+        self._loss_reported.set()
         self._handler.on_lost(self._secrets.story(cause, words))
 
     # Traffic.
@@ -304,20 +313,18 @@ class JsonRpcConnection:
         """
         if not self.usable:
             raise ConnectionLost(f"The connection to {self._service} is gone: {self.brief}.")
-        return await self._send(method, params, {"headers": headers} if headers else {}, number)
-
-    async def _send(self, method: str, params: JSON, options: CallOptions, number: int) -> JSON:
         assert self._dispatcher is not None
-        options["request_id"] = number
-        lane = self._lane if options.get("cancel_on_abandon", True) else None
         try:
-            if lane is not None and lane.usable():
-                return await lane.request(method, params, number)
+            if self._pipe_requests is not None and not is_tracing():
+                return await self._pipe_requests.send(method, params, number)
+            options: CallOptions = {"request_id": number}
+            if headers:
+                options["headers"] = headers
             return await self._dispatcher.send_raw_request(method, params, options)
         except MCPError as error:
-            raise await self._explained(error, number) from error
+            raise await self._explain(error, number) from error
 
-    async def _explained(self, error: MCPError, number: int) -> SessionError:
+    async def _explain(self, error: MCPError, number: int) -> SessionError:
         """Return an error answer of the server, or the end of the connection with its reason, which may take a moment."""
         refused = UpstreamRefused(error.code, error.message, error.error.data)
         channel = self._channel
@@ -336,7 +343,7 @@ class JsonRpcConnection:
             return refused
         if self._peer is not None:
             with anyio.move_on_after(EXPLAIN_SECONDS):
-                await self._told.wait()
+                await self._loss_reported.wait()
             if not self._ended:
                 return refused
         return self._cut(channel.never_sent(number))
@@ -406,17 +413,17 @@ class _Watched:
     def __init__(
         self,
         inner: ReadStream[SessionMessage | Exception],
-        lane: PipeRequests | None,
+        pipe_requests: PipeRequests | None,
         on_end: Callable[[], None],
     ) -> None:
         self._inner = inner
-        self._lane = lane
+        self._pipe_requests = pipe_requests
         self._on_end = on_end
 
     async def receive(self) -> SessionMessage | Exception:
         try:
             item = await self._inner.receive()
-            while self._lane is not None and self._lane.take(item):
+            while self._pipe_requests is not None and self._pipe_requests.take(item):
                 item = await self._inner.receive()
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             self._on_end()

@@ -1,5 +1,7 @@
 """Requests over a pipe without the SDK's dispatcher, which spends more on a request than the pipe does.
 
+Not used with OpenTelemetry, for which the dispatcher makes the spans.
+
 The dispatcher still reads the pipe and handles everything else. The answers to requests made here are taken out of its
 stream in the order of arrival, so that a notification never comes after the answer that followed it.
 """
@@ -7,8 +9,7 @@ stream in the order of arrival, so that a notification never comes after the ans
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.lowlevel
@@ -21,11 +22,10 @@ from mcp_types import (
     JSONRPCRequest,
     JSONRPCResponse,
 )
-from opentelemetry.propagate import inject
-from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 
 from ....sessions.json_codec import JSON
 from ..sdk import WriteStream
+from ..tracing import with_trace_context
 
 CANCEL_SECONDS: Final = 5.0
 """Seconds that sending a cancellation may take, as in the SDK."""
@@ -39,12 +39,7 @@ class PipeRequests:
         self._waiting: dict[int, asyncio.Future[JSON]] = {}
         self._closed = False
 
-    @staticmethod
-    def usable() -> bool:
-        """Whether no tracing is set up. With tracing, the dispatcher has to make the spans."""
-        return isinstance(get_tracer_provider(), ProxyTracerProvider)
-
-    async def request(self, method: str, params: JSON, number: int) -> JSON:
+    async def send(self, method: str, params: JSON, number: int) -> JSON:
         """Send a request and return its result. Cancelling it cancels it upstream.
 
         Raises:
@@ -53,12 +48,12 @@ class PipeRequests:
         if self._closed:
             raise _closed()
         message = JSONRPCRequest(
-            jsonrpc="2.0", id=number, method=method, params=_traced(params) or None
+            jsonrpc="2.0", id=number, method=method, params=with_trace_context(params) or None
         )
         await anyio.lowlevel.checkpoint_if_cancelled()
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
-            await self._send(message)
+            await self._write_message(message)
             return await answer
         except anyio.get_cancelled_exc_class():
             await self._cancel(number)
@@ -69,7 +64,7 @@ class PipeRequests:
                 # Retrieve the exception, or the loop would report it as never retrieved.
                 answer.exception()
 
-    async def _send(self, message: JSONRPCRequest | JSONRPCNotification) -> None:
+    async def _write_message(self, message: JSONRPCRequest | JSONRPCNotification) -> None:
         try:
             await self._write.send(SessionMessage(message))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -82,7 +77,7 @@ class PipeRequests:
         )
         with anyio.move_on_after(CANCEL_SECONDS, shield=True):
             try:
-                await self._send(message)
+                await self._write_message(message)
             except MCPError:
                 return
 
@@ -116,16 +111,6 @@ def _number(given: str | int | None) -> int:
     if isinstance(given, int):
         return given
     return int(given) if given is not None and given.isascii() and given.isdigit() else -1
-
-
-def _traced(params: JSON) -> JSON:
-    """Add the caller's trace context to `_meta` (SEP-414)."""
-    carrier: dict[str, str] = {}
-    inject(carrier)
-    if not carrier:
-        return params
-    meta: Mapping[str, Any] = params.get("_meta") or {}
-    return {**params, "_meta": {**meta, **carrier}}
 
 
 def _closed() -> MCPError:
