@@ -231,7 +231,7 @@ class ProcessWatch:
 
     def report(self) -> list[str]:
         """Return what it left behind, after it was ended."""
-        for left in self._ledger.left:
+        for left in self._ledger.remaining:
             self._found += [f"process {pid} ({name})" for pid, name in left.processes.items()]
         return [*self._found, *_running(self._family)]
 

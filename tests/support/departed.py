@@ -23,4 +23,4 @@ async def until_gone(*pids: int, seconds: float = 10) -> None:
     """
     with anyio.fail_after(seconds):
         for pid in pids:
-            assert await procfs.ended(pid)
+            assert await procfs.wait_for_exit(pid)

@@ -199,7 +199,7 @@ class ChildProcess:
             words = "\n".join(self.read.noise_tail)
         return words
 
-    async def settle(self, seconds: float) -> None:
+    async def wait_for_exit(self, seconds: float) -> None:
         """Wait a moment for its exit code and the end of its stderr, which follow the end of stdout."""
         with anyio.move_on_after(seconds):
             await self.exited.wait()
@@ -243,7 +243,7 @@ class ChildProcess:
         if self.fault is None:
             await self._wait(self.exited.is_set, limits.eof_grace)
         if family and self.returncode is not None:
-            await self._note_left()
+            await self._note_remaining()
         clean = self.returncode == 0 and not family
         if self._alive():
             clean = False
@@ -255,7 +255,7 @@ class ChildProcess:
         if procfs.LINUX and not clean:
             await anyio.to_thread.run_sync(procfs.kill_marked, [self._mark])
 
-    async def _note_left(self) -> None:
+    async def _note_remaining(self) -> None:
         """Log the processes that a child which ended by itself left running; they are killed after this."""
         left: dict[int, str] = {}
         with anyio.move_on_after(ORDERLY_SECONDS):
@@ -264,13 +264,13 @@ class ChildProcess:
         if not left:
             return
         if self._ledger is not None:
-            self._ledger.note_left(self._service, left)
+            self._ledger.note_remaining(self._service, left)
         names = ", ".join(f"{name} ({pid})" for pid, name in sorted(left.items()))
         logger.warning("%s left processes behind when it ended: %s", self._service, names)
 
     async def _remaining(self) -> dict[int, str]:
         """Return the names of the programs of an ended child that still run, by pid."""
-        marked = await anyio.to_thread.run_sync(procfs.marked, self._mark.__eq__)
+        marked = await anyio.to_thread.run_sync(procfs.find_marked, self._mark.__eq__)
         members = self._members if self._alive() else ()
         return {pid: procfs.program(pid) for pid in {*marked, *members} if procfs.start_time(pid)}
 

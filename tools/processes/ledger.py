@@ -61,7 +61,7 @@ class SweptChild:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class RemainingProcesses:
     """The processes that an ended child had left running and that we killed: names of programs by pid."""
 
     service: str
@@ -81,7 +81,7 @@ class Ledger:
         self._instance = f"{_safe(node)}:{secrets.token_hex(8)}-"
         self._numbers = itertools.count(1)
         self._children: dict[int, Child] = {}
-        self.left: deque[Left] = deque(maxlen=NOTED)
+        self.remaining: deque[RemainingProcesses] = deque(maxlen=NOTED)
         """The last processes that ended children had left running."""
         self._watchdog = Watchdog(self._instance) if watchdog else None
         self._pid = os.getpid()
@@ -132,8 +132,8 @@ class Ledger:
             with contextlib.suppress(OSError):
                 (self._folder / f"{pid}.json").unlink()
 
-    def note_left(self, service: str, processes: Mapping[int, str]) -> None:
-        self.left.append(Left(service, processes))
+    def note_remaining(self, service: str, processes: Mapping[int, str]) -> None:
+        self.remaining.append(RemainingProcesses(service, processes))
 
     async def sweep(self) -> list[SweptChild]:
         """Kill the remaining processes of the children of dead processes and forget them. Called at the start, once."""
@@ -230,4 +230,4 @@ def _kill(child: Child) -> tuple[int, ...]:
     return tuple(sorted(killed))
 
 
-__all__ = ["Child", "Left", "Ledger", "SweptChild"]
+__all__ = ["Child", "RemainingProcesses", "Ledger", "SweptChild"]

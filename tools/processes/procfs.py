@@ -102,7 +102,7 @@ def descriptors(pid: int) -> list[str]:
     return found
 
 
-def marked(is_ours: Callable[[str], bool]) -> list[int]:
+def find_marked(is_ours: Callable[[str], bool]) -> list[int]:
     """Find processes by the value of their mark. Blocks for some milliseconds; Linux only, else empty."""
     if not LINUX:
         return []
@@ -127,12 +127,12 @@ def _carries(pid: int, is_ours: Callable[[str], bool]) -> bool:
 
 
 def kill_marked(marks: Iterable[str]) -> list[int]:
-    """Kill every process that carries one of these marks and return their pids. Blocks like `marked`."""
+    """Kill every process that carries one of these marks and return their pids. Blocks like find_marked()."""
     wanted = frozenset(marks)
     killed: list[int] = []
     # More than once: one of them may start another while we look.
     for _ in range(3):
-        found = [pid for pid in marked(wanted.__contains__) if _kill(pid, wanted)]
+        found = [pid for pid in find_marked(wanted.__contains__) if _kill(pid, wanted)]
         if not found:
             break
         killed += found
@@ -156,7 +156,7 @@ def _kill(pid: int, wanted: frozenset[str]) -> bool:
     return True
 
 
-async def ended(pid: int) -> bool:
+async def wait_for_exit(pid: int) -> bool:
     """Wait until a process ends that is not our child, and return True; False at once where the system does not tell."""
     if not LINUX:
         return False
@@ -224,13 +224,13 @@ __all__ = [
     "children",
     "command_line",
     "descriptors",
-    "ended",
+    "find_marked",
     "group_members",
     "has_children",
     "kill_marked",
     "machine",
-    "marked",
     "program",
     "signal_group",
     "start_time",
+    "wait_for_exit",
 ]

@@ -177,7 +177,7 @@ async def test_stderr_may_flood_without_blocking_and_its_end_is_kept() -> None:
     before = psutil.Process().memory_info().rss
     with anyio.fail_after(30):
         await child.exited.wait()
-        await child.settle(5)
+        await child.wait_for_exit(5)
     assert child.last_words().endswith("the last words")
     assert len(child.stderr) <= QUICK_END.stderr_bytes
     assert psutil.Process().memory_info().rss - before < 32 * 2**20
@@ -329,10 +329,10 @@ async def test_what_ended_in_order_and_left_something_running_is_told(
             while not procfs.has_children(child.pid):  # noqa: ASYNC110 - nothing tells
                 await anyio.sleep(0.01)
         await child.aclose()
-        told = [each for noted in ledger.left for each in noted.processes.items()]
+        told = [each for noted in ledger.remaining for each in noted.processes.items()]
         assert [name for _, name in told] == left
         await until_gone(*(pid for pid, _ in told))
         assert ("left processes behind when it ended: sleep (" in caplog.text) == bool(left)
-        ledger.left.clear()
+        ledger.remaining.clear()
         caplog.clear()
     await ledger.aclose()

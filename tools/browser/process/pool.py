@@ -170,7 +170,7 @@ class BrowserProcess:
 
     async def _end_with(self, pid: int, reason: str) -> None:
         assert self.pid is not None
-        if not await procfs.ended(pid) or self.closing:
+        if not await procfs.wait_for_exit(pid) or self.closing:
             return
         self._whole = False
         # A browser that ends loses its helpers first; wait for the actual reason.

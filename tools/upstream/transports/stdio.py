@@ -40,7 +40,7 @@ class StdioTransport:
         return ""
 
     async def farewell(self) -> tuple[str, str]:
-        await self.child.settle(EXIT_CODE_SECONDS)
+        await self.child.wait_for_exit(EXIT_CODE_SECONDS)
         return f"the process {self.child.ending()}", self.child.last_words()
 
 
